@@ -1,4 +1,4 @@
-"""`tensord plan`: its numbers are those of the files that a server sends, and what it says when it can not plan."""
+"""`tensord plan`: its numbers are those of the files that a server sends; and its messages when it cannot plan."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_attenti
 
 
 def llama():
-    """A vocabulary of 100, so that padding comes; two tensors that engine vllm drops."""
+    """A Llama with a vocabulary of 100, so that padding is needed, and with two tensors that engine vllm drops."""
     layer = "model.layers.0."
     return [
         tensor("model.embed_tokens.weight", "BF16", [100, 32]),
@@ -62,7 +62,7 @@ def good(*args):
 
 
 def refused(*args, status=1):
-    """The message; nothing is printed beside it."""
+    """Return the message; nothing else may be printed."""
     p = plan(*args)
     assert p.returncode == status and p.stdout == "", p
     assert re.fullmatch(r"tensord: [^\n]+\n", p.stderr), p.stderr
@@ -70,7 +70,7 @@ def refused(*args, status=1):
 
 
 def runs_of(entry):
-    """Lengths of the runs of tensors' bytes in one entry of a rank's JSON, and how many zeros."""
+    """Return the lengths of the runs of tensors' bytes in one entry of a rank's JSON, and the number of zeros."""
     lengths, zeros = [], 0
     for extent in entry["extents"]:
         for one in extent.get("extents", [extent]):
@@ -81,7 +81,7 @@ def runs_of(entry):
 
 
 def check_against_server(srv, found, files):
-    """Every number of `plan --json`, from what the server says of the files and sends as their length."""
+    """Check every number of `plan --json` against the server's description of the files and their length."""
     ranks = [(srv.get(f"{url}.json").json(), int(srv.head(f"{url}.safetensors").get("Content-Length")))
              for url in files]
     assert [r["rank"] for r in found["ranks"]] == list(range(len(files))) and found["tp_size"] == len(files)
@@ -112,8 +112,8 @@ def test_an_engines_ranks_are_the_servers(srv, root, engine, tp):
 
 
 def test_what_vllms_ranks_have_twice(root):
-    """By hand: norms on every rank, with 4 ranks each key-value head on two;
-    vocabularies are padded from 100 to 128."""
+    """Computed by hand: every rank has the norms; with 4 ranks, each key-value head is on two; vocabularies are padded
+    from 100 to 128."""
     for tp, repeated in ((1, 0), (2, 32 * 2), (4, 3 * 32 * 2 + 2 * 8 * 32 * 2)):
         found = json.loads(good(root, "llama", "--engine", "vllm", "--tp", tp, "--json"))
         assert found["total"]["repeated_bytes"] == repeated and found["total"]["padding_bytes"] == 2 * 28 * 32 * 2
@@ -121,14 +121,14 @@ def test_what_vllms_ranks_have_twice(root):
 
 
 def reordered(value):
-    """The same JSON with the keys of every object the other way round."""
+    """Return the same JSON with the keys of every object in reverse order."""
     if isinstance(value, dict):
         return {k: reordered(value[k]) for k in reversed(value)}
     return [reordered(v) for v in value] if isinstance(value, list) else value
 
 
 def test_one_plan_has_one_id(srv):
-    """However it is written: order of keys, blanks, escapes. A plan with another order of rules is another one."""
+    """The id does not depend on the order of keys, blanks or escapes. Another order of rules is another plan."""
     body = {"tp_size": 2, "rules": [{"match": "lm_head.weight", "out": "head"}, {"match": "**", "uneven": "chunk"}]}
     first = srv.post("/models/llama/plans", body)
     assert first.status == 201, first
@@ -152,7 +152,7 @@ def test_one_plan_has_one_id(srv):
     {"engine": "vllm", "tp_size": 2},
 ], ids=["rules", "ranks", "engine"])
 def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
-    """Whatever the blanks in it and the order of its keys."""
+    """They agree whatever the blanks and the order of keys in the plan."""
     (tmp_path / "plan.json").write_text(json.dumps(reordered(body), indent=3))
     r = srv.post("/models/llama/plans", body)
     assert r.status in (200, 201), r
@@ -175,8 +175,8 @@ def test_the_table(root):
 
 
 def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
-    """A pattern that is mistyped, or earlier rules.
-    People count rules from 1, the field of the JSON is an index from 0."""
+    """The cause is a mistyped pattern, or earlier rules. Messages count rules from 1; the field of the JSON counts from
+    0."""
     def lines(*patterns):
         rules = [{"match": m, "whole": True} for m in patterns]
         (tmp_path / "plan.json").write_text(json.dumps({"tp_size": 2, "rules": rules}))
@@ -202,7 +202,7 @@ def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
 
 
 def test_the_heading_says_what_the_plan_asks_for(root, tmp_path):
-    """The engine that the file names; JSON says "plan" for it, as the server does of the files of a registered plan."""
+    """The heading names the file's engine. JSON says "plan", as the server does for the files of a registered plan."""
     for body, says in (({"engine": "vllm", "tp_size": 2}, "engine vllm, tp 2"),
                        ({"tp_size": 2, "rules": [{"match": "**", "whole": True}]}, "a plan with rules, tp 2"),
                        ({"ranks": [{"tensors": [{"name": "lm_head.weight"}]}]}, "a plan with ranks, tp 1")):
@@ -297,7 +297,7 @@ def test_what_is_missing_or_differs_is_named(tmp_path):
 
 
 def test_numbers_of_one(tmp_path):
-    """One tensor is not "1 tensors", one dimension not "1 dimensions"."""
+    """One tensor is "1 tensor", one dimension "1 dimension"."""
     write_by_hand(tmp_path / "m" / "model.safetensors", [tensor("w", "F32", [4])])
     assert "checkpoint safetensors, 1 tensor, " in good(tmp_path, "m", "--engine", "none", "--tp", 1)
     path = tmp_path / "plan.json"

@@ -1,9 +1,9 @@
-"""Plans of slicing/ beside layouts that are made with torch alone:
-the same names, types, shapes and bytes on every rank.
+"""Compares plans of slicing/ with layouts that are made with torch alone: the same names, types, shapes and bytes on
+every rank.
 
-tests/kit/plan_dump prints the plans; the bytes are put together here from the pieces. The oracles are written from what
+tests/kit/plan_dump prints the plans; the bytes are assembled here from the pieces. The oracles are written from what
 the engines do (narrow, chunk, cat, pad, stack, view and transpose over whole tensors), not from the rules. Every
-element of a model is another number, so that one in a wrong place shows.
+element of a model is another number, so that a misplaced one shows.
 """
 import json
 import math
@@ -71,7 +71,7 @@ def run_dump(path, tp, engine):
 
 
 def assemble(output, sources):
-    """A result's bytes from its pieces; sources are arrays of the elements' bytes as numbers."""
+    """Return a result's bytes, assembled from its pieces; sources are arrays of the elements' bytes as numbers."""
     cells, pieces = output["cells"], output["pieces"]
     per = len(pieces) // cells
     assert per * cells == len(pieces)
@@ -104,7 +104,8 @@ def assemble(output, sources):
 
 
 def plan(path, tp, engine):
-    """Every rank's results: {name: (dtype, shape, bytes)} with the dropped names, or Refused for all of them alike."""
+    """Return every rank's results: {name: (dtype, shape, bytes)} with the dropped names; or raise Refused for all
+    ranks."""
     dump = run_dump(path, tp, engine)
     with open(path / "model.safetensors", "rb") as f:
         raw = f.read()
@@ -143,7 +144,7 @@ def raw(tensor):
 
 
 def check(model, path, tp, engine, oracle, dropped=(), complete=True):
-    """All ranks against the oracle; and, from all of them together, every element of the model."""
+    """Compare all ranks with the oracle, and check that together they have every element of the model."""
     ranks = plan(model.write(path), tp, engine)
     for r, (results, gone) in enumerate(ranks):
         wanted = {name: raw(t) for name, t in oracle(model, tp, r).items()}
@@ -188,7 +189,7 @@ def vocabulary(w, t, r, pad=64):
 
 
 def qkv(q, k, v, heads, kv_heads, t, r):
-    """Queries by head; keys and values by head, or one head for each rank of several."""
+    """Queries by head; keys and values by head, or one head shared by several ranks."""
     hd = q.shape[0] // heads
     assert heads % t == 0
     if kv_heads >= t:
@@ -348,7 +349,7 @@ def test_vllm_drops_what_its_loader_passes_over(tmp_path):
 
 
 def test_model_type_and_text_config_stand_in(tmp_path):
-    """Without architectures the model type decides; numbers may be in text_config; null is as good as nothing."""
+    """Without architectures the model type decides; numbers may be in text_config; null counts as missing."""
     m = llama(heads=8, kv=8, hd=6)
     c = m.config
     del c["architectures"]
@@ -373,7 +374,7 @@ def test_model_type_and_text_config_stand_in(tmp_path):
 @pytest.mark.parametrize("kv", [2, 8, 16])
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_vllm_phi3(tmp_path, tp, kv):
-    """query, key, value and gate, up in one tensor each: every part is split."""
+    """query, key and value are one tensor, gate and up another: every part is split."""
     heads, hd, hidden, inner = 16, 6, 96, 64
     split = llama("phi3", heads=heads, kv=kv, hd=hd, hidden=hidden, inner=inner)
     fused = Model(split.config)
@@ -425,7 +426,7 @@ def qwen_mlp(experts, shared, dense_layer_0=False):
     lambda: llama("qwen3_moe", inner=16, norms=QK_NORMS, kv=1, mlp=qwen_mlp(10, False, True), num_experts=10),
 ], ids=["mixtral", "mixtral-1-expert", "qwen2-moe", "qwen3-moe"])
 def test_vllm_experts(tmp_path, model, tp):
-    """Stacked by their numbers, not by their names: 10 comes after 9."""
+    """Experts are stacked by number, not by name: 10 comes after 9."""
     check(model(), tmp_path, tp, "vllm", vllm_llama)
 
 
@@ -493,7 +494,7 @@ def test_vllm_drops_layers_that_predict_further_tokens(tmp_path):
 
 
 def test_vllm_deepseek_deals_whole_heads(tmp_path):
-    """6 heads of 8 are 48 rows, which 4 divides; the heads it does not."""
+    """6 heads of 8 rows are 48 rows. 4 ranks divide the rows, but not the heads."""
     refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.",
             "6 attention heads (num_attention_heads) of 11 ")
 
@@ -519,7 +520,7 @@ def interleaved(kind, prefix, heads, groups, per_group, hd, attention, bias, **m
 
 
 def vllm_interleaved(prefix, heads, kv, embeddings, rename=lambda n: n):
-    """For each key-value head its queries, its key, its value: taken apart first, then dealt as everywhere."""
+    """For each key-value head its queries, its key and its value: first separated, then dealt as usual."""
     def apart(w):
         hd = w.shape[0] // (heads + 2 * kv)
         groups = w.view(kv, heads // kv + 2, hd, *w.shape[1:])
@@ -543,7 +544,7 @@ def vllm_interleaved(prefix, heads, kv, embeddings, rename=lambda n: n):
 
 
 def test_the_view_of_neox_is_that_of_transformers():
-    """vLLM's way to take NeoX apart, (heads, 3, hd) transposed to (3, heads, hd), and the oracle's are the same."""
+    """vLLM's way to separate NeoX's parts, (heads, 3, hd) transposed to (3, heads, hd), equals the oracle's."""
     w = torch.arange(4 * 3 * 2 * 5).reshape(24, 5)
     theirs = w.view(4, 3, -1, 5).transpose(0, 1).reshape(24, 5)
     groups = w.view(4, 3, 2, 5)
@@ -572,7 +573,7 @@ def test_vllm_neox(tmp_path, tp):
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("bare", [True, False])
 def test_vllm_bloom(tmp_path, tp, bare):
-    """vLLM's loader puts `transformer.` before the names of BLOOM's own checkpoints."""
+    """vLLM's loader adds `transformer.` before the names of BLOOM's own checkpoints."""
     prefix = "" if bare else "transformer."
     m = interleaved("bloom", prefix + "h.", 8, 8, 3, 4, "self_attention", True, n_head=8)
     for name in ("word_embeddings_layernorm", "ln_f"):
@@ -695,8 +696,8 @@ def test_config_that_cannot_be_read_is_refused(tmp_path, config, word):
 # ---- nano-vllm ----
 
 class NanoVllm:
-    """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from what they mean. Any
-    exception is a refusal: there it ends the program."""
+    """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from their meaning. Any exception
+    counts as a refusal, because it ends nano-vllm."""
 
     PACKED = {
         "q_proj": ("qkv_proj", "q"), "k_proj": ("qkv_proj", "k"), "v_proj": ("qkv_proj", "v"), "gate_proj":
@@ -750,7 +751,7 @@ class NanoVllm:
     def narrowed(self, dim):
         def load(param, loaded):
             if loaded.shape[
-                    dim] != param.shape[dim] * self.tp:  # a larger one it would cut without a word; tensord refuses
+                    dim] != param.shape[dim] * self.tp:  # nano-vllm would cut a larger one silently; tensord refuses
                 raise ValueError("sizes of config.json and of the checkpoint differ")
             self.fill(param, loaded.narrow(dim, self.rank * param.shape[dim], param.shape[dim]))
         return load
@@ -797,7 +798,7 @@ def test_nano_vllm_three_ranks(tmp_path):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_nano_vllm_has_the_same_refusals(tmp_path, seed):
-    """Random models and numbers of ranks: both do it, with the same bytes, or neither does."""
+    """Random models and numbers of ranks: both plan them, with the same bytes, or both refuse."""
     rng = random.Random(seed)
     tp = rng.choice([1, 2, 3, 4, 8, 16])
     heads = rng.choice([4, 6, 8, 12, 16])
@@ -869,8 +870,8 @@ def test_none_is_everything(tmp_path, tp):
 
 
 def fsdp_oracle(m, t, r):
-    """As DTensor's Shard(0): torch.chunk, nothing for the ranks past its last piece;
-    a tensor without dimensions is whole."""
+    """As DTensor's Shard(0): torch.chunk, and nothing for ranks behind its last piece. A tensor without dimensions is
+    whole."""
     out = {}
     for name, w in m.tensors.items():
         chunks = torch.chunk(w, t) if w.ndim > 0 else None
@@ -908,7 +909,7 @@ def one(*shape, dtype=torch.float32):
 
 @pytest.mark.parametrize("tp", RANKS)
 def test_rules_expert_parallel(tmp_path, tp):
-    """E experts over the ranks, the first E % ep take one more."""
+    """E experts over the ranks; the first E % ep ranks get one more."""
     def oracle(m, t, r):
         b, more = divmod(13, t)
         return {"w": m.tensors["w"].narrow(0, r * b + min(r, more), b + (r < more))}
@@ -923,8 +924,8 @@ def test_rules_of_other_dimensions(tmp_path, tp, dim):
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_rules_gptq(tmp_path, tp):
-    """qweight is packed along its inputs, eight to an I32: 64 inputs are 8 stored;
-    zeros are packed along the outputs."""
+    """qweight is packed along its inputs, eight to an I32, so 64 inputs are 8 stored numbers; zeros are packed along
+    the outputs."""
     m = Model()
     m.add("a.qweight", 8, 12, dtype=torch.int32)
     m.add("a.qzeros", 4, 16, dtype=torch.int32)
@@ -949,7 +950,7 @@ def test_rules_vocabulary(tmp_path, tp):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rules_parts_and_groups(tmp_path, seed):
-    """One tensor of several parts, interleaved: the oracle takes it apart with view and deals every part by itself."""
+    """One tensor of several interleaved parts: the oracle separates them with view and deals every part by itself."""
     rng = random.Random(seed)
     tp = rng.choice(RANKS)
     groups = rng.choice([1, 1, 2, 3, 8])
@@ -1030,7 +1031,7 @@ def test_rules_that_do_not_fit_are_refused(tmp_path, model, rules, words):
 
 
 def documented_rules():
-    """The lists of rules in docs/slicing.md."""
+    """Return the lists of rules in docs/slicing.md."""
     text = (REPO / "docs" / "slicing.md").read_text()
     return re.findall(r"```json\n(.*?)```", text, re.S)
 
@@ -1072,7 +1073,7 @@ def test_documented_rules_of_other_kinds(tmp_path):
 # ---- the worked example of a real model ----
 
 def test_qwen3_0_6b(tmp_path):
-    """Rank 1 of 2 of Qwen3-0.6B: the shapes and the boxes, by hand from its numbers."""
+    """Rank 1 of 2 of Qwen3-0.6B: shapes and boxes, computed by hand."""
     header = {}
     at = 0
     for name, shape in {

@@ -57,7 +57,7 @@ def test_what_export_load_gives(serve, writer):
 
 
 def test_a_tensor_that_is_pickled(serve):
-    """A tensor whose bytes are no plain run is a file of torch.save within the archive."""
+    """A tensor whose bytes are not contiguous is a file of torch.save within the archive."""
     path = serve.root / "net.pt2"
     torch.export.save(exported(), path)
     with zipfile.ZipFile(path) as source:
@@ -116,7 +116,7 @@ def test_aotinductor_packages_are_refused(tmp_path):
 
 
 def altered(path, change):
-    """The archive with one of its texts changed."""
+    """Return the archive with one of its texts changed."""
     source = zipfile.ZipFile(path)
     members = [(n.split("/", 1)[1], source.read(n)) for n in source.namelist()]
     with PT2ArchiveWriter(str(path)) as archive:
@@ -151,7 +151,7 @@ def test_a_config_that_is_wrong_is_refused(tmp_path, name):
 
 
 def test_nothing_is_run(tmp_path):
-    """A pickle in the place of the state_dict stays a record of what it would call."""
+    """A pickle in the place of the state_dict only becomes a record of its calls."""
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "ran"), "w"))

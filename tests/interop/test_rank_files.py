@@ -1,4 +1,4 @@
-"""Files that lie nowhere: every rank's file and the whole model's, over HTTP, from every kind of source."""
+"""Files that do not exist on disk: every rank's file and the whole model's, over HTTP, from every kind of source."""
 import concurrent.futures
 import json
 import os
@@ -215,7 +215,7 @@ def test_random_ranges_and_parallel_downloads(srv):
 
 
 def test_the_description_says_where_every_byte_lies(srv, root):
-    """rank-{r}.json, followed by hand, is the file."""
+    """Assemble the file by rank-{r}.json."""
     def run(e, data, tensors):
         if "zeros" in e:
             return bytes(e["zeros"])
@@ -248,7 +248,7 @@ def test_the_description_says_where_every_byte_lies(srv, root):
 
 
 def test_validators_last(root, srv):
-    """Across a restart; and another rank, engine, size or model has another."""
+    """Validators survive a restart; another rank, engine, size or model has another validator."""
     paths = [
         f"/models/{m}/shards/{e}/tp{tp}/rank-{r}.safetensors" for m in ("one", "bin") for e in ("vllm", "fsdp", "none")
         for tp in (1, 2) for r in range(tp)
@@ -345,7 +345,7 @@ def test_rules_that_match_nothing_are_told(srv):
         "tp_size": 2, "rules": [{"match": "model.embed_token.weight"}, *RULES["rules"], {"match": "lm_head.weight"}]
     }
     r = srv.post("/models/one/plans", plan).json()
-    assert r["unused_rules"] == [0, 4]  # mistyped; behind one that takes everything
+    assert r["unused_rules"] == [0, 4]  # mistyped; behind a rule that takes everything
     assert srv.get(f"/models/one/plans/{r['id']}").json()["unused_rules"] == [0, 4]
     assert srv.post("/models/one/plans", RULES).json()["unused_rules"] == []
     assert srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()["unused_rules"] == []
@@ -353,7 +353,7 @@ def test_rules_that_match_nothing_are_told(srv):
 
 
 def test_a_plan_that_is_too_much(tmp_path):
-    """4,000,000 tensors times ranks are the most: 1,000 for each of 4,000."""
+    """The limit is 4,000,000 tensors times ranks: 1,000 tensors for 4,000 ranks."""
     (tmp_path / "m").mkdir()
     save_file({f"t{i}": torch.zeros(1, dtype=torch.uint8) for i in range(1001)}, tmp_path / "m" / "model.safetensors")
     age(tmp_path)
@@ -363,7 +363,7 @@ def test_a_plan_that_is_too_much(tmp_path):
 
 
 def test_no_plan_is_made_while_draining(root):
-    """That planning takes too long would be another thing, and no fault of the server."""
+    """The error is that of the drain, not that planning takes too long."""
     with Server(root, "--drain-delay", "3") as s:
         os.kill(s.pid, signal.SIGTERM)
         s.wait_for(lambda: s.get("/readyz").json()["state"] == "draining", "it drains")
@@ -434,7 +434,7 @@ def test_a_changed_file_is_another_file(tmp_path):
 
 
 def test_a_changed_config_is_another_file(tmp_path):
-    """Where the engine asks config.json for heads; the others' files stay as they are."""
+    """For engines that read heads from config.json; the files of other engines do not change."""
     d = tmp_path / "m"
     d.mkdir()
     save_file(weights(), d / "model.safetensors")

@@ -24,7 +24,7 @@ NUMPY = {
 
 
 def run(*args, env=None, timeout=60):
-    """Run tensord to its end; standard error may never hold a sanitizer report."""
+    """Run tensord to its end. Standard error must have no sanitizer report."""
     full = dict(os.environ)
     full.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=99")
     full.update(env or {})
@@ -47,7 +47,7 @@ def inspect_json(path):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Models written by the package alone."""
+    """Models that the package wrote."""
     root = tmp_path_factory.mktemp("interop") / "root"
     rng = np.random.default_rng(7)
     write_by_package(root / "dtypes/model.safetensors",
@@ -121,7 +121,7 @@ def test_manifest_equals_safe_open(srv, root, id):
 
 @pytest.mark.parametrize("id", MODELS)
 def test_bytes_equal_the_packages(srv, root, id):
-    """Whole tensors against safetensors.deserialize, and by Range at the manifest's offset of the file."""
+    """Compare whole tensors, and ranges of the file at the manifest's offsets, with safetensors.deserialize."""
     manifest = {t["name"]: t for t in srv.json(f"/models/{id}/tensors")["tensors"]}
     with srv.conn() as c:
         for path in files_of(root, id):
@@ -136,7 +136,8 @@ def test_bytes_equal_the_packages(srv, root, id):
 
 
 def test_rows_by_range_equal_get_slice(srv, root):
-    """What a reader of part of a tensor does: rows a..b as a byte range, compared with the package's own slicing."""
+    """Read rows a..b as a byte range, as a reader of part of a tensor does, and compare with the package's own
+    slicing."""
     rng = random.Random(3)
     with safe_open(root / "numpy/model.safetensors", framework="np") as f, srv.conn() as c:
         for key in f.keys():
@@ -180,7 +181,7 @@ def test_numpy_arrays_come_back(srv, root):
 
 
 def test_dtypes_only_hand_writing_can_make(tmp_path, start_on):
-    """F6 types: the package reads but cannot write them."""
+    """F6 types: the package reads them but cannot write them."""
     ts = [tensor(f"{d}", d, [4, 4]) for d in DTYPE_BITS if d not in PACKAGE_DTYPES]
     assert ts
     write_by_hand(tmp_path / "r/m/model.safetensors", ts)
@@ -208,7 +209,7 @@ def start_on():
 # ---------------------------------------------------------------------------------------------- inspect
 
 def strip(manifest):
-    """What a manifest says apart from where it is served and under which validator."""
+    """Return a manifest without its place on the server and its validators."""
     m = {k: v for k, v in manifest.items() if k not in ("model", "etag", "next_page_token")}
     m["tensors"] = [{k: v for k, v in t.items() if k not in ("href", "etag")} for t in manifest["tensors"]]
     return m
@@ -448,7 +449,7 @@ def test_the_numbers_1_to_31_are_all_there():
 
 @pytest.mark.parametrize("name", bad_inputs.CASES)
 def test_verdict(bad_dir, package_verdicts, name):
-    """inspect accepts what the package accepts and refuses what it refuses, but for STRICTER; an error is one line."""
+    """inspect accepts and refuses the same files as the package, except STRICTER; an error is one line."""
     number, verdict, raw = bad_inputs.CASES[name]
     path = bad_path(bad_dir, name)
     code, out, err = run("inspect", path, "--json")
@@ -477,7 +478,7 @@ def test_verdict(bad_dir, package_verdicts, name):
 
 
 def test_refusals_say_where(bad_dir):
-    """formats.md: a clear error that names the byte position."""
+    """formats.md: errors are clear and name the byte position."""
     for name in ("header {", "gap between tensors", "unknown dtype", "metadata integer", "three offsets",
                  "duplicate tensor", "trailing comma"):
         code, out, err = run("inspect", bad_path(bad_dir, name))
@@ -511,7 +512,7 @@ def test_a_100_mb_file_that_claims_a_big_header_is_refused_quickly(tmp_path):
 
 
 def test_all_bad_inputs_in_one_root(bad_dir, start_on, tmp_path):
-    """Served together: each listed under its model's errors, the good model beside them served."""
+    """Served together: each is listed under its model's errors, and the good model beside them is served."""
     good = tensor("w", "U8", [1000])
     write_by_hand(bad_dir / "good/model.safetensors", [good])
     age(bad_dir)
@@ -540,7 +541,7 @@ def test_all_bad_inputs_in_one_root(bad_dir, start_on, tmp_path):
 
 
 def test_every_prefix_of_a_small_file_is_refused_or_whole(tmp_path):
-    """Through the process only at the edges; the unit tests take every prefix in memory."""
+    """Checks some prefixes by the process; the unit tests check every prefix in memory."""
     path = tmp_path / "p.safetensors"
     write_by_hand(path, [tensor("a", "F32", [2, 2]), tensor("b", "U8", [3])], {"k": "v"})
     raw = path.read_bytes()

@@ -1,5 +1,5 @@
-"""The real PyTorch writes, tensord inspects and serves:
-names, types, shapes, strides and every byte must be torch's own."""
+"""The real PyTorch writes, tensord inspects and serves: names, types, shapes, strides and every byte must be those of
+torch."""
 import collections
 import io
 import json
@@ -47,7 +47,7 @@ def save(value, path, zipped=True, protocol=2):
 
 
 def raw(t):
-    """Every byte, elements in logical order."""
+    """Return all bytes, with the elements in logical order."""
     t = t.detach()
     if t.is_quantized:
         t = t.int_repr()
@@ -62,7 +62,7 @@ def as_bytes(t):
 
 
 def filled(dtype, shape, seed=1):
-    """Bytes that depend on their position, of any type."""
+    """Return a tensor of any type whose bytes depend on their position."""
     count = int(np.prod(shape, dtype=np.int64))
     size = torch.empty(0, dtype=dtype).element_size()
     data = np.random.default_rng(seed).integers(0, 2 if dtype == torch.bool else 256, size=count * size, dtype=np.uint8)
@@ -70,7 +70,7 @@ def filled(dtype, shape, seed=1):
 
 
 def shapes_of(dtype, seed):
-    """Name -> tensor: all the ways in which one can lie in a storage."""
+    """Return name -> tensor, for all the ways in which a tensor can lie in a storage."""
     base = filled(dtype, (4, 6), seed)
     cube = filled(dtype, (2, 3, 4, 5), seed + 1)
     return {
@@ -104,7 +104,7 @@ def contiguous_strides(shape):
 
 
 def check_entry(t, want):
-    """One tensor of a manifest against torch's; strides are left out when the elements lie in order."""
+    """Compare one tensor of a manifest with torch's; strides are missing when the elements lie in order."""
     assert (t["dtype"], t["shape"], t["nbytes"]) == (WORDS[want.dtype], list(want.shape),
                                                      want.numel() * want.element_size()), t
     assert "reason" not in t, t
@@ -123,7 +123,7 @@ def tensors_of(server, id, **query):
 
 
 def check_model(server, id, want, extra=()):
-    """All that the model is, by name; every byte over HTTP; and inspect says the same."""
+    """Check all tensors of the model by name, every byte over HTTP, and that inspect agrees."""
     document, got = tensors_of(server, id)
     assert set(got) == set(want) | set(extra), set(got) ^ (set(want) | set(extra))
     assert [t["name"] for t in inspect_json(server.root / id)["tensors"]] == [t["name"] for t in document["tensors"]]
@@ -168,7 +168,7 @@ def test_every_type_in_every_shape(serve, zipped, protocol):
 
 
 def test_legacy_files_of_untyped_storages_are_written_but_torch_cannot_read_them(tmp_path):
-    """Ours are read; the bytes are compared with what was saved."""
+    """tensord reads them; the bytes are compared with those that were saved."""
     save({"x": filled(torch.float8_e5m2, (2,))}, tmp_path / "x.pt", zipped=False)
     with pytest.raises(AttributeError, match="UntypedStorage"):
         torch.load(tmp_path / "x.pt", weights_only=False)
@@ -244,8 +244,8 @@ def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name
 
 
 def jagged(kind):
-    """Of torch.nested, layout jagged: a batch of rows, one with holes (which has lengths),
-    one ragged in its last dimension, a parameter."""
+    """Return tensors of torch.nested with layout jagged: a batch of rows, one with holes (and so with lengths), one
+    ragged in its last dimension, and a parameter."""
     rows = [filled(torch.float16, (n, 3), seed=n) for n in (2, 5, 1)]
     whole = torch.nested.nested_tensor(rows, layout=torch.jagged)
     return {
@@ -259,7 +259,8 @@ def jagged(kind):
 
 
 def check_jagged(serve, path, name):
-    """The tensor itself with the reason, and below its name the parts that torch.load gives it, with every byte."""
+    """Check that the tensor has a reason, and that the parts below its name are those of torch.load, with every
+    byte."""
     loaded = torch.load(path, weights_only=False)[name]
     assert loaded.layout == torch.jagged and loaded.is_nested
     parts = {f"{name}.values": loaded._values, f"{name}.offsets": loaded.offsets()}
@@ -289,7 +290,7 @@ def test_a_jagged_tensor_and_its_parts(serve, zipped, protocol, kind):
 
 
 def reduced_by(make):
-    """save() with another __reduce_ex__ of jagged tensors."""
+    """Call save() with another __reduce_ex__ of jagged tensors."""
     return mock.patch.object(type(jagged("whole")), "__reduce_ex__", lambda self, protocol: make(self))
 
 
@@ -298,7 +299,7 @@ def state_of(t):
 
 
 def test_a_jagged_tensor_of_torch_2_1(serve):
-    """As NestedTensor.__reduce_ex__ of torch 2.1 to 2.3 wrote it: the class is called with values and offsets."""
+    """Written as by NestedTensor.__reduce_ex__ of torch 2.1 to 2.3, which calls the class with values and offsets."""
     path = serve.root / "m.pt"
     with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t),
                                                                      (t._values, t._offsets), state_of(t)))):
@@ -307,7 +308,7 @@ def test_a_jagged_tensor_of_torch_2_1(serve):
 
 
 def test_a_jagged_tensor_whose_state_has_other_parts_is_refused(tmp_path):
-    """torch.load sets the state on the tensor, so these would be its values: no writer makes such files."""
+    """torch.load sets the state on the tensor, so the other parts would be its values. No writer makes such files."""
     other = filled(torch.float16, (8, 3), seed=9)
     with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2,
                                (type(t), type(t), (t._values, t._offsets), state_of(t) | {"_values": other}))):
@@ -338,7 +339,7 @@ def test_random_views_of_shared_storages(serve, zipped, protocol):
 
 
 def test_archives_of_every_make(serve):
-    """Streams, other alignments, no checksums, odd file names: what differs is the archive, not the tensors."""
+    """Streams, other alignments, no checksums, odd file names: the archive differs, the tensors do not."""
     want = {
         "a": filled(torch.bfloat16, (5, 3), 1), "b": filled(torch.float64, (2, ), 2), "none": torch.empty(0), "c":
         filled(torch.int8, (7, ), 3)
@@ -362,7 +363,7 @@ def test_archives_of_every_make(serve):
 
 
 def test_a_legacy_file_with_long_pickles(tmp_path):
-    """How long they are is not said anywhere: more and more is read."""
+    """Their length is written nowhere, so tensord reads more and more."""
     want = {f"model.layers.{i}.weight": filled(torch.int16, (3, 2), i) for i in range(4000)}
     path = tmp_path / "x.pt"
     save(want, path, zipped=False)
@@ -386,7 +387,7 @@ class Tied(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Everything a module can hold, and attributes that state_dict() passes over."""
+    """Everything that a module can have, and attributes that state_dict() ignores."""
 
     def __init__(self):
         super().__init__()
@@ -408,7 +409,7 @@ class Mixed(nn.Module):
 
 
 class BertLike(nn.Module):
-    """transformers' BertModel, by its names."""
+    """A module with the names of transformers' BertModel."""
 
     def __init__(self, width=8, layers=2):
         super().__init__()
@@ -526,7 +527,7 @@ class Holder(nn.Module):
 
 
 def test_torchscript_of_every_type(serve):
-    """Its own pickler has a storage class for every type, newer ones too."""
+    """TorchScript's pickler has a storage class for every type, for newer types too."""
     buffers = {word: filled(dtype, (3, 5), i) for i, (dtype, word) in enumerate((DTYPES | NEW_DTYPES).items())}
     torch.jit.script(Holder(buffers)).save(str(serve.root / "m.pt"))
     again = torch.jit.load(str(serve.root / "m.pt")).state_dict()
@@ -534,9 +535,9 @@ def test_torchscript_of_every_type(serve):
     check_model(serve(), "m.pt", dict(again))
 
 
-@pytest.mark.parametrize("name", ["coo", "csr", "conj", "neg"]) # more than one sparse tensor is beyond torch.jit.save
+@pytest.mark.parametrize("name", ["coo", "csr", "conj", "neg"]) # torch.jit.save cannot write several sparse tensors
 def test_torchscript_of_what_has_no_bytes_of_its_own(tmp_path, name):
-    """It writes other arguments than torch.save: the number of a layout, and types of dicts around them."""
+    """TorchScript writes other arguments than torch.save: the number of a layout, and types of dicts around them."""
     dense, complex_ = torch.tensor([[0., 1.5], [2.5, 0.]]), filled(torch.complex64, (3,))
     buffer, reason = {
         "coo": (dense.to_sparse(), "sparse"), "csr": (dense.to_sparse_csr(), "sparse"), "conj":
@@ -561,7 +562,7 @@ def test_torchscript_of_what_has_no_bytes_of_its_own(tmp_path, name):
 
 
 def constants(path):
-    """The bytes of the tensors among a script's constants."""
+    """Return the bytes of the tensors among a script's constants."""
     reader = torch._C.PyTorchFileReader(str(path))
     return [reader.get_record(r) for r in reader.get_all_records() if r.startswith("constants/")]
 
@@ -634,8 +635,7 @@ class Slotted:
 
 
 class Converted:
-    """As tensors of devices without storages are written:
-    on the CPU, with the type that they get when they are loaded."""
+    """Written as tensors of devices without storages: on the CPU, with the type that they get when they are loaded."""
     def __init__(self, t, dtype):
         self.t, self.dtype = t, dtype
 
@@ -721,7 +721,7 @@ def test_names_that_look_like_numbered_ones_are_kept(serve):
 # ---------------------------------------------------------------------------- (e) a Llama
 
 def llama():
-    """consolidated.00.pth of a Llama of 7 billion parameters: its 291 tensors, in small."""
+    """Returns a small consolidated.00.pth with the 291 tensors of a Llama of 7 billion parameters."""
     names = ["tok_embeddings.weight", "norm.weight", "output.weight"]
     for i in range(32):
         names += [
@@ -729,7 +729,7 @@ def llama():
             for n in ("attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1",
                       "feed_forward.w2", "feed_forward.w3", "attention_norm", "ffn_norm")
         ]
-    # Ranks and sizes are few, as in a Llama; how many different numbers there are does not matter to the memo.
+    # Ranks and sizes are few, as in a Llama; the memo does not depend on how many different numbers there are.
     return {n: filled(torch.bfloat16, (8,) if "norm" in n else (16, 8), i) for i, n in enumerate(names)}
 
 
@@ -813,8 +813,8 @@ def test_safetensors_come_first(serve):
 
 
 def test_a_bin_is_torchs_by_more_than_its_first_byte(serve):
-    """Whatever torch.save writes is read; what only begins like a pickle,
-    or is one that torch.load refuses, is a plain file."""
+    """Every file of torch.save is read. A file that only begins like a pickle, or that torch.load refuses, is a plain
+    file."""
     want = {"w": filled(torch.float32, (3, 3))}
     for zipped, protocol in WRITERS:
         (serve.root / f"m{protocol}{zipped}").mkdir()
@@ -882,7 +882,7 @@ def test_objects_without_tensors_are_no_error(serve, zipped):
 # ---------------------------------------------------------------------------- (h) a torch archive in HDF5
 
 def as_hdf5(archive, path, **options):
-    """Every record as a dataset of bytes. Its root becomes `archive`, as torch calls it when it writes to a stream."""
+    """Write every record as a dataset of bytes. The root becomes `archive`, its name when torch writes to a stream."""
     with zipfile.ZipFile(archive) as z, h5py.File(path, "w", **options) as h:
         offsets = []
         for info in z.infolist():
@@ -935,7 +935,7 @@ def test_a_truncated_file(tmp_path, zipped):
 
 
 def rezip(data, changes):
-    """The archive again by zipfile, with some records changed; alignment and compression are of no account here."""
+    """Write the archive again by zipfile, with some records changed; alignment and compression do not matter here."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as z, zipfile.ZipFile(out, "w") as made:
         for info in z.infolist():
@@ -982,7 +982,7 @@ def test_missing_and_wrong_records(tmp_path):
 
 
 def test_damage_anywhere_never_crashes(tmp_path):
-    """One byte changed: either a refusal of one line, or a file that is served."""
+    """One byte is changed: the file is refused in one line, or served."""
     rng = random.Random(11)
     for zipped in (True, False):
         path = tmp_path / "x.pt"

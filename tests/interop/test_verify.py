@@ -1,4 +1,4 @@
-"""tensord verify: contents against recorded digests and against the names of a Hugging Face cache."""
+"""tensord verify compares contents with recorded digests and with the names of a Hugging Face cache."""
 import hashlib
 import json
 import os
@@ -36,7 +36,7 @@ def git_sha1(data):
 
 
 def record(path, sha256):
-    """One record of the log, after the description in catalog/digest_log.h."""
+    """Return one record of the log, as catalog/digest_log.h describes it."""
     st = os.stat(path)
     body = struct.pack("<IIQQQqq", 88, 1, st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) + sha256
     return body + struct.pack("<II", zlib.crc32(body), 0)
@@ -89,7 +89,7 @@ def test_beside_a_running_server(models, tmp_path):
 
 
 def test_a_content_that_is_not_what_was_recorded(models, tmp_path):
-    """Bit rot: the same identity, other bytes. A disk does that; here the log says it the other way round."""
+    """Bit rot: the same identity, other bytes. A disk changes the bytes; here the log has another digest instead."""
     state = tmp_path / "state"
     bad = models / "m" / "model.safetensors"
     good = models / "m" / "config.json"
@@ -108,7 +108,7 @@ def test_a_content_that_is_not_what_was_recorded(models, tmp_path):
 
 
 def test_a_log_that_is_not_to_be_trusted(models, tmp_path):
-    """A record with a wrong checksum, and one that others could have written, say nothing."""
+    """A record with a wrong checksum, and a log that others could have written, do not count."""
     state = tmp_path / "state"
     bad = models / "m" / "model.safetensors"
     broken = bytearray(record(bad, hashlib.sha256(b"what it was").digest()))
@@ -121,8 +121,8 @@ def test_a_log_that_is_not_to_be_trusted(models, tmp_path):
 
 
 def test_a_change_makes_another_file(models, tmp_path):
-    """A byte changed with its mtime restored: the ctime is another, so the record is not of this file, and a server
-    hashes it anew. Only names in a cache can tell."""
+    """A byte is changed and the mtime restored: the ctime differs, so the record is not of this file, and a server
+    hashes the file anew. Only names in a cache can show the change."""
     state = tmp_path / "state"
     serve_until_hashed(models, state)
     path = models / "m" / "model.safetensors"
@@ -232,7 +232,7 @@ def test_nothing_to_compare_with(models, tmp_path):
 
 
 def test_the_state_directory_of_the_environment(models, tmp_path):
-    """As serve reads it: the option counts before it, an empty one is none."""
+    """The variable is read as by serve: the option comes before it, and an empty variable counts as unset."""
     state, other = tmp_path / "state", tmp_path / "other"
     other.mkdir(mode=0o700)
     write_log(state, [record(models / "m" / "config.json", hashlib.sha256(b"{}").digest())])
@@ -250,7 +250,7 @@ def test_the_state_directory_of_the_environment(models, tmp_path):
 
 
 def test_blobs_without_their_snapshots(cache):
-    """Names are compared where snapshots link to them: that is what has to be named."""
+    """Names are compared where snapshots link to them, so the message names the folder that has them."""
     folder, _ = cache
     p = verify(folder / "blobs")
     assert p.returncode == 3 and p.stderr.count("\n") == 1 and f"verify {folder} instead" in p.stderr, p

@@ -1,5 +1,5 @@
-"""Archives by Python's zipfile, NumPy and PyTorch through the zip reader, which .npz files reach alone: what is
-accepted must be the archive that zipfile sees, and what zipfile refuses must be refused."""
+"""Archives of Python's zipfile, NumPy and PyTorch, read as .npz files: an accepted archive must be the one that zipfile
+sees, and an archive that zipfile refuses must be refused."""
 import io
 import random
 import struct
@@ -25,7 +25,7 @@ def npy(array):
 
 
 class Pipe(io.RawIOBase):
-    """What cannot seek: zipfile then writes data descriptors."""
+    """A file that cannot seek, so that zipfile writes data descriptors."""
     data = b""
 
     def writable(self):
@@ -68,7 +68,7 @@ def verdict(tmp_path, data):
 
 
 def compare(path):
-    """An archive that was accepted: NumPy must read the same arrays from it."""
+    """Check an accepted archive: NumPy must read the same arrays from it."""
     tensors = {t["name"]: t for t in inspect_json(path)["tensors"]}
     with np.load(path) as again, zipfile.ZipFile(path) as z:
         assert sorted(tensors) == sorted(n.removesuffix(".npy") for n in z.namelist() if not n.endswith("/"))
@@ -101,7 +101,7 @@ def records(kind):
 
 @pytest.mark.parametrize("kind", ["save", "no crc", "script"])
 def test_what_torch_writes(tmp_path, kind):
-    """No arrays in it for an .npz, but an archive that is in order; one byte less or more is not."""
+    """An archive of torch has no arrays of an .npz, but is valid; with one byte less or more it is not."""
     data = records(kind)
     path, ok, err = verdict(tmp_path, data)
     assert ok, err
@@ -148,7 +148,7 @@ def bad():
 
 
 def bad_by_us():
-    """What zipfile does not mind."""
+    """Archives that zipfile accepts."""
     data = build()
     w = central(data, "w.npy")
     yield "41 two end records", data + data[-22:]
@@ -172,7 +172,7 @@ STRICTER = dict(bad_by_us())
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_zipfile_refuses_is_refused(tmp_path, name):
-    """With an oracle: opening it, or reading one of its members, must fail there too."""
+    """zipfile must fail to open each archive, or to read one of its members."""
     with pytest.raises(
         (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, KeyError, EOFError, OSError)):
         with np.load(io.BytesIO(BAD[name])) as again:
@@ -190,7 +190,7 @@ def test_what_zipfile_does_not_mind_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["stored", "piped zip64", "deflated"])
 def test_what_is_accepted_of_changed_archives_is_what_numpy_reads(tmp_path, name):
-    """Structure with a byte changed: when it is accepted, NumPy reads the same from it."""
+    """A byte of the structure is changed: NumPy must read the same from every archive that is accepted."""
     data = GOOD[name]()
     with zipfile.ZipFile(io.BytesIO(data)) as z:
         ends = [(i.header_offset, i.header_offset + 30 + sum(struct.unpack_from("<HH", data, i.header_offset + 26)))
