@@ -3,8 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Limits on the memory of a specification by the length of its text: a rank's first items take 400 bytes, for at least
- * 27 bytes of text. Rules take more than their text, but there are at most TD_RULE_MAX_COUNT. */
+/* Limits on the memory of a specification by the length of its text: the text's tree and lists take at most 16 bytes
+ * for each byte of a text without faults ({"name":""}, takes 190). Rules take more, but there are at most
+ * TD_RULE_MAX_COUNT. */
 enum { MEMORY_PER_BYTE = 32, MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule) };
 
 static void init(struct td_plan_spec *spec, size_t text_len)
@@ -28,151 +29,136 @@ bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, 
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/* Returns a copy of the latest token, a string, in the arena. Returns NULL with an error set. */
-static const char *copy_string(struct td_json *json, struct td_arena *arena, struct td_error *err)
-{
-    size_t len;
-    char *text = td_arena_array(arena, json->value_len + 1, 1);
-    if (text == NULL) {
-        (void)td_error_no_memory(err);
-        return NULL;
-    }
-    return td_json_string(json, text, json->value_len + 1, &len) ? text : NULL;
-}
-
-/* Reads a string that is a member's value. Fails if *out is set, since a member may be given once. */
-static bool read_string(struct td_json *json, struct td_arena *arena, const char *what, const char **out,
-                        struct td_error *err)
+/* Reads the string that is a member's value; a member may be there once. */
+static bool read_string(const struct td_json_document *document, const cJSON *item, const char *what, const char **out)
 {
     if (*out != NULL)
-        return td_json_fail(json, "%s is there twice", what);
-    if (!td_json_expect(json, TD_JSON_STRING, what))
-        return false;
-    *out = copy_string(json, arena, err);
+        return td_json_document_fail_key(document, item, "%s is there twice", what);
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(document, item, "%s expected", what);
+    *out = td_json_document_string(document, item);
     return *out != NULL;
 }
 
-/* Reads an item, whose '{' is the latest token. */
-static bool read_item(struct td_json *json, struct td_arena *arena, struct td_plan_item *item, struct td_error *err)
+static bool read_item(const struct td_json_document *document, const cJSON *object, struct td_plan_item *out)
 {
-    memset(item, 0, sizeof *item);
-    for (;;) {
-        enum td_json_token token = td_json_next(json);
-        bool ok = token == TD_JSON_KEY;
-        if (token == TD_JSON_OBJECT_END)
-            return item->name != NULL || td_json_fail(json, "a tensor without a \"name\"");
-        if (ok && td_json_equals(json, "name"))
-            ok = read_string(json, arena, "the tensor's name, a string,", &item->name, err);
-        else if (ok && td_json_equals(json, "as"))
-            ok = read_string(json, arena, "the name that the tensor gets (\"as\"), a string,", &item->as, err);
-        else if (ok && td_json_equals(json, "slice"))
-            ok = read_string(json, arena, "the slice, a string such as \"0:128,:\",", &item->slice, err);
-        else if (ok)
-            ok = td_json_unknown_key(json, "a tensor has \"name\", \"as\" and \"slice\", nothing else");
+    memset(out, 0, sizeof *out);
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
+        bool ok;
+        if (strcmp(item->string, "name") == 0)
+            ok = read_string(document, item, "the tensor's name, a string,", &out->name);
+        else if (strcmp(item->string, "as") == 0)
+            ok = read_string(document, item, "the name that the tensor gets (\"as\"), a string,", &out->as);
+        else if (strcmp(item->string, "slice") == 0)
+            ok = read_string(document, item, "the slice, a string such as \"0:128,:\",", &out->slice);
+        else
+            ok = td_json_document_unknown_key(document, item,
+                                              "a tensor has \"name\", \"as\" and \"slice\", nothing else");
         if (!ok)
             return false;
     }
+    return out->name != NULL || td_json_document_fail_end(document, object, "a tensor without a \"name\"");
 }
 
-bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
+bool td_plan_items_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
+                        struct td_plan_items *out, struct td_error *err)
 {
-    struct td_plan_item *items = NULL;
-    size_t capacity = 0;
     memset(out, 0, sizeof *out);
-    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list of tensors"))
-        return false;
-    for (;;) {
-        enum td_json_token token = td_json_next(json);
-        if (token == TD_JSON_ARRAY_END)
-            return true;
-        if (token != TD_JSON_OBJECT_BEGIN)
-            return td_json_fail(json, "a tensor is an object with a \"name\"");
-        items = td_arena_grow(arena, items, out->count, &capacity, sizeof *items);
-        if (items == NULL)
-            return td_error_no_memory(err);
-        if (!read_item(json, arena, &items[out->count], err))
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(document, list, "a list of tensors expected");
+    struct td_plan_item *items = td_arena_array(arena, (size_t)cJSON_GetArraySize(list), sizeof *items);
+    if (items == NULL)
+        return td_error_no_memory(err);
+    out->items = items;
+    for (const cJSON *item = list->child; item != NULL; item = item->next) {
+        if (!cJSON_IsObject(item))
+            return td_json_document_fail(document, item, "a tensor is an object with a \"name\"");
+        if (!read_item(document, item, &items[out->count++]))
             return false;
-        out->items = items;
-        out->count++;
     }
+    return true;
 }
 
-/* Reads a rank, {"tensors": [...]}, whose '{' is the latest token. */
-static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
+/* Reads one rank, {"tensors": [...]}. */
+static bool read_rank(const struct td_json_document *document, const cJSON *object, struct td_arena *arena,
+                      struct td_plan_items *out, struct td_error *err)
 {
     static const char known[] = "a rank has \"tensors\", nothing else";
-    if (!td_json_expect(json, TD_JSON_KEY, "\"tensors\""))
+    const cJSON *list = object->child;
+    if (list == NULL)
+        return td_json_document_fail_end(document, object, "\"tensors\" expected");
+    if (strcmp(list->string, "tensors") != 0)
+        return td_json_document_unknown_key(document, list, known);
+    if (!td_plan_items_read(document, list, arena, out, err))
         return false;
-    if (!td_json_equals(json, "tensors"))
-        return td_json_unknown_key(json, known);
-    if (!td_plan_items_read(json, arena, out, err))
-        return false;
-    enum td_json_token token = td_json_next(json);
-    if (token == TD_JSON_KEY && td_json_equals(json, "tensors"))
-        return td_json_fail(json, "\"tensors\" is there twice");
-    return token == TD_JSON_OBJECT_END || (token == TD_JSON_KEY && td_json_unknown_key(json, known));
+    if (list->next == NULL)
+        return true;
+    if (strcmp(list->next->string, "tensors") == 0)
+        return td_json_document_fail_key(document, list->next, "\"tensors\" is there twice");
+    return td_json_document_unknown_key(document, list->next, known);
 }
 
-static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t *count, struct td_error *err)
+static bool read_ranks(const struct td_json_document *document, const cJSON *list, struct td_plan_spec *spec,
+                       uint64_t *count, struct td_error *err)
 {
-    struct td_plan_items *ranks = NULL;
-    size_t capacity = 0;
-    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list of ranks"))
-        return false;
-    for (*count = 0;; ++*count) {
-        enum td_json_token token = td_json_next(json);
-        if (token == TD_JSON_ARRAY_END)
-            break;
-        if (token != TD_JSON_OBJECT_BEGIN)
-            return td_json_fail(json, "a rank is an object with \"tensors\"");
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(document, list, "a list of ranks expected");
+    int size = cJSON_GetArraySize(list);
+    size_t most = size < TD_MAX_TP_SIZE ? (size_t)size : TD_MAX_TP_SIZE;
+    struct td_plan_items *ranks = td_arena_array(&spec->arena, most, sizeof *ranks);
+    if (ranks == NULL)
+        return td_error_no_memory(err);
+    *count = 0;
+    for (const cJSON *item = list->child; item != NULL; item = item->next) {
+        if (!cJSON_IsObject(item))
+            return td_json_document_fail(document, item, "a rank is an object with \"tensors\"");
         if (*count == TD_MAX_TP_SIZE)
-            return td_json_fail(json, "more than %d ranks", TD_MAX_TP_SIZE);
-        ranks = td_arena_grow(&spec->arena, ranks, (size_t)*count, &capacity, sizeof *ranks);
-        if (ranks == NULL)
-            return td_error_no_memory(err);
-        if (!read_rank(json, &spec->arena, &ranks[*count], err))
+            return td_json_document_fail(document, item, "more than %d ranks", TD_MAX_TP_SIZE);
+        if (!read_rank(document, item, &spec->arena, &ranks[*count], err))
             return false;
+        ++*count;
     }
     spec->ranks = ranks;
-    return *count > 0 || td_json_fail(json, "\"ranks\" is empty");
+    return *count > 0 || td_json_document_fail_end(document, list, "\"ranks\" is empty");
 }
 
 enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8 };
 
-static bool read_tp_size(struct td_json *json, struct td_plan_spec *spec, struct td_error *err)
+static bool read_tp_size(const struct td_json_document *document, const cJSON *item, struct td_plan_spec *spec,
+                         struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
-    if (!td_json_expect(json, TD_JSON_NUMBER, "\"tp_size\", the number of ranks,"))
-        return false;
-    json->err = &why;
-    bool ok = td_json_u64(json, &spec->tp_size);
-    json->err = err;
-    return ok ? td_tp_size_check(spec->tp_size, err) : td_json_fail(json, "\"tp_size\": %s", why.message);
+    struct td_json_document asked = *document;
+    asked.err = &why;
+    if (!cJSON_IsRaw(item))
+        return td_json_document_fail(document, item, "\"tp_size\", the number of ranks, expected");
+    if (!td_json_document_u64(&asked, item, &spec->tp_size))
+        return td_json_document_fail(document, item, "\"tp_size\": %s", why.message);
+    return td_tp_size_check(spec->tp_size, err);
 }
 
-/* Reads a member of the specification, whose key is the latest token. */
-static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigned *has, uint64_t *rank_count,
-                        struct td_error *err)
+static bool read_member(const struct td_json_document *document, const cJSON *item, struct td_plan_spec *spec,
+                        unsigned *has, uint64_t *rank_count, struct td_error *err)
 {
     static const char *const keys[] = {"engine", "tp_size", "rules", "ranks"};
     unsigned bit = 0;
-    while (bit < 4 && !td_json_equals(json, keys[bit]))
+    while (bit < 4 && strcmp(item->string, keys[bit]) != 0)
         bit++;
     if (bit == 4)
-        return td_json_unknown_key(json,
-                                   "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
+        return td_json_document_unknown_key(
+            document, item, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
     if ((*has & 1U << bit) != 0)
-        return td_json_fail(json, "\"%s\" is there twice", keys[bit]);
+        return td_json_document_fail_key(document, item, "\"%s\" is there twice", keys[bit]);
     *has |= 1U << bit;
     switch (1U << bit) {
     case HAS_ENGINE:
-        return read_string(json, &spec->arena, "the engine's name, a string,", &spec->engine, err);
+        return read_string(document, item, "the engine's name, a string,", &spec->engine);
     case HAS_TP_SIZE:
-        return read_tp_size(json, spec, err);
+        return read_tp_size(document, item, spec, err);
     case HAS_RULES:
-        return td_rules_read(json, &spec->arena, &spec->rules, err);
+        return td_rules_read(document, item, &spec->arena, &spec->rules, err);
     default:
-        return read_ranks(json, spec, rank_count, err);
+        return read_ranks(document, item, spec, rank_count, err);
     }
 }
 
@@ -194,21 +180,18 @@ static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_c
 
 bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err)
 {
-    struct td_json json;
+    struct td_json_document document;
     unsigned has = 0;
     uint64_t rank_count = 0;
     init(spec, text.len);
-    td_json_init(&json, text, 0, err);
-    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "a plan, an object,"))
+    td_json_document_read(&document, text, &spec->arena, err);
+    const cJSON *root = td_json_document_object(&document, "a plan, an object,");
+    if (root == NULL)
         return false;
-    for (;;) {
-        enum td_json_token token = td_json_next(&json);
-        if (token == TD_JSON_OBJECT_END)
-            break;
-        if (token != TD_JSON_KEY || !read_member(&json, spec, &has, &rank_count, err))
+    for (const cJSON *item = root->child; item != NULL; item = item->next)
+        if (!read_member(&document, item, spec, &has, &rank_count, err))
             return false;
-    }
-    return td_json_expect(&json, TD_JSON_END, "nothing behind the plan") && is_complete(spec, has, rank_count, err);
+    return td_json_document_end(&document) && is_complete(spec, has, rank_count, err);
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------- */

@@ -32,9 +32,10 @@ bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, 
  * Errors: TD_INVALID_ARGUMENT with the position in the text, TD_RESOURCE_EXHAUSTED. */
 bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err);
 
-/* Reads an explicit list, [{"name", "as"?, "slice"?}...], whose '[' is the reader's next token, into the arena. Errors
- * as td_plan_spec_parse. */
-bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err);
+/* Reads an explicit list, [{"name", "as"?, "slice"?}...], an item of the document. The list is put into the arena; its
+ * strings stay in the document's. Errors as td_plan_spec_parse, and a fault of the document that comes before those. */
+bool td_plan_items_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
+                        struct td_plan_items *out, struct td_error *err);
 
 void td_plan_spec_fini(struct td_plan_spec *spec);
 

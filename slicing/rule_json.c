@@ -53,169 +53,144 @@ static const struct rule_key {
 };
 
 struct rule_reader {
-    struct td_json *json;
-    struct td_arena *arena;
+    const struct td_json_document *document;
     struct td_error *err;
 };
 
-static bool read_string(struct rule_reader *r, const char *key, size_t max_bytes, const char **out)
+static bool read_string(struct rule_reader *r, const char *key, size_t max_bytes, const cJSON *item, const char **out)
 {
-    struct td_json *json = r->json;
-    enum td_json_token token = td_json_next(json);
-    if (token != TD_JSON_STRING)
-        return token != TD_JSON_ERROR && td_json_fail(json, "%s must be a string", key);
-    if (json->value_len > max_bytes)
-        return td_json_fail(json, "%s is longer than %zu bytes", key, max_bytes);
-    char *copy = td_arena_alloc(r->arena, json->value_len + 1);
-    size_t len;
-    if (copy == NULL)
-        return td_error_no_memory(r->err);
-    if (!td_json_string(json, copy, json->value_len + 1, &len))
-        return false;
-    if (len == 0)
-        return td_json_fail(json, "%s is empty", key);
-    *out = copy;
-    return true;
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(r->document, item, "%s must be a string", key);
+    if (td_json_document_spelled(r->document, item).len > max_bytes)
+        return td_json_document_fail(r->document, item, "%s is longer than %zu bytes", key, max_bytes);
+    *out = td_json_document_string(r->document, item);
+    if (*out != NULL && **out == '\0')
+        return td_json_document_fail(r->document, item, "%s is empty", key);
+    return *out != NULL;
 }
 
-static bool read_number(struct rule_reader *r, const char *key, uint64_t min, uint64_t max, uint64_t *out)
+static bool read_number(struct rule_reader *r, const char *key, uint64_t min, uint64_t max, const cJSON *item,
+                        uint64_t *out)
 {
-    enum td_json_token token = td_json_next(r->json);
-    if (token != TD_JSON_NUMBER)
-        return token != TD_JSON_ERROR && td_json_fail(r->json, "%s must be a number", key);
-    if (!td_json_u64(r->json, out))
+    if (!cJSON_IsRaw(item))
+        return td_json_document_fail(r->document, item, "%s must be a number", key);
+    if (!td_json_document_u64(r->document, item, out))
         return false;
     if (*out < min || *out > max)
-        return td_json_fail(r->json, "%s is %llu; at least %llu and at most %llu", key, (unsigned long long)*out,
-                            (unsigned long long)min, (unsigned long long)max);
+        return td_json_document_fail(r->document, item, "%s is %llu; at least %llu and at most %llu", key,
+                                     (unsigned long long)*out, (unsigned long long)min, (unsigned long long)max);
     return true;
 }
 
-static bool read_flag(struct rule_reader *r, const char *key, bool *out)
+static bool read_flag(struct rule_reader *r, const char *key, const cJSON *item, bool *out)
 {
-    enum td_json_token token = td_json_next(r->json);
-    if (token != TD_JSON_TRUE && token != TD_JSON_FALSE)
-        return token != TD_JSON_ERROR && td_json_fail(r->json, "%s must be true or false", key);
-    *out = token == TD_JSON_TRUE;
-    return true;
+    *out = cJSON_IsTrue(item);
+    return cJSON_IsBool(item) || td_json_document_fail(r->document, item, "%s must be true or false", key);
 }
 
-/* Reads a whole number from -64 to 63; td_json_u64 reads no sign. */
-static bool read_dim(struct rule_reader *r, int32_t *out)
+/* Reads -64 to 63, for whose sign td_json_document_u64 has no room. */
+static bool read_dim(struct rule_reader *r, const cJSON *item, int32_t *out)
 {
-    struct td_json *json = r->json;
-    enum td_json_token token = td_json_next(json);
-    if (token != TD_JSON_NUMBER)
-        return token != TD_JSON_ERROR && td_json_fail(json, "dim must be a number");
-    const char *text = json->text.p + json->value;
-    bool negative = text[0] == '-';
-    size_t sign = negative ? 1 : 0;
     uint64_t value;
-    if (!td_number_read(td_text_n(text + sign, json->value_len - sign), negative ? 64 : 63, &value))
-        return td_json_fail(json, "dim must be a whole number from -64 to 63");
+    if (!cJSON_IsRaw(item))
+        return td_json_document_fail(r->document, item, "dim must be a number");
+    bool negative = item->valuestring[0] == '-';
+    if (!td_number_read(td_text_of(item->valuestring + (negative ? 1 : 0)), negative ? 64 : 63, &value))
+        return td_json_document_fail(r->document, item, "dim must be a whole number from -64 to 63");
     *out = negative ? -(int32_t)value : (int32_t)value;
     return true;
 }
 
-static bool read_uneven(struct rule_reader *r, enum td_uneven *out)
+static bool read_uneven(struct rule_reader *r, const cJSON *item, enum td_uneven *out)
 {
-    enum td_json_token token = td_json_next(r->json);
-    if (token == TD_JSON_ERROR)
-        return false;
-    if (token == TD_JSON_STRING) {
-        static const char *const names[] = {"error", "chunk", "balanced"};
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            if (td_json_equals(r->json, names[i])) {
-                *out = (enum td_uneven)i;
-                return true;
-            }
+    static const char *const names[] = {"error", "chunk", "balanced"};
+    for (size_t i = 0; cJSON_IsString(item) && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(item->valuestring, names[i]) == 0) {
+            *out = (enum td_uneven)i;
+            return true;
         }
     }
-    return td_json_fail(r->json, "uneven must be \"error\", \"chunk\" or \"balanced\"");
+    return td_json_document_fail(r->document, item, "uneven must be \"error\", \"chunk\" or \"balanced\"");
 }
 
-/* Reads a part, whose '{' is the latest token. */
-static bool read_part(struct rule_reader *r, struct td_rule_part *part)
+static bool read_part(struct rule_reader *r, const cJSON *object, struct td_rule_part *part)
 {
     static const char *const names[] = {"count", "unit", "replicate"};
     unsigned seen = 0;
-    enum td_json_token token;
     *part = (struct td_rule_part){.unit = 1};
-    while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
         unsigned i = 0;
-        while (i < 3 && !td_json_equals(r->json, names[i]))
+        while (i < 3 && strcmp(item->string, names[i]) != 0)
             i++;
         if (i == 3)
-            return td_json_unknown_key(r->json, "a part has count, unit and replicate, nothing else");
+            return td_json_document_unknown_key(r->document, item,
+                                                "a part has count, unit and replicate, nothing else");
         if ((seen & 1U << i) != 0)
-            return td_json_fail(r->json, "%s is given twice in a part", names[i]);
+            return td_json_document_fail_key(r->document, item, "%s is given twice in a part", names[i]);
         seen |= 1U << i;
-        if (!(i == 2 ? read_flag(r, names[i], &part->replicate)
-                     : read_number(r, names[i], 0, UINT64_MAX, i == 0 ? &part->count : &part->unit)))
+        if (!(i == 2 ? read_flag(r, names[i], item, &part->replicate)
+                     : read_number(r, names[i], 0, UINT64_MAX, item, i == 0 ? &part->count : &part->unit)))
             return false;
     }
-    return token != TD_JSON_ERROR;
+    return true;
 }
 
-static bool read_parts(struct rule_reader *r, struct td_rule *rule)
+static bool read_parts(struct rule_reader *r, const cJSON *list, struct td_rule *rule)
 {
-    enum td_json_token token = td_json_next(r->json);
-    if (token != TD_JSON_ARRAY_BEGIN)
-        return token != TD_JSON_ERROR && td_json_fail(r->json, "parts must be an array");
-    while ((token = td_json_next(r->json)) == TD_JSON_OBJECT_BEGIN) {
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(r->document, list, "parts must be an array");
+    for (const cJSON *item = list->child; item != NULL; item = item->next) {
+        if (!cJSON_IsObject(item))
+            return td_json_document_fail(r->document, item, "a part must be an object");
         if (rule->part_count == TD_RULE_MAX_PARTS)
-            return td_json_fail(r->json, "more than %d parts", TD_RULE_MAX_PARTS);
-        if (!read_part(r, &rule->parts[rule->part_count++]))
+            return td_json_document_fail(r->document, item, "more than %d parts", TD_RULE_MAX_PARTS);
+        if (!read_part(r, item, &rule->parts[rule->part_count++]))
             return false;
     }
-    if (token == TD_JSON_ERROR)
-        return false;
-    if (token != TD_JSON_ARRAY_END)
-        return td_json_fail(r->json, "a part must be an object");
     for (uint32_t i = 0; i < rule->part_count; i++)
         if (rule->parts[i].unit == 0 && (rule->part_count > 1 || rule->parts[i].count == 0))
-            return td_json_fail(r->json, "unit 0 is for a single part with a count");
-    return rule->part_count > 0 || td_json_fail(r->json, "parts is empty; leave it out");
+            return td_json_document_fail_end(r->document, list, "unit 0 is for a single part with a count");
+    return rule->part_count > 0 || td_json_document_fail_end(r->document, list, "parts is empty; leave it out");
 }
 
-static bool read_slot(struct rule_reader *r, uint32_t *slot)
+static bool read_slot(struct rule_reader *r, const cJSON *item, uint32_t *slot)
 {
     uint64_t value = 0;
-    if (!read_number(r, "slot", 0, TD_RULE_MAX_COUNT, &value))
+    if (!read_number(r, "slot", 0, TD_RULE_MAX_COUNT, item, &value))
         return false;
     *slot = (uint32_t)value;
     return true;
 }
 
-static bool read_value(struct rule_reader *r, const struct rule_key *key, struct td_rule *rule)
+static bool read_value(struct rule_reader *r, const struct rule_key *key, const cJSON *item, struct td_rule *rule)
 {
     void *to = (char *)rule + key->offset;
     switch (key->kind) {
     case KIND_STRING:
-        return read_string(r, key->name, TD_RULE_MAX_PATTERN_BYTES, to);
+        return read_string(r, key->name, TD_RULE_MAX_PATTERN_BYTES, item, to);
     case KIND_NUMBER:
-        return read_number(r, key->name, key->min, key->max, to);
+        return read_number(r, key->name, key->min, key->max, item, to);
     case KIND_FLAG:
-        return read_flag(r, key->name, to);
+        return read_flag(r, key->name, item, to);
     case KIND_SLOT:
-        return read_slot(r, &rule->slot);
+        return read_slot(r, item, &rule->slot);
     case KIND_DIM:
-        return read_dim(r, &rule->dim);
+        return read_dim(r, item, &rule->dim);
     case KIND_PARTS:
-        return read_parts(r, rule);
+        return read_parts(r, item, rule);
     case KIND_UNEVEN:
-        return read_uneven(r, &rule->uneven);
+        return read_uneven(r, item, &rule->uneven);
     }
     return td_error_set(r->err, TD_INTERNAL, "a key of no kind");
 }
 
-static bool unknown_key(struct rule_reader *r)
+static bool unknown_key(struct rule_reader *r, const cJSON *item)
 {
     char known[TD_ERROR_MESSAGE_BYTES] = "a rule has ";
     size_t n = strlen(known);
     for (unsigned i = 0; i < KEY_COUNT; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", keys[i].name);
-    return td_json_unknown_key(r->json, known);
+    return td_json_document_unknown_key(r->document, item, known);
 }
 
 static unsigned bit(enum key key)
@@ -242,63 +217,54 @@ static const char *contradiction(const struct td_rule *rule, unsigned seen)
     return td_rule_check(rule);
 }
 
-/* Reads a rule, whose '{' is the latest token. */
-static bool read_rule(struct rule_reader *r, struct td_rule *rule)
+static bool read_rule(struct rule_reader *r, const cJSON *object, struct td_rule *rule)
 {
     unsigned seen = 0;
-    enum td_json_token token;
     *rule = (struct td_rule){.groups = 1, .pack = 1, .pad_to = 1};
-    while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
         enum key key = KEY_MATCH;
-        while (key < KEY_COUNT && !td_json_equals(r->json, keys[key].name))
+        while (key < KEY_COUNT && strcmp(item->string, keys[key].name) != 0)
             key++;
         if (key == KEY_COUNT)
-            return unknown_key(r);
+            return unknown_key(r, item);
         if ((seen & bit(key)) != 0)
-            return td_json_fail(r->json, "%s is given twice", keys[key].name);
+            return td_json_document_fail_key(r->document, item, "%s is given twice", keys[key].name);
         seen |= bit(key);
-        if (!read_value(r, &keys[key], rule))
+        if (!read_value(r, &keys[key], item, rule))
             return false;
     }
-    if (token == TD_JSON_ERROR)
-        return false;
     const char *reason = contradiction(rule, seen);
-    return reason == NULL || td_json_fail(r->json, "%s", reason);
+    return reason == NULL || td_json_document_fail_end(r->document, object, "%s", reason);
 }
 
-/* Returns the number of objects in the array whose '[' is the latest token. The caller's reader does not move, since
- * `json` is a copy. */
-static size_t count_elements(struct td_json json)
+static size_t count_objects(const cJSON *list)
 {
     size_t count = 0;
-    unsigned depth = json.depth;
-    struct td_error ignored = TD_ERROR_INIT;
-    json.err = &ignored;
-    for (;;) {
-        enum td_json_token token = td_json_next(&json);
-        if (token == TD_JSON_ERROR || (token == TD_JSON_ARRAY_END && json.depth < depth))
-            return count;
-        if (token == TD_JSON_OBJECT_BEGIN && json.depth == depth + 1)
-            count++;
-    }
+    for (const cJSON *item = list->child; item != NULL; item = item->next)
+        count += cJSON_IsObject(item) ? 1 : 0;
+    return count;
 }
 
-bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_list *out, struct td_error *err)
+bool td_rules_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
+                   struct td_rule_list *out, struct td_error *err)
 {
-    struct rule_reader r = {.json = json, .arena = arena, .err = err};
-    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of rules"))
-        return false;
-    size_t count = count_elements(*json);
+    struct rule_reader r = {.document = document, .err = err};
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(document, list, "an array of rules expected");
+    size_t count = count_objects(list);
     if (count > TD_RULE_MAX_COUNT)
-        return td_json_fail(json, "%zu rules; at most %d", count, TD_RULE_MAX_COUNT);
+        return td_json_document_fail(document, list, "%zu rules; at most %d", count, TD_RULE_MAX_COUNT);
     struct td_rule *rules = td_arena_array(arena, count, sizeof *rules);
     if (rules == NULL)
         return td_error_no_memory(err);
-    for (size_t i = 0; i < count; i++)
-        if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "a rule (an object)") || !read_rule(&r, &rules[i]))
+    size_t i = 0;
+    for (const cJSON *item = list->child; item != NULL; item = item->next, i++) {
+        if (!cJSON_IsObject(item))
+            return td_json_document_fail(document, item, "a rule (an object)%s expected",
+                                         i < count ? "" : " or the end of the array");
+        if (!read_rule(&r, item, &rules[i]))
             return false;
-    if (!td_json_expect(json, TD_JSON_ARRAY_END, "a rule (an object) or the end of the array"))
-        return false;
+    }
     *out = (struct td_rule_list){.rules = rules, .count = count};
     return true;
 }

@@ -4,7 +4,7 @@
 
 #include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
-#include "core/json.h"
+#include "core/json_document.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_source.h"
 
@@ -292,6 +292,9 @@ void td_handle_files(const struct td_call *call)
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */
 
+/* Limits on the memory of the body's tree and lists: a body without faults takes at most 19 bytes for each byte. */
+enum { BATCH_FREE_BYTES = 64 * 1024, BATCH_PER_BYTE = 32 };
+
 /* What a POST to tensors:read asks for. */
 struct batch {
     struct td_arena arena;
@@ -300,51 +303,51 @@ struct batch {
     enum format format; /* FORMAT_COUNT: none was said */
 };
 
-static bool read_batch_format(struct td_json *json, struct batch *batch)
+static bool read_batch_format(const struct td_json_document *document, const cJSON *item, struct batch *batch)
 {
-    char text[32];
-    size_t len;
     if (batch->format != FORMAT_COUNT)
-        return td_json_fail(json, "\"format\" is there twice");
-    if (!td_json_expect(json, TD_JSON_STRING, "the format, a string,"))
-        return false;
-    if (json->value_len < sizeof text && td_json_string(json, text, sizeof text, &len))
-        for (enum format f = FORMAT_RAW; f < FORMAT_COUNT; f++)
-            if (f != FORMAT_NPY && strcmp(text, formats[f]) == 0)
-                batch->format = f;
-    return batch->format != FORMAT_COUNT || td_json_fail(json, "\"format\" is \"raw\" or \"safetensors\"");
+        return td_json_document_fail_key(document, item, "\"format\" is there twice");
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(document, item, "the format, a string, expected");
+    struct td_text spelled = td_json_document_spelled(document, item);
+    const char *text = spelled.len < 32 ? td_json_document_string(document, item) : NULL;
+    for (enum format f = FORMAT_RAW; text != NULL && f < FORMAT_COUNT; f++)
+        if (f != FORMAT_NPY && strcmp(text, formats[f]) == 0)
+            batch->format = f;
+    return batch->format != FORMAT_COUNT ||
+           td_json_document_fail(document, item, "\"format\" is \"raw\" or \"safetensors\"");
 }
 
-/* {"tensors": [{"name", "slice"?, "as"?}...], "format"?} */
+static bool read_batch_member(const struct td_json_document *document, const cJSON *item, struct batch *batch,
+                              struct td_error *err)
+{
+    if (strcmp(item->string, "format") == 0)
+        return read_batch_format(document, item, batch);
+    if (strcmp(item->string, "tensors") != 0)
+        return td_json_document_unknown_key(document, item, "there are \"tensors\" and \"format\"");
+    if (batch->has_items)
+        return td_json_document_fail_key(document, item, "\"tensors\" is there twice");
+    batch->has_items = true;
+    return td_plan_items_read(document, item, &batch->arena, &batch->items, err);
+}
+
+/* Reads {"tensors": [{"name", "slice"?, "as"?}...], "format"?}. */
 static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
 {
     struct td_text body = call->request->body;
-    struct td_json json;
-    td_json_init(&json, td_text_n(body.p == NULL ? "" : body.p, body.len), 0, err);
-    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"tensors\" and \"format\""))
+    struct td_json_document document;
+    td_json_document_read(&document, td_text_n(body.p == NULL ? "" : body.p, body.len), &batch->arena, err);
+    const cJSON *root = td_json_document_object(&document, "an object with \"tensors\" and \"format\"");
+    if (root == NULL)
         return false;
-    for (;;) {
-        enum td_json_token token = td_json_next(&json);
-        bool ok = token == TD_JSON_KEY;
-        if (token == TD_JSON_OBJECT_END)
-            break;
-        if (ok && td_json_equals(&json, "tensors")) {
-            ok = (!batch->has_items || td_json_fail(&json, "\"tensors\" is there twice")) &&
-                 td_plan_items_read(&json, &batch->arena, &batch->items, err);
-            batch->has_items = true;
-        } else if (ok && td_json_equals(&json, "format")) {
-            ok = read_batch_format(&json, batch);
-        } else if (ok) {
-            ok = td_json_unknown_key(&json, "there are \"tensors\" and \"format\"");
-        }
-        if (!ok)
+    for (const cJSON *item = root->child; item != NULL; item = item->next)
+        if (!read_batch_member(&document, item, batch, err))
             return false;
-    }
-    if (!td_json_expect(&json, TD_JSON_END, "nothing behind the object"))
+    if (!td_json_document_end(&document))
         return false;
     if (batch->format == FORMAT_COUNT)
         batch->format = FORMAT_RAW;
-    return batch->has_items || td_json_fail(&json, "\"tensors\" is missing");
+    return batch->has_items || td_error_at(err, TD_INVALID_ARGUMENT, body.len, "\"tensors\" is missing");
 }
 
 /* Bare bytes have no names: there the same tensor may come twice. */
@@ -397,7 +400,8 @@ void td_handle_read(const struct td_call *call)
     struct batch batch = {.format = FORMAT_COUNT};
     struct td_error err = TD_ERROR_INIT;
     const struct td_checkpoint *checkpoint = NULL;
-    td_arena_init_budget(&batch.arena, 0, &call->api->ranks.live); /* the body's length bounds it */
+    td_arena_init_budget(&batch.arena, BATCH_FREE_BYTES + BATCH_PER_BYTE * call->request->body.len,
+                         &call->api->ranks.live);
     if (td_call_check_parameters(call, known) && (checkpoint = td_native_checkpoint(call)) != NULL) {
         if (read_batch(call, &batch, &err))
             answer_batch(call, checkpoint, &batch);

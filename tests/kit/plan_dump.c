@@ -112,9 +112,9 @@ static bool find_rules(const char *dir, const char *engine, const struct td_tens
     bool ok;
     char *text = engine[0] == '@' ? load("", engine + 1, &len) : load(dir, "config.json", &len);
     if (engine[0] == '@') {
-        struct td_json json;
-        td_json_init(&json, td_text_n(text != NULL ? text : "", len), 0, err);
-        ok = td_rules_read(&json, arena, rules, err);
+        struct td_json_document document;
+        td_json_document_read(&document, td_text_n(text != NULL ? text : "", len), arena, err);
+        ok = td_json_document_end(&document) && td_rules_read(&document, document.root, arena, rules, err);
     } else {
         ok = td_engine_rules(engine, td_text_n(text, len), tensors, tp, arena, rules, err);
     }

@@ -240,14 +240,15 @@ struct parsed {
 static void parse(struct parsed *p, const char *text)
 {
     size_t len = strlen(text);
-    struct td_json json;
+    struct td_json_document document;
     p->text = malloc(len + (len == 0));
     assert_non_null(p->text);
     memcpy(p->text, text, len);
     td_error_init(&p->err);
     td_arena_init(&p->arena, 0);
-    td_json_init(&json, td_text_n(p->text, len), 0, &p->err);
-    p->ok = td_rules_read(&json, &p->arena, &p->rules, &p->err) && td_json_expect(&json, TD_JSON_END, "the end");
+    td_json_document_read(&document, td_text_n(p->text, len), &p->arena, &p->err);
+    p->ok = document.root != NULL && td_rules_read(&document, document.root, &p->arena, &p->rules, &p->err);
+    p->ok = td_json_document_end(&document) && p->ok;
     assert_int_equal(p->ok, p->err.code == TD_OK);
 }
 
@@ -423,13 +424,13 @@ static void failing_allocations(void **state)
     for (size_t k = 1; !ok; k++) {
         struct td_arena arena;
         struct td_rule_list rules;
-        struct td_json json;
+        struct td_json_document document;
         struct td_error err = TD_ERROR_INIT;
         td_arena_init(&arena, 0);
-        td_json_init(&json, TD_TEXT(good), 0, &err);
         alloc_count_start();
         alloc_fail_at(k);
-        ok = td_rules_read(&json, &arena, &rules, &err);
+        td_json_document_read(&document, TD_TEXT(good), &arena, &err);
+        ok = td_json_document_end(&document) && td_rules_read(&document, document.root, &arena, &rules, &err);
         alloc_fail_at(0);
         assert_int_equal(err.code, ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
         td_arena_fini(&arena);
