@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/json_document.h"
 #include "parser/manifest.h"
 
 #include <inttypes.h>
@@ -261,6 +262,9 @@ void td_hub_answer_tree(struct td_hub_call *hub)
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
+/* Limits on the memory of a JSON body's tree: 10,000 paths take 80 bytes each, and a byte for each of their own. */
+enum { BODY_FREE_BYTES = 2 * 1024 * 1024, BODY_PER_BYTE = 4 };
+
 static bool add_path(struct tree *tree, struct td_text path)
 {
     enum { PATHS_MAX = 10000 };
@@ -371,60 +375,37 @@ static bool read_form(struct tree *tree, struct td_text form)
     return true;
 }
 
-static bool read_json_paths(struct tree *tree, struct td_json *json)
+static bool read_json_paths(struct tree *tree, const struct td_json_document *document, const cJSON *list)
 {
-    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of paths"))
-        return false;
-    for (;;) {
-        enum td_json_token token = td_json_next(json);
-        if (token == TD_JSON_ARRAY_END)
-            return true;
-        if (token != TD_JSON_STRING)
-            return td_json_fail(json, "\"paths\" are strings");
-        struct td_text path = {.len = 0};
-        char *decoded = td_arena_alloc(&tree->hub->arena, json->value_len + 1);
-        path.p = decoded;
-        if (decoded == NULL)
-            return td_error_no_memory(tree->err);
-        if (!td_json_string(json, decoded, json->value_len + 1, &path.len) || !add_path(tree, path))
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(document, list, "an array of paths expected");
+    for (const cJSON *item = list->child; item != NULL; item = item->next) {
+        if (!td_json_item_is_string(item))
+            return td_json_document_fail(document, item, "\"paths\" are strings");
+        const char *path = td_json_document_string(document, item);
+        if (path == NULL || !add_path(tree, td_text_of(path)))
             return false;
     }
+    return true;
 }
 
-/* Whether the object says "expand": true, before or behind its paths. */
-static bool json_expands(struct td_text body)
-{
-    struct td_json json;
-    struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, body, 0, &err);
-    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN)
-        return false;
-    while (td_json_next(&json) == TD_JSON_KEY) {
-        if (td_json_equals(&json, "expand"))
-            return td_json_next(&json) == TD_JSON_TRUE;
-        if (!td_json_skip(&json))
-            return false;
-    }
-    return false;
-}
-
-/* {"paths": [...], "expand": true} */
+/* Reads {"paths": [...], "expand": true}; other members are passed over. */
 static bool read_json(struct tree *tree, struct td_text body)
 {
-    struct td_json json;
-    tree->expand = tree->expand || json_expands(body);
-    td_json_init(&json, body, 0, tree->err);
-    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"paths\""))
+    struct td_json_document document;
+    struct td_arena *arena = &tree->hub->arena; /* the paths stay there */
+    const size_t limit = arena->limit_bytes;
+    arena->limit_bytes = arena->used_bytes + BODY_FREE_BYTES + BODY_PER_BYTE * body.len;
+    td_json_document_read(&document, body, arena, tree->err);
+    arena->limit_bytes = limit;
+    const cJSON *root = td_json_document_object(&document, "an object with \"paths\"");
+    if (root == NULL)
         return false;
-    for (;;) {
-        enum td_json_token token = td_json_next(&json);
-        if (token == TD_JSON_OBJECT_END)
-            return td_json_expect(&json, TD_JSON_END, "nothing behind the object");
-        if (token != TD_JSON_KEY)
+    tree->expand = tree->expand || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "expand"));
+    for (const cJSON *item = root->child; item != NULL; item = item->next)
+        if (strcmp(item->string, "paths") == 0 && !read_json_paths(tree, &document, item))
             return false;
-        if (!(td_json_equals(&json, "paths") ? read_json_paths(tree, &json) : td_json_skip(&json)))
-            return false;
-    }
+    return td_json_document_end(&document);
 }
 
 void td_hub_answer_paths_info(struct td_hub_call *hub)
