@@ -43,12 +43,12 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     return true;
 }
 
-bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                          struct td_rank_file *file, const char *tag, struct td_response *response, struct td_error *err)
 {
     char former[TD_TAG_BYTES];
-    if (!td_rank_store_former_tag(want, rank, former, err) ||
-        !td_rank_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel, &response->body,
+    if (!td_rank_store_former_tag(set, rank, former, err) ||
+        !td_rank_file_append(store->catalog, set->snapshot, set->checkpoint, file, response->cancel, &response->body,
                              err))
         return false;
     td_response_describe(response, "application/octet-stream");

@@ -17,7 +17,7 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
 
 /* Does the same for a rank's file and its tag, both from td_rank_store_get; sets no Last-Modified. Errors as
  * td_rank_file_append. */
-bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                          struct td_rank_file *file, const char *tag, struct td_response *response,
                          struct td_error *err);
 

@@ -68,11 +68,11 @@ void td_rank_store_fini(struct td_rank_store *store)
 }
 
 /* Makes a file's tag; `former`: the one before the files were hashed. */
-static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
+static bool make_tag(const struct td_rank_set *set, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
-    const struct td_rank_name *name = &want->name;
-    const struct td_checkpoint *checkpoint = want->checkpoint;
-    const struct td_entry *config = name->by_config ? want->model->config : NULL;
+    const struct td_rank_name *name = &set->name;
+    const struct td_checkpoint *checkpoint = set->checkpoint;
+    const struct td_entry *config = name->by_config ? set->model->config : NULL;
     uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
     struct td_digest *digest = td_digest_create();
     /* config.json is hashed long before the checkpoint: the tag shall change once, not twice */
@@ -88,15 +88,15 @@ static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former,
     return td_digest_finish(digest, tag);
 }
 
-bool td_rank_store_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
+bool td_rank_store_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
 {
-    return make_tag(want, rank, false, tag) || td_error_no_memory(err);
+    return make_tag(set, rank, false, tag) || td_error_no_memory(err);
 }
 
-bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES],
+bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES],
                               struct td_error *err)
 {
-    return make_tag(want, rank, true, tag) || td_error_no_memory(err);
+    return make_tag(set, rank, true, tag) || td_error_no_memory(err);
 }
 
 /* ---- makers -------------------------------------------------------------------------------------------- */
@@ -158,9 +158,9 @@ void td_rank_store_trim(size_t planned_bytes)
         (void)malloc_trim(0);
 }
 
-void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *want)
+void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *set)
 {
-    *maker = (struct td_rank_maker){.store = store, .want = want};
+    *maker = (struct td_rank_maker){.store = store, .set = set};
 }
 
 void td_rank_maker_fini(struct td_rank_maker *maker)
@@ -180,28 +180,27 @@ void td_rank_maker_fini(struct td_rank_maker *maker)
 
 static const struct td_plan_spec *spec_of(const struct td_rank_maker *maker)
 {
-    return maker->want->spec != NULL ? maker->want->spec : &maker->spec;
+    return maker->set->spec != NULL ? maker->set->spec : &maker->spec;
 }
 
 /* Reads the specification, and config.json when the engine needs it, and matches the names; once for each maker. */
 static bool prepare(struct td_rank_maker *maker, struct td_error *err)
 {
-    const struct td_rank_set *want = maker->want;
-    const struct td_text *engine = &want->name.engine;
-    struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
+    const struct td_rank_set *set = maker->set;
+    const struct td_text *engine = &set->name.engine;
+    struct td_tensor_list tensors = td_checkpoint_tensors(set->checkpoint);
     char *config = NULL;
     size_t config_len = 0;
     if (maker->has_basis)
         return true;
     td_plan_spec_fini(&maker->spec); /* from an attempt that failed */
     td_plan_basis_fini(&maker->basis);
-    if (want->spec == NULL &&
-        !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, want->name.tp_size, err)
-                          : td_plan_spec_parse(&maker->spec, want->plan, err)))
+    if (set->spec == NULL && !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, set->name.tp_size, err)
+                                               : td_plan_spec_parse(&maker->spec, set->plan, err)))
         return false;
     maker->has_basis =
-        (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
-                                                       want->model, &config, &config_len, err)) &&
+        (!set->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), set->snapshot, set->model,
+                                                      &config, &config_len, err)) &&
         td_plan_spec_match(spec_of(maker), td_text_n(config, config_len), &tensors, &maker->store->live, &maker->basis,
                            err);
     free(config);
@@ -217,7 +216,7 @@ static void note_failure(struct td_rank_maker *maker)
 
 bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
 {
-    struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
+    struct td_tensor_list tensors = td_checkpoint_tensors(maker->set->checkpoint);
     *out = (struct td_plan){0};
     if (!enter(maker, NULL, NULL, NULL, err))
         return false;
@@ -237,11 +236,11 @@ static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan,
                         struct td_error *err)
 {
     char id[TD_TAG_BYTES] = "";
-    const struct td_rank_set *want = maker->want;
-    struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
-    const struct td_text *plan_id = &want->name.id;
+    const struct td_rank_set *set = maker->set;
+    struct td_tensor_list tensors = td_checkpoint_tensors(set->checkpoint);
+    const struct td_text *plan_id = &set->name.id;
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
-    const struct td_rank_label label = {.model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
+    const struct td_rank_label label = {.model = set->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
     return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
@@ -263,7 +262,7 @@ bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_ran
 {
     struct td_rank_making mine;
     *out = NULL;
-    if (!td_rank_store_tag(maker->want, rank, tag, err))
+    if (!td_rank_store_tag(maker->set, rank, tag, err))
         return false;
     *out = td_lru_get(&maker->store->files, tag);
     if (*out == NULL && !enter(maker, tag, &mine, out, err))
@@ -275,11 +274,11 @@ bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_ran
     return ok;
 }
 
-bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
 {
     struct td_rank_maker maker;
-    td_rank_maker_init(&maker, store, want);
+    td_rank_maker_init(&maker, store, set);
     bool ok = td_rank_maker_get(&maker, rank, out, tag, err);
     td_rank_maker_fini(&maker);
     return ok;

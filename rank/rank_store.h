@@ -57,10 +57,10 @@ void td_rank_store_fini(struct td_rank_store *store);
 
 /* Writes the validator of a rank's file: a hash over what the file is made of and how. Plans nothing. rank is below the
  * name's tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_rank_store_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err);
+bool td_rank_store_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err);
 
 /* Writes the validator that the file had before the model's files were hashed. Errors as td_rank_store_tag. */
-bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES],
+bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES],
                               struct td_error *err);
 
 /* Finds or makes the file of one rank. Sets *out, which the caller drops with td_rank_file_unref, and writes its
@@ -68,7 +68,7 @@ bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, cha
  * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create and
  * td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of the budget, and when
  * the wait is too long. */
-bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
 /* Makes malloc give freed memory back to the system. Call it after freeing a plan of planned_bytes: plans are many
@@ -80,7 +80,7 @@ void td_rank_store_trim(size_t planned_bytes);
  * borrowed. */
 struct td_rank_maker {
     struct td_rank_store *store;
-    const struct td_rank_set *want;
+    const struct td_rank_set *set;
     bool has_place, has_basis;
     size_t planned_bytes;     /* of the largest plan so far; at least TD_RANK_TRIM_BYTES after a failure */
     struct td_plan_spec spec; /* the specification, when the set has none */
@@ -88,7 +88,7 @@ struct td_rank_maker {
 };
 
 /* Starts a maker without a place. */
-void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *want);
+void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *set);
 
 /* Frees what was matched and gives the place back. */
 void td_rank_maker_fini(struct td_rank_maker *maker);

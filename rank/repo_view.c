@@ -34,14 +34,14 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 }
 
 /* Turns a view of files, which have the commit `base`, into one of a virtual revision. */
-static bool set_made(struct td_repo_view *view, const struct td_virtual_revision *made, const char *base,
-                     struct td_error *err)
+static bool set_virtual(struct td_repo_view *view, const struct td_virtual_revision *virtual, const char *base,
+                        struct td_error *err)
 {
-    const char *engine = td_engine_name(made->engine); /* outlives the request */
-    view->kind = made->kind;
-    view->rank = made->rank;
-    (void)td_rank_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
-    return td_virtual_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
+    const char *engine = td_engine_name(virtual->engine); /* outlives the request */
+    view->kind = virtual->kind;
+    view->rank = virtual->rank;
+    (void)td_rank_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, virtual->tp_size, &view->name);
+    return td_virtual_revision_write_commit(virtual, base, view->commit) || td_error_no_memory(err);
 }
 
 /* Opens a virtual revision by its commit; any revision of the repository may be its base. Returns false when it is no
@@ -49,14 +49,14 @@ static bool set_made(struct td_repo_view *view, const struct td_virtual_revision
 static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
                         struct td_error *err)
 {
-    struct td_virtual_revision made;
-    if (!td_virtual_revision_read_commit(commit, &made))
+    struct td_virtual_revision virtual;
+    if (!td_virtual_revision_read_commit(commit, &virtual))
         return false;
-    for (const struct td_repo *there = repo; there <= repo + repo->other_count; there++) {
-        const char *const bases[] = {there->commit, there->identity_commit};
+    for (const struct td_repo *other = repo; other <= repo + repo->other_count; other++) {
+        const char *const bases[] = {other->commit, other->identity_commit};
         for (size_t i = 0; i < 2; i++) {
-            set_files(view, there);
-            if (!set_made(view, &made, bases[i], err))
+            set_files(view, other);
+            if (!set_virtual(view, &virtual, bases[i], err))
                 return false;
             if (td_text_equals(commit, view->commit))
                 return true;
@@ -177,8 +177,8 @@ static size_t stem_len(const char *part)
 }
 
 /* Writes the name of the file in place of a checkpoint: the one that the libraries that load it look for. */
-static void write_made_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank, char *out,
-                            size_t capacity)
+static void write_rank_file_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
+                                 char *out, size_t capacity)
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
     if (view->kind == TD_REVISION_RANKS)
@@ -198,12 +198,12 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
 }
 
 /* Fills in the item of a rank file. */
-static bool set_made_item(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
+static bool set_rank_item(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
                           struct td_arena *arena, struct td_repo_item *item)
 {
     char name[NAME_MAX + 32];
     struct td_text directory = td_repo_view_directory(view, model);
-    write_made_name(view, model, rank, name, sizeof name);
+    write_rank_file_name(view, model, rank, name, sizeof name);
     size_t above = directory.len + (directory.len > 0 ? 1 : 0); /* with a '/' */
     char *path = td_arena_alloc(arena, above + strlen(name) + 1);
     if (path == NULL)
@@ -216,7 +216,7 @@ static bool set_made_item(const struct td_repo_view *view, const struct td_model
     return true;
 }
 
-static uint64_t made_per_model(const struct td_repo_view *view)
+static uint64_t rank_files_per_model(const struct td_repo_view *view)
 {
     return view->kind == TD_REVISION_RANKS ? view->name.tp_size : 1;
 }
@@ -225,7 +225,7 @@ static uint64_t made_per_model(const struct td_repo_view *view)
 
 static bool no_revision(struct td_text revision, struct td_error *err)
 {
-    return td_error_set(err, TD_NOT_FOUND, "no revision.p \"%.*s\"", (int)(revision.len > 100 ? 100 : revision.len),
+    return td_error_set(err, TD_NOT_FOUND, "no revision \"%.*s\"", (int)(revision.len > 100 ? 100 : revision.len),
                         revision.p);
 }
 
@@ -242,19 +242,19 @@ static bool has_checkpoint(const struct td_repo_view *view)
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
                        struct td_repo_view *view, struct td_error *err)
 {
-    const struct td_repo *there = td_repo_at(repo, revision);
+    const struct td_repo *found = td_repo_at(repo, revision);
     struct td_text text = {.p = revision.p, .len = revision.len};
-    struct td_virtual_revision made;
+    struct td_virtual_revision virtual;
     memset(view, 0, sizeof *view);
     view->snapshot = snapshot;
-    set_files(view, there == NULL ? repo : there);
-    if (there != NULL) {
-        if (td_text_equals(text, there->identity_commit))
-            memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the commit that was asked for */
+    set_files(view, found == NULL ? repo : found);
+    if (found != NULL) {
+        if (td_text_equals(text, found->identity_commit))
+            memcpy(view->commit, found->identity_commit, TD_COMMIT_BYTES); /* the commit that was asked for */
         return true;
     }
-    bool ok = td_virtual_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
-                                                               : open_commit(view, repo, text, err);
+    bool ok = td_virtual_revision_read_name(text, &virtual, NULL) ? set_virtual(view, &virtual, repo->commit, err)
+                                                                  : open_commit(view, repo, text, err);
     if (err->code != TD_OK)
         return false;
     return (ok && has_checkpoint(view)) || no_revision(revision, err);
@@ -286,7 +286,7 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
     struct model_run run = models_of(view);
     size_t most = view->entry_count;
     if (view->kind != TD_REVISION_FILES)
-        most += model_run_count(&run) * made_per_model(view);
+        most += model_run_count(&run) * rank_files_per_model(view);
     struct td_repo_item *list = td_arena_array(arena, most, sizeof *list);
     if (list == NULL)
         return td_error_no_memory(err);
@@ -300,9 +300,9 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
     size_t kept = *count;
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
-        uint64_t made = is_replaced(view, model) ? made_per_model(view) : 0;
-        for (uint64_t k = 0; k < made; k++)
-            if (!set_made_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
+        uint64_t rank_files = is_replaced(view, model) ? rank_files_per_model(view) : 0;
+        for (uint64_t k = 0; k < rank_files; k++)
+            if (!set_rank_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
                 return td_error_no_memory(err);
     }
     if (*count > kept)
@@ -319,17 +319,17 @@ bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err)
 {
-    return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
+    return set_rank_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
 }
 
 /* Returns whether a rank file of this model has this name in its directory, and sets *rank. */
-static bool is_made_name(const struct td_repo_view *view, const struct td_model *model, struct td_text name,
-                         uint64_t *rank)
+static bool is_rank_file_name(const struct td_repo_view *view, const struct td_model *model, struct td_text name,
+                              uint64_t *rank)
 {
     char listed[NAME_MAX + 32];
     if (view->kind != TD_REVISION_RANKS) {
         *rank = view->rank;
-        write_made_name(view, model, *rank, listed, sizeof listed);
+        write_rank_file_name(view, model, *rank, listed, sizeof listed);
         if (td_text_equals(name, listed))
             return true;
     }
@@ -339,8 +339,8 @@ static bool is_made_name(const struct td_repo_view *view, const struct td_model 
 }
 
 /* Finds the rank whose file of this model is at this path. Returns false when there is none. */
-static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
-                      uint64_t *rank)
+static bool find_rank_file(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
+                           uint64_t *rank)
 {
     struct td_text directory = td_repo_view_directory(view, model);
     if (directory.len > 0) {
@@ -349,7 +349,7 @@ static bool find_made(const struct td_repo_view *view, const struct td_model *mo
             return false;
         path = (struct td_text){.p = path.p + directory.len + 1, .len = path.len - directory.len - 1};
     }
-    return is_made_name(view, model, path, rank);
+    return is_rank_file_name(view, model, path, rank);
 }
 
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
@@ -367,7 +367,8 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
         uint64_t rank;
-        if (!is_replaced(view, model) || !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
+        if (!is_replaced(view, model) ||
+            !find_rank_file(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
             continue;
         *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
@@ -375,7 +376,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
 }
 
-static struct td_rank_set want_of(const struct td_repo_view *view, const struct td_model *model)
+static struct td_rank_set rank_set_of(const struct td_repo_view *view, const struct td_model *model)
 {
     return (struct td_rank_set){
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
@@ -388,17 +389,17 @@ void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store
 
 void td_repo_stats_fini(struct td_repo_stats *stats)
 {
-    if (stats->want.model != NULL)
+    if (stats->set.model != NULL)
         td_rank_maker_fini(&stats->maker);
 }
 
 /* Returns the maker of this model's files: the one before, while the model is the same. */
 static struct td_rank_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
 {
-    if (stats->want.model != model) {
+    if (stats->set.model != model) {
         td_repo_stats_fini(stats);
-        stats->want = want_of(stats->view, model);
-        td_rank_maker_init(&stats->maker, stats->store, &stats->want);
+        stats->set = rank_set_of(stats->view, model);
+        td_rank_maker_init(&stats->maker, stats->store, &stats->set);
     }
     return &stats->maker;
 }
@@ -440,11 +441,11 @@ bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view 
 {
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
-    struct td_rank_set want = want_of(view, item->model);
+    struct td_rank_set set = rank_set_of(view, item->model);
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    bool ok = td_rank_store_get(store, &want, item->rank, &file, tag, err) &&
-              td_rank_file_answer(store, &want, item->rank, file, tag, response, err);
+    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&
+              td_rank_file_answer(store, &set, item->rank, file, tag, response, err);
     td_rank_file_unref(file);
     td_response_set_modified(response, item->model->updated_ns);
     return ok;

@@ -82,7 +82,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
 struct td_repo_stats {
     struct td_rank_store *store;
     const struct td_repo_view *view;
-    struct td_rank_set want; /* of the model whose rank file came last; model NULL: none did */
+    struct td_rank_set set; /* of the model whose rank file came last; model NULL: none did */
     struct td_rank_maker maker;
 };
 

@@ -64,10 +64,10 @@ static bool read_rank(struct td_text name, struct td_virtual_revision *out, stru
     if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
         return false;
     if (!td_rank_name_read_size(size, &out->tp_size))
-        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right", shown(size),
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a number of ranks; use tp1 to tp%d", shown(size),
                             size.p, TD_MAX_TP_SIZE);
     if (!td_rank_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
-        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a rank of %" PRIu64 "; use rank0 to rank%" PRIu64,
                             shown(rank), rank.p, out->tp_size, out->tp_size - 1);
     return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
 }

@@ -215,7 +215,7 @@ static void write_rank(const struct td_rank_set *want, uint64_t rank, const stru
 static void write_unused_rules(const struct td_rank_maker *maker, struct td_buffer *out)
 {
     const struct td_plan_match *match = &maker->basis.match;
-    size_t count = maker->want->name.by_engine ? 0 : match->unused_count;
+    size_t count = maker->set->name.by_engine ? 0 : match->unused_count;
     td_buffer_puts(out, ",\"unused_rules\":[");
     for (size_t i = 0; i < count; i++)
         td_buffer_printf(out, "%s%" PRIu32, i > 0 ? "," : "", match->unused[i]);
@@ -240,7 +240,7 @@ static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker,
                         struct td_error *err)
 {
     uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
-    uint64_t tp_size = maker->want->name.tp_size;
+    uint64_t tp_size = maker->set->name.tp_size;
     td_buffer_puts(out, ",\"ranks\":[");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
         struct td_rank_file *file = NULL;
@@ -253,7 +253,7 @@ static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker,
                                 PLANNING_S);
         if (!td_rank_maker_get(maker, rank, &file, tag, err))
             return false;
-        write_rank(maker->want, rank, file, tag, out);
+        write_rank(maker->set, rank, file, tag, out);
         td_rank_file_unref(file);
         if (out->failed)
             return td_buffer_refuse(out, err);

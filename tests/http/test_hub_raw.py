@@ -303,7 +303,7 @@ def test_a_wrong_revision_is_explained(hub):
 
 def test_a_message_is_in_a_header_too(hub):
     """Clients show this header of an answer to HEAD, which has no body."""
-    for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is no rank of 2'),
+    for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is not a rank of 2'),
                          ("/ns/plain/resolve/main/no", "no file"), ("/datasets/ns/plain/resolve/main/config.json",
                                                                     "there is a model of that id")):
         head, get = hub.request(target, method="HEAD"), hub.get(target)

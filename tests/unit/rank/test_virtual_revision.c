@@ -86,12 +86,12 @@ static void what_is_wrong_is_said(void **state)
     static const struct {
         const char *name, *part;
     } cases[] = {
-        {"tp0-rank0-none", "\"tp0\" is no number of ranks; tp1 to tp4096 are right"},
-        {"tp4097-rank0-none", "\"tp4097\" is no number of ranks"},
-        {"tp2x", "\"tp2x\" is no number of ranks"},
-        {"tp2", "\"\" is no rank of 2; there are rank0 to rank1"},
-        {"tp2-rank2-none", "\"rank2\" is no rank of 2; there are rank0 to rank1"},
-        {"tp8-0-none", "\"0\" is no rank of 8; there are rank0 to rank7"},
+        {"tp0-rank0-none", "\"tp0\" is not a number of ranks; use tp1 to tp4096"},
+        {"tp4097-rank0-none", "\"tp4097\" is not a number of ranks"},
+        {"tp2x", "\"tp2x\" is not a number of ranks"},
+        {"tp2", "\"\" is not a rank of 2; use rank0 to rank1"},
+        {"tp2-rank2-none", "\"rank2\" is not a rank of 2; use rank0 to rank1"},
+        {"tp8-0-none", "\"0\" is not a rank of 8; use rank0 to rank7"},
         {"tp2-rank1-other-engine", "no engine \"other-engine\"; there are fsdp, nano-vllm, none, vllm"},
         {"tp2-rank1", "no engine \"\""},
         {"safetensor", NULL},
