@@ -179,8 +179,7 @@ static const struct subresource *asked_subresource(const struct td_call *call)
 static void fail_subresource(const struct td_call *call, const struct subresource *asked)
 {
     td_response_fail(call->response, 501, NULL,
-                     "\"%s\" is not served here: there are buckets, their keys, location and versioning, and "
-                     "objects",
+                     "\"%s\" is not served here; buckets, their keys, location and versioning, and objects are",
                      asked->name);
 }
 
@@ -206,7 +205,7 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
 static const char *port_hint(const struct td_call *call)
 {
     return call->is_on_main_port(call->uri->raw_path)
-               ? "; this is the port for clients of S3, and such paths are answered on the other one (--listen)"
+               ? "; this is the port for clients of S3, and the other port (--listen) answers such paths"
                : "";
 }
 
@@ -230,17 +229,18 @@ static bool check_object_query(const struct td_call *call)
 
 /* Answers with a file of a model for an engine. Returns false when there is no such file (err is TD_OK or TD_NOT_FOUND)
  * or with another error. */
-static bool answer_made(const struct td_call *call, const struct td_bucket *bucket, struct td_text key,
-                        struct td_error *err)
+static bool answer_rank_file(const struct td_call *call, const struct td_bucket *bucket, struct td_text key,
+                             struct td_error *err)
 {
-    struct td_s3_shards shards;
+    struct td_s3_rank_files rank_files;
     struct td_repo_item item;
     struct td_arena arena;
     td_arena_init(&arena, 0);
-    bool ok = td_s3_rank_files_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
-              td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
-                                &item, err) &&
-              td_repo_item_answer(&call->api->ranks, &shards.view, &item, call->response, err);
+    bool ok = td_s3_rank_files_find(call->snapshot, bucket, key, &arena, &rank_files, err) &&
+              key.len > rank_files.base.len &&
+              td_repo_view_find(&rank_files.view, td_text_n(key.p + rank_files.base.len, key.len - rank_files.base.len),
+                                &arena, &item, err) &&
+              td_repo_item_answer(&call->api->ranks, &rank_files.view, &item, call->response, err);
     td_arena_fini(&arena);
     return ok;
 }
@@ -252,7 +252,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
         return;
     const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key);
     bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
-                            : answer_made(call, bucket, key, &err);
+                            : answer_rank_file(call, bucket, key, &err);
     if (ok)
         return;
     if (err.code != TD_OK && err.code != TD_NOT_FOUND) {
@@ -275,7 +275,7 @@ static void answer_root(const struct td_call *call)
         list_buckets(call);
     else
         td_response_fail(call->response, 400, NULL,
-                         "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
+                         "no bucket: the path must name it (/bucket/key, \"path style\"), not the host's name");
 }
 
 /* Routes the path, which begins after its first '/'. */

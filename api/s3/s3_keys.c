@@ -89,7 +89,7 @@ static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *buck
 }
 
 bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                           struct td_arena *arena, struct td_s3_shards *out, struct td_error *err)
+                           struct td_arena *arena, struct td_s3_rank_files *out, struct td_error *err)
 {
     struct parts parts;
     struct td_rank_name name;
@@ -131,7 +131,7 @@ void td_s3_rank_files_advise(struct td_snapshot *snapshot, const struct td_bucke
 
 static uint64_t tp_size(const struct td_s3_keys *keys)
 {
-    return keys->shards.view.name.tp_size;
+    return keys->rank_files.view.name.tp_size;
 }
 
 /* Returns the rank whose file's name comes next in byte order, which is the order of a dictionary: 0, 1, 10, 11, 2. */
@@ -146,19 +146,19 @@ static uint64_t next_rank(uint64_t rank, uint64_t count)
 
 static const struct td_entry *run_entry(const struct td_s3_keys *keys, size_t i)
 {
-    return &keys->snapshot->entries[keys->shards.view.first_entry + i];
+    return &keys->snapshot->entries[keys->rank_files.view.first_entry + i];
 }
 
 static const char *run_path(const struct td_s3_keys *keys, size_t i)
 {
-    return run_entry(keys, i)->path + keys->shards.view.prefix_len;
+    return run_entry(keys, i)->path + keys->rank_files.view.prefix_len;
 }
 
 /* Skips files that the view does not show, such as checkpoints. */
 static void skip_hidden(struct td_s3_keys *keys)
 {
-    while (keys->at < keys->shards.view.entry_count &&
-           !td_repo_view_keeps(&keys->shards.view, run_entry(keys, keys->at)))
+    while (keys->at < keys->rank_files.view.entry_count &&
+           !td_repo_view_keeps(&keys->rank_files.view, run_entry(keys, keys->at)))
         keys->at++;
 }
 
@@ -172,7 +172,7 @@ static struct td_text run_name(const void *context, size_t i)
 static void seek_rank_files(struct td_s3_keys *keys, struct td_text path)
 {
     char name[64];
-    struct td_names names = {.count = keys->shards.view.entry_count, .context = keys, .get = run_name};
+    struct td_names names = {.count = keys->rank_files.view.entry_count, .context = keys, .get = run_name};
     keys->at = td_names_search(&names, path, NULL);
     skip_hidden(keys);
     for (keys->rank = 0; keys->rank < tp_size(keys); keys->rank = next_rank(keys->rank, tp_size(keys))) {
@@ -184,17 +184,17 @@ static void seek_rank_files(struct td_s3_keys *keys, struct td_text path)
 
 void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key)
 {
-    if (!keys->is_shards) {
+    if (!keys->is_rank_files) {
         keys->at = td_bucket_lower(keys->snapshot, keys->bucket, key);
         return;
     }
-    struct td_text base = keys->shards.base;
+    struct td_text base = keys->rank_files.base;
     if (key.len >= base.len && memcmp(key.p, base.p, base.len) == 0) {
         seek_rank_files(keys, td_text_n(key.p + base.len, key.len - base.len));
     } else if (td_text_compare(key, base) < 0) {
         seek_rank_files(keys, TD_TEXT(""));
     } else {
-        keys->at = keys->shards.view.entry_count;
+        keys->at = keys->rank_files.view.entry_count;
         keys->rank = tp_size(keys);
     }
 }
@@ -205,7 +205,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
     memset(keys, 0, sizeof *keys);
     keys->snapshot = snapshot;
     keys->bucket = bucket;
-    keys->is_shards = td_s3_rank_files_find(snapshot, bucket, prefix, arena, &keys->shards, err);
+    keys->is_rank_files = td_s3_rank_files_find(snapshot, bucket, prefix, arena, &keys->rank_files, err);
     if (err->code != TD_OK)
         return false;
     td_s3_keys_seek(keys, TD_TEXT(""));
@@ -223,7 +223,7 @@ static bool rank_is_first(const struct td_s3_keys *keys)
 /* Sets *is_rank to whether a rank file comes next. Returns false at the end. */
 static bool next_rank_file(const struct td_s3_keys *keys, bool *is_rank)
 {
-    bool has_file = keys->at < keys->shards.view.entry_count;
+    bool has_file = keys->at < keys->rank_files.view.entry_count;
     bool has_rank = keys->rank < tp_size(keys);
     *is_rank = has_rank && (!has_file || rank_is_first(keys));
     return has_file || has_rank;
@@ -234,21 +234,21 @@ bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struc
 {
     bool is_rank = false;
     td_buffer_clear(text);
-    if (keys->is_shards ? !next_rank_file(keys, &is_rank) : keys->at == keys->bucket->key_count)
+    if (keys->is_rank_files ? !next_rank_file(keys, &is_rank) : keys->at == keys->bucket->key_count)
         return false;
     memset(item, 0, sizeof *item);
     if (is_rank) {
-        if (!td_repo_view_rank(&keys->shards.view, keys->rank, arena, item, err))
+        if (!td_repo_view_rank(&keys->rank_files.view, keys->rank, arena, item, err))
             return false;
-    } else if (keys->is_shards) {
+    } else if (keys->is_rank_files) {
         item->entry = run_entry(keys, keys->at);
         item->path = run_path(keys, keys->at);
     } else {
         item->entry = td_bucket_entry(keys->snapshot, keys->bucket, keys->at);
         item->path = td_bucket_key(keys->bucket, item->entry);
     }
-    if (keys->is_shards)
-        td_buffer_append(text, keys->shards.base.p, keys->shards.base.len);
+    if (keys->is_rank_files)
+        td_buffer_append(text, keys->rank_files.base.p, keys->rank_files.base.len);
     td_buffer_puts(text, item->path);
     return !text->failed || td_error_no_memory(err);
 }
@@ -256,12 +256,12 @@ bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struc
 void td_s3_keys_next(struct td_s3_keys *keys)
 {
     bool is_rank = false;
-    if (!keys->is_shards) {
+    if (!keys->is_rank_files) {
         keys->at += keys->at < keys->bucket->key_count ? 1 : 0;
     } else if (next_rank_file(keys, &is_rank) && is_rank) {
         keys->rank = next_rank(keys->rank, tp_size(keys));
     } else {
-        keys->at += keys->at < keys->shards.view.entry_count ? 1 : 0;
+        keys->at += keys->at < keys->rank_files.view.entry_count ? 1 : 0;
         skip_hidden(keys);
     }
 }

@@ -8,7 +8,7 @@
 #include "rank/repo_view.h"
 
 /* A directory of rank files, which do not exist on disk: {model}/shards/{engine}/tp{n}/... */
-struct td_s3_shards {
+struct td_s3_rank_files {
     struct td_repo_view view;
     struct td_text base; /* the beginning of its keys, the last '/' included; in the arena */
 };
@@ -17,7 +17,7 @@ struct td_s3_shards {
  * may be missing. A directory of that name on disk comes first: then false. Returns false and sets err when memory is
  * short: TD_RESOURCE_EXHAUSTED. err must not be NULL. */
 bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                           struct td_arena *arena, struct td_s3_shards *out, struct td_error *err);
+                           struct td_arena *arena, struct td_s3_rank_files *out, struct td_error *err);
 
 /* Writes a hint for a missing key that resembles one of a rank file, to append to the error message; else an empty
  * text. TD_S3_ADVICE_BYTES are enough. */
@@ -29,9 +29,9 @@ void td_s3_rank_files_advise(struct td_snapshot *snapshot, const struct td_bucke
 struct td_s3_keys {
     const struct td_snapshot *snapshot;
     const struct td_bucket *bucket;
-    size_t at; /* number of the next key of the bucket; of rank files: of the next entry of the view's run */
-    bool is_shards;
-    struct td_s3_shards shards;
+    size_t at;          /* number of the next key of the bucket; of rank files: of the next entry of the view's run */
+    bool is_rank_files; /* these are the keys of a directory of rank files */
+    struct td_s3_rank_files rank_files;
     uint64_t rank; /* of rank files: the rank of the next one; name.tp_size: no more */
 };
 

@@ -97,11 +97,11 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
     td_buffer_append(&listing->scope, "", 1);
     td_buffer_append(&listing->scope, listing->delimiter.p, listing->delimiter.len);
     if (type != NULL && !td_text_equals(*type, "2")) {
-        td_response_fail(call->response, 400, NULL, "Invalid List Type: there is list-type=2");
+        td_response_fail(call->response, 400, NULL, "Invalid List Type: only list-type=2 is known");
         return false;
     }
     if (encoding != NULL && !td_text_equals(*encoding, "url")) {
-        td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: there is encoding-type=url");
+        td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: only encoding-type=url is known");
         return false;
     }
     if (!td_s3_count(call, "max-keys", 0, TD_S3_PAGE_KEYS, &listing->max_keys))
@@ -313,7 +313,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     struct td_buffer xml;
     td_error_init(&page.err);
     td_arena_init(&page.arena, 0);
-    td_repo_stats_init(&page.stats, &call->api->ranks, &page.keys.shards.view);
+    td_repo_stats_init(&page.stats, &call->api->ranks, &page.keys.rank_files.view);
     td_buffer_init(&page.key);
     td_buffer_init(&page.last);
     td_buffer_init(&page.contents);
