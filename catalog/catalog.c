@@ -30,7 +30,7 @@ static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
 
 /* What was logged last, so that it is logged again only when it changes. */
-struct told {
+struct logged {
     bool ready, no_model, too_few;
     size_t usable_count; /* beside too_few */
 };
@@ -46,7 +46,7 @@ struct td_catalog {
     pthread_t scanner;
     /* scanner thread only */
     struct td_unsettled_list unsettled;
-    struct told told;
+    struct logged logged;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -134,7 +134,7 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
            plural(status->file_count), (double)took_ns / 1e9);
     td_refusals_log(old, snapshot);
     if (status->unsettled_count > 0)
-        td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; looked at again when quiet",
+        td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; the next scans look again",
                status->unsettled_count, plural(status->unsettled_count));
 }
 
@@ -142,22 +142,22 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
  */
 static void log_missing_models(struct td_catalog *catalog, const struct td_catalog_status *status)
 {
-    size_t wanted = catalog->config.require_models;
-    struct told *told = &catalog->told;
+    size_t required = catalog->config.require_models;
+    struct logged *logged = &catalog->logged;
     if (status->unsettled_count > 0)
         return; /* perhaps these are the missing models */
-    if (status->model_count == 0 && !told->no_model)
+    if (status->model_count == 0 && !logged->no_model)
         td_log(TD_LOG_WARN,
                "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
                "model.safetensors",
                catalog->root_path, status->file_count, plural(status->file_count));
-    bool too_few = status->usable_count < wanted;
-    if (too_few && (!told->too_few || told->usable_count != status->usable_count))
+    bool too_few = status->usable_count < required;
+    if (too_few && (!logged->too_few || logged->usable_count != status->usable_count))
         td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",
-               status->usable_count, wanted, status->usable_count == 1 ? "is" : "are");
-    told->no_model = status->model_count == 0;
-    told->too_few = too_few;
-    told->usable_count = status->usable_count;
+               status->usable_count, required, status->usable_count == 1 ? "is" : "are");
+    logged->no_model = status->model_count == 0;
+    logged->too_few = too_few;
+    logged->usable_count = status->usable_count;
 }
 
 /* Logs when /readyz begins to answer otherwise. The reason for a 503 was logged in a line before. */
@@ -165,9 +165,9 @@ static void log_readiness(struct td_catalog *catalog)
 {
     struct td_catalog_status status;
     td_catalog_get_status(catalog, &status);
-    if (status.ready == catalog->told.ready)
+    if (status.ready == catalog->logged.ready)
         return;
-    catalog->told.ready = status.ready;
+    catalog->logged.ready = status.ready;
     if (status.ready)
         td_log(TD_LOG_INFO, "ready: /readyz answers 200 from now on");
     else
@@ -577,10 +577,10 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
     }
     catalog->waiter_count++;
     request_publish(catalog);
-    uint64_t wanted = catalog->started_count + 1; /* the running scan may have passed the new files already */
+    uint64_t awaited = catalog->started_count + 1; /* the running scan may have passed the new files already */
     uint64_t until_ns = td_clock_ns() + most_ns;
     do {
-        out->done = catalog->ended_count >= wanted;
+        out->done = catalog->ended_count >= awaited;
         out->failed = out->done && catalog->scan_failed;
         out->settled = out->done && !out->failed && catalog->pending_count == 0;
     } while (!out->settled && !out->failed && wait_for_scan(catalog, until_ns, stop));
@@ -605,12 +605,12 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->maps = td_mapping_cache_count(&catalog->maps);
     status->decoding = td_decode_cache_counts(&catalog->decodes);
     td_hasher_get_status(catalog->hasher, &status->hasher);
-    size_t wanted = catalog->config.require_models;
-    status->too_few_models = status->ready && !status->root_missing && status->usable_count < wanted;
+    size_t required = catalog->config.require_models;
+    status->too_few_models = status->ready && !status->root_missing && status->usable_count < required;
     if (status->too_few_models && status->message[0] == '\0')
         (void)snprintf(status->message, sizeof status->message,
                        "%zu of the %zu models that --require-models asks for %s published%s", status->usable_count,
-                       wanted, status->usable_count == 1 ? "is" : "are",
+                       required, status->usable_count == 1 ? "is" : "are",
                        status->model_count > status->usable_count ? "; others were refused, GET /models says why" : "");
     if (status->root_missing || status->too_few_models)
         status->ready = false;

@@ -104,15 +104,15 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     struct unit *unit = units_next(&b->units, b->unit_count, &b->unit_capacity, b->err);
     if (unit == NULL)
         return NULL;
-    struct unit made = {.family = family_of(name),
-                        .name = td_arena_strndup(&b->snapshot->arena, td_text_of(name)),
-                        .parts = calloc(capacity + 1, sizeof(*made.parts))};
-    if (made.parts == NULL || made.name == NULL) {
-        free(made.parts);
+    struct unit new_unit = {.family = family_of(name),
+                            .name = td_arena_strndup(&b->snapshot->arena, td_text_of(name)),
+                            .parts = calloc(capacity + 1, sizeof(*new_unit.parts))};
+    if (new_unit.parts == NULL || new_unit.name == NULL) {
+        free(new_unit.parts);
         (void)td_error_no_memory(b->err);
         return NULL;
     }
-    *unit = made;
+    *unit = new_unit;
     b->unit_count++;
     return unit;
 }
@@ -452,7 +452,7 @@ static void report_missing(struct builder *b, const struct unit *unit)
     const char *missing = td_external_missing(unit->parts, unit->part_count);
     if (missing == NULL)
         return;
-    (void)td_error_set(&why, TD_NOT_FOUND, "\"%.300s\", which holds tensors of it, is not there or not served",
+    (void)td_error_set(&why, TD_NOT_FOUND, "\"%.300s\", which holds some of its tensors, is missing or not served",
                        missing);
     problem(b, unit->parts[0]->path, why.message);
 }
@@ -623,7 +623,7 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
                        checkpoint->refs[twice].tensor->name);
     else if (!checkpoint_sum(b, checkpoint, model_bytes))
         (void)snprintf(message, sizeof message,
-                       "with its tensors the model's have more than 2^64-1 bytes, so it is not published");
+                       "not published, because with its tensors the model has more than 2^64-1 bytes");
     else
         return true;
     problem(b, unit->index_entry != NULL ? unit->index_entry->path : unit->parts[0]->path, message);
@@ -657,8 +657,8 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    size_t telling = is_external(b, unit) ? 1 : unit->part_count; /* number of parts whose metadata count */
-    if (!td_shards_metadata(checkpoint, telling, &b->snapshot->arena, b->err) ||
+    size_t metadata_parts = is_external(b, unit) ? 1 : unit->part_count; /* number of parts whose metadata count */
+    if (!td_shards_metadata(checkpoint, metadata_parts, &b->snapshot->arena, b->err) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;

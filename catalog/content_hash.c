@@ -54,7 +54,7 @@ static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t cached;
-    size_t there = 0;
+    size_t cached_probes = 0;
     uint8_t byte;
     struct iovec part = {.iov_base = &byte, .iov_len = 1};
     if (count_cached(h->fd, off, len, &cached))
@@ -62,11 +62,11 @@ static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
     for (size_t i = 0; i < PROBES; i++) {
         ssize_t n = preadv2(h->fd, &part, 1, (off_t)(off + len / PROBES * i), RWF_NOWAIT);
         if (n == 1)
-            there++;
+            cached_probes++;
         else if (n < 0 && errno != EAGAIN && errno != EINTR)
             return true; /* not all file systems support this */
     }
-    return there > PROBES / 2;
+    return cached_probes > PROBES / 2;
 }
 
 static bool read_some(const struct hashing *h, uint64_t off, size_t len, struct td_error *err)

@@ -161,10 +161,10 @@ static bool is_good_record(const struct record *record)
 
 /* Logs the reason once, and goes on without the file. Never tries again: after a failed synchronisation the kernel
  * takes the lost pages for written. */
-static void give_up(struct td_digest_log *log, const char *what, int sys)
+static void give_up(struct td_digest_log *log, const char *action, int sys)
 {
     char why[128];
-    td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; digests are kept in memory only until the next start", what,
+    td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; digests are kept in memory only until the next start", action,
            strerror_r(sys, why, sizeof why));
     (void)close(log->fd);
     log->fd = -1;

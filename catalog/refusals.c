@@ -59,11 +59,11 @@ static bool has_file(const struct sorted *list, const char *path)
 static void tell_over(const struct sorted *before, const struct sorted *now, const char *path)
 {
     bool gone = has_file(before, path) && !has_file(now, path);
-    const char *what = gone ? "was refused, and is gone" : "is no longer refused";
+    const char *change = gone ? "was refused, and is gone" : "is no longer refused";
     if (before->model == NULL)
-        td_log(TD_LOG_INFO, "%s: %s", path, what);
+        td_log(TD_LOG_INFO, "%s: %s", path, change);
     else
-        td_log(TD_LOG_INFO, "model \"%s\": %s: %s", before->model->id, path, what);
+        td_log(TD_LOG_INFO, "model \"%s\": %s: %s", before->model->id, path, change);
 }
 
 /* Returns whether the list has a problem of this path at its i-th item or just before. */

@@ -322,7 +322,7 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
         if (main != NULL && has_same_id(main, repo) && !same_folder) {
             if (!repo->is_other_revision)
                 td_problems_add(&snapshot->problems, &snapshot->arena, repo->folder,
-                                "no repository for clients of the Hub: another one nearer to DIR has its id");
+                                "not a repository for clients of the Hub: another one, nearer to DIR, has its id");
             continue;
         }
         if (same_folder)
@@ -516,7 +516,7 @@ static const struct td_repo *find_other(const struct td_repo *repo, struct td_te
 }
 
 /* Returns the other revision for which this commit was made, because its name is no commit; NULL when there is none. */
-static const struct td_repo *find_other_made(const struct td_repo *repo, struct td_text commit)
+static const struct td_repo *find_other_by_commit(const struct td_repo *repo, struct td_text commit)
 {
     for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)
         if (is_text(other->commit, commit.p, commit.len) || is_text(other->identity_commit, commit.p, commit.len))
@@ -535,7 +535,7 @@ const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revi
             return is_text(repo->revision, commit, strlen(commit)) ? repo : find_other(repo, td_text_of(commit));
     }
     const struct td_repo *other = find_other(repo, revision);
-    return other != NULL ? other : find_other_made(repo, revision);
+    return other != NULL ? other : find_other_by_commit(repo, revision);
 }
 
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry)

@@ -489,7 +489,7 @@ static bool check_name(const char *name, struct td_error *err)
             if (td_format_at(i) != &td_format_distcp)
                 td_buffer_printf(&known, " %s", *extension);
     const char *list = td_buffer_terminate(&known);
-    (void)td_error_set(err, TD_INVALID_ARGUMENT, "no checkpoint file by its name; known are%s",
+    (void)td_error_set(err, TD_INVALID_ARGUMENT, "its name is not that of a checkpoint file; known extensions are%s",
                        list == NULL ? "" : list);
     td_buffer_fini(&known);
     return false;
@@ -504,7 +504,7 @@ static bool parse_alone(struct td_file *file, int fd, const struct td_limits *li
     file->readable = file->kind != TD_FILE_PLAIN;
     return file->readable ||
            td_error_set(err, TD_INVALID_ARGUMENT,
-                        "its bytes are not PyTorch's, HDF5's or GGUF's, which is all that a .bin is read as");
+                        "its bytes are in none of the formats that a .bin is read as: PyTorch, HDF5, GGUF");
 }
 
 /* Makes the file the snapshot's one entry and model. Takes over the file's reference, even when it fails. */

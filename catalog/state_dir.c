@@ -16,14 +16,14 @@ bool td_state_is_ours_alone(const struct stat *st)
  * with *inside false, when that cannot be told. */
 static bool look_for_root(int dir_fd, const char *root, bool *inside)
 {
-    struct stat wanted;
+    struct stat root_st;
     struct stat at;
     struct stat above;
     int fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     *inside = false;
-    bool ok = fd >= 0 && stat(root, &wanted) == 0 && fstat(fd, &at) == 0;
+    bool ok = fd >= 0 && stat(root, &root_st) == 0 && fstat(fd, &at) == 0;
     for (bool top = false; ok && !top && !*inside;) {
-        *inside = at.st_dev == wanted.st_dev && at.st_ino == wanted.st_ino;
+        *inside = at.st_dev == root_st.st_dev && at.st_ino == root_st.st_ino;
         int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
         ok = up >= 0 && fstat(up, &above) == 0;
         top = ok && above.st_dev == at.st_dev && above.st_ino == at.st_ino;
@@ -47,8 +47,8 @@ static bool check_outside(int fd, const char *path, const char *root, struct td_
 
 static bool open_named(const char *path, const char *root, bool create, int *fd, struct stat *st, struct td_error *err)
 {
-    bool made = create && mkdir(path, 0700) == 0;
-    if (create && !made && errno != EEXIST)
+    bool created = create && mkdir(path, 0700) == 0;
+    if (create && !created && errno != EEXIST)
         return td_error_sys(err, TD_IO, errno, "--state-dir: cannot create \"%s\"", path);
     *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0)
@@ -57,7 +57,7 @@ static bool open_named(const char *path, const char *root, bool create, int *fd,
         return td_error_sys(err, TD_IO, errno, "--state-dir: cannot look at \"%s\"", path);
     if (check_outside(*fd, path, root, err))
         return true;
-    if (made)
+    if (created)
         (void)rmdir(path); /* a directory must not be left there */
     return false;
 }
@@ -68,8 +68,8 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
     char name[32];
     struct stat st;
     (void)snprintf(name, sizeof name, "tensord-%u", (unsigned)geteuid());
-    bool made = create && mkdirat(dir_fd, name, 0700) == 0;
-    if (create && !made && errno != EEXIST)
+    bool created = create && mkdirat(dir_fd, name, 0700) == 0;
+    if (create && !created && errno != EEXIST)
         return td_error_sys(
             err, TD_PERMISSION_DENIED, errno,
             "--state-dir: others can write to \"%s\", and its own sub-directory \"%s\" cannot be created there", path,

@@ -263,7 +263,7 @@ static const struct row rows[] = {
      "m.onnx{m.onnx sub/data.0 sub/data.1}(a b c)", NULL, NULL},
     {"a file with tensors in other files, of which one is missing",
      "data m.onnx onnx/external.onnx\ntext sub/data.1 junk", "m.onnx{m.onnx sub/data.1}(a b c)", "m.onnx",
-     "\"sub/data.0\", which holds tensors of it, is not there"},
+     "\"sub/data.0\", which holds some of its tensors, is missing"},
     {"a .bin of another kind is no checkpoint", "text tokenizer.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
      NULL, NULL},
     {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
