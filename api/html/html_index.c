@@ -108,13 +108,13 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, st
     td_buffer_puts(out, headings);
 }
 
-/* A row: a link (`prefix` as it is, then `path` encoded, then `suffix`), a size (NULL: none), and a text, with `about`
- * before it (NULL: nothing). */
+/* A row: a link (`prefix` as it is, then `path` encoded, then `suffix`), a size (NULL: none), and a text, with
+ * `subject` before it (NULL: nothing). */
 struct row {
     struct td_text prefix, path, shown;
     const char *suffix; /* of the link */
     const uint64_t *bytes;
-    const char *about, *what;
+    const char *subject, *text;
 };
 
 static struct td_text text_of(const char *text)
@@ -149,11 +149,11 @@ static void write_row(struct td_buffer *out, const struct row *row)
     else
         td_buffer_puts(out, "<td></td>");
     td_buffer_puts(out, "<td>");
-    if (row->about != NULL) {
-        write_text(out, td_text_of(row->about));
+    if (row->subject != NULL) {
+        write_text(out, td_text_of(row->subject));
         td_buffer_puts(out, ": ");
     }
-    write_text(out, td_text_of(row->what));
+    write_text(out, td_text_of(row->text));
     td_buffer_puts(out, "</td></tr>\n");
 }
 
@@ -193,13 +193,13 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     const struct td_model *model = &page->snapshot->models[at];
     struct td_text id = text_of(model->id);
     struct row row = {.prefix = text_of("/models/"), .path = id, .suffix = "/", .shown = id};
-    row.what = "";
+    row.text = "";
     if (model->checkpoint_count > 0) {
         row.bytes = &model->total_bytes;
-        row.what = model->checkpoints[0].format;
+        row.text = model->checkpoints[0].format;
     } else if (model->problems.count > 0) {
-        row.about = model->problems.items[0].path;
-        row.what = model->problems.items[0].message;
+        row.subject = model->problems.items[0].path;
+        row.text = model->problems.items[0].message;
     }
     if (!model->is_other_revision)
         write_row(out, &row);
@@ -216,7 +216,7 @@ static size_t write_start(const struct td_html_page *page, size_t at, struct td_
     struct td_text id = text_of(repo->id);
     struct row row = {.prefix = text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
     row.bytes = &repo->file_bytes;
-    row.what = "dataset";
+    row.text = "dataset";
     if (td_repo_is_dataset(repo) && !repo->is_other_revision)
         write_row(out, &row);
     return at + 1;
@@ -237,12 +237,12 @@ void td_html_models(const struct td_call *call)
 /* ---- one model ----------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *suffix, *shown, *what;
+    const char *suffix, *shown, *text;
     enum { ALWAYS, WITH_CHECKPOINT, WITH_PARTIAL, WITH_SAFETENSORS } when;
 } links[] = {
     {"/files/", "files/", "the files", ALWAYS},
     {"/tensors", "tensors", "the manifest, as JSON", WITH_CHECKPOINT},
-    {"/tensors?partial=1", "tensors?partial=1", "the tensors that are there of an incomplete checkpoint, as JSON",
+    {"/tensors?partial=1", "tensors?partial=1", "the available tensors of an incomplete checkpoint, as JSON",
      WITH_PARTIAL},
     {"/model.safetensors", "model.safetensors", "all tensors in one file", WITH_SAFETENSORS},
     {"", "description", "as JSON", ALWAYS},
@@ -280,7 +280,7 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
         struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
         row.suffix = links[at].suffix;
         row.shown = text_of(links[at].shown);
-        row.what = links[at].what;
+        row.text = links[at].text;
         write_row(out, &row);
     }
     return at + 1;
@@ -306,11 +306,11 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
     size_t len = strcspn(name, "/");
     bool is_folder = name[len] == '/';
     struct td_text shown = {.p = name, .len = len + (is_folder ? 1 : 0)};
-    struct row row = {.path = shown, .shown = shown, .suffix = "", .what = ""};
+    struct row row = {.path = shown, .shown = shown, .suffix = "", .text = ""};
     row.prefix = (struct td_text){.p = page->base.data, .len = page->base.len};
     row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
     if (!is_folder && entry->file->error != NULL)
-        row.what = entry->file->error;
+        row.text = entry->file->error;
     write_row(out, &row);
     if (!is_folder)
         return at + 1;
