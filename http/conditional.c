@@ -116,7 +116,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
             return false;
         }
     } else if (date_field(request, response, "If-Unmodified-Since", &seconds) && response->last_modified_s > seconds) {
-        td_response_fail(response, 412, NULL, "it was modified after the date in If-Unmodified-Since");
+        td_response_fail(response, 412, NULL, "the resource was modified after the date in If-Unmodified-Since");
         return false;
     }
     if (has_field(request, "If-None-Match")) {
