@@ -1,5 +1,6 @@
 #include "api/state.h"
 
+#include "http/rendered.h"
 #include "http/reservation.h"
 #include "rank/plan_store.h"
 
@@ -10,20 +11,20 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
     td_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
-    if (td_manifest_cache_init(&api->manifests)) {
+    if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
             if (td_rank_store_init(&api->ranks, catalog))
                 return true;
             td_lru_fini(&api->plans);
         }
-        td_manifest_cache_fini(&api->manifests);
+        td_lru_fini(&api->manifests);
     }
     return td_error_set(err, TD_INTERNAL, "cannot create a lock");
 }
 
 void td_api_fini(struct td_api *api)
 {
-    td_manifest_cache_fini(&api->manifests);
+    td_lru_fini(&api->manifests);
     td_lru_fini(&api->plans);
     td_rank_store_fini(&api->ranks);
 }

@@ -2,7 +2,6 @@
 #ifndef TD_API_STATE_H
 #define TD_API_STATE_H
 
-#include "api/native/manifest.h"
 #include "catalog/catalog.h"
 #include "http/lru.h"
 #include "http/metrics.h"
@@ -18,11 +17,13 @@ enum td_rescan_from {
     TD_RESCAN_FROM_NONE,
 };
 
+enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
+
 struct td_api {
     struct td_catalog *catalog; /* borrowed */
     struct td_metrics metrics;
-    struct td_manifest_cache manifests;
-    struct td_lru plans; /* struct td_stored_plan by id (rank/plan_store.h) */
+    struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
+    struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
     struct td_rank_store ranks;
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     const char *s3_listen;  /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */

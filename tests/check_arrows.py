@@ -31,7 +31,7 @@ MAY_USE = {
     "server/cmd": LOWER | {"api", "api/native", "server"},  # `inspect` prints the manifest of the native interface
 }
 # modules that may use more than their rooms: the table of facades, and the table of commands
-TOP = {"api/state": {"api/native"}, "api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/cmd"}}
+TOP = {"api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/cmd"}}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # system headers that one room alone may use
 OWNED = {"microhttpd.h": "server"}

@@ -1,31 +1,16 @@
-/* Manifests as JSON, rendered window by window: a generated blob whose length is known but whose text is never
- * held whole. One pass lays the text out (where every few hundred tensors begin); sending renders those pieces
- * again as they are needed. Layouts of whole manifests are kept, so the pass is made once per checkpoint. */
+/* Manifests as JSON: blobs whose rows, the tensors, are rendered while they are sent (http/rendered.h). */
 #ifndef TD_API_NATIVE_MANIFEST_H
 #define TD_API_NATIVE_MANIFEST_H
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"
-#include "http/request.h"
+#include "http/lru.h"
 #include "storage/blob.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-struct td_manifest_index;
-
-/* Layouts of whole manifests by checkpoint tag; the least recently used is dropped. */
-enum { TD_MANIFEST_CACHE_SLOTS = 64 };
-
-struct td_manifest_cache {
-    pthread_mutex_t lock;
-    struct td_manifest_index *slots[TD_MANIFEST_CACHE_SLOTS]; /* most recent first */
-};
-
-bool td_manifest_cache_init(struct td_manifest_cache *cache);
-void td_manifest_cache_fini(struct td_manifest_cache *cache);
-
+/* The part of a manifest that a request asks for. Texts are borrowed. */
 struct td_manifest_query {
     const struct td_text *match;  /* glob over names, or NULL */
     const struct td_dtype *dtype; /* only these, or NULL */
@@ -35,11 +20,12 @@ struct td_manifest_query {
     struct td_text listing; /* names the listing in page tokens */
 };
 
-/* A generated blob over the manifest (one reference for the caller). cache may be NULL. The blob holds a
- * reference on the snapshot; it must be read by one thread at a time. */
-bool td_manifest_view_create(struct td_manifest_cache *cache, struct td_snapshot *snapshot,
-                             const struct td_model *model, const struct td_checkpoint *checkpoint,
-                             const struct td_manifest_query *query, struct td_blob **out, struct td_error *err);
+/* Makes a blob of the manifest, one reference for the caller. The blob holds a reference on the snapshot. cache: where
+ * the indexes of whole manifests are kept (td_rendered_index_class), by checkpoint; may be NULL. One thread at a time
+ * may read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
+                             const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
+                             struct td_blob **out, struct td_error *err);
 
 /* A tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,

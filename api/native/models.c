@@ -1,3 +1,4 @@
+#include "api/native/manifest.h"
 #include "api/native/routes.h"
 
 #include "api/html/html_index.h"

@@ -1,4 +1,5 @@
 #include "api/html/html_index.h"
+#include "api/native/manifest.h"
 #include "api/native/routes.h"
 #include "rank/file_answer.h"
 

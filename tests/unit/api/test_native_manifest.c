@@ -1,7 +1,9 @@
 #include "api/native/manifest.h"
 
+#include "api/state.h"
 #include "core/json.h"
 #include "http/page_token.h"
+#include "http/rendered.h"
 #include "http/uri.h"
 #include "tests/unit/api/json_member.h"
 #include "tests/unit/api/view_text.h"
@@ -14,7 +16,7 @@ enum { LAYERS = 700 };
 struct place {
     struct tree tree;
     struct scanner scanner;
-    struct td_manifest_cache cache;
+    struct td_lru cache;
 };
 
 /* A model of 2 * LAYERS tensors, another of strange names, one of shards, one of nothing. */
@@ -44,12 +46,12 @@ static void open_place(struct place *place)
     tree_simple(&place->tree, "empty/x.safetensors", "");
     scanner_open(&place->scanner, &place->tree);
     (void)scanner_scan(&place->scanner);
-    assert_true(td_manifest_cache_init(&place->cache));
+    assert_true(td_lru_init(&place->cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
 }
 
 static void close_place(struct place *place)
 {
-    td_manifest_cache_fini(&place->cache);
+    td_lru_fini(&place->cache);
     scanner_close(&place->scanner);
     tree_close(&place->tree);
 }
@@ -443,17 +445,17 @@ static void the_cache_changes_nothing(void **state)
     (void)state;
     struct tree tree;
     struct scanner scanner;
-    struct td_manifest_cache cache;
+    struct td_lru cache;
     struct view_options whole = {0};
     char name[64];
     tree_open(&tree);
-    for (int i = 0; i < TD_MANIFEST_CACHE_SLOTS + 20; i++) {
+    for (int i = 0; i < 80; i++) {
         (void)snprintf(name, sizeof name, "m%d/x.safetensors", i);
         tree_simple(&tree, name, i % 2 == 0 ? "a b c" : "a");
     }
     scanner_open(&scanner, &tree);
     (void)scanner_scan(&scanner);
-    assert_true(td_manifest_cache_init(&cache));
+    assert_true(td_lru_init(&cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     uint64_t seed = 12;
     for (int round = 0; round < 1000; round++) {
         const struct td_model *model = &scanner.snapshot->models[random_below(&seed, scanner.snapshot->model_count)];
@@ -463,7 +465,7 @@ static void the_cache_changes_nothing(void **state)
         free(cached);
         free(fresh);
     }
-    td_manifest_cache_fini(&cache);
+    td_lru_fini(&cache);
     scanner_close(&scanner);
     tree_close(&tree);
 }
@@ -530,8 +532,8 @@ static void threads_share_the_layouts(void **state)
     pthread_t threads[THREADS];
     open_place(&place);
     char *wanted = text_of(&place, "org/big", NULL);
-    td_manifest_cache_fini(&place.cache); /* cold: all lay it out at once */
-    assert_true(td_manifest_cache_init(&place.cache));
+    td_lru_fini(&place.cache); /* cold: all lay it out at once */
+    assert_true(td_lru_init(&place.cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     for (size_t i = 0; i < THREADS; i++) {
         readers[i] = (struct reader){.place = &place, .wanted = wanted, .seed = i + 1};
         assert_int_equal(pthread_create(&threads[i], NULL, read_views, &readers[i]), 0);

@@ -1,4 +1,6 @@
 /* A manifest of 100,000 tensors: what it needs in memory, and that rendering it stays linear. */
+#include "api/state.h"
+#include "http/rendered.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/api/view_text.h"
 
@@ -41,7 +43,7 @@ static void memory_is_bounded(void **state)
     struct tree tree;
     struct scanner scanner;
     struct view_options whole = {0};
-    struct td_manifest_cache cache;
+    struct td_lru cache;
     uint64_t sums[3] = {0};
     uint64_t len = 0;
     char *window = malloc(WINDOW);
@@ -49,7 +51,7 @@ static void memory_is_bounded(void **state)
     open_big(&tree, &scanner, TENSORS);
     const struct td_model *model = scanner_model(&scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, TENSORS);
-    assert_true(td_manifest_cache_init(&cache));
+    assert_true(td_lru_init(&cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     for (int round = 0; round < 3; round++) {
         alloc_count_start();
         struct td_blob *blob = view_create(&cache, scanner.snapshot, model, &model->checkpoints[0], &whole);
@@ -67,7 +69,7 @@ static void memory_is_bounded(void **state)
     }
     assert_true(len > (uint64_t)TENSORS * 100); /* far more than was ever held */
     alloc_count_start();
-    td_manifest_cache_fini(&cache);
+    td_lru_fini(&cache);
     scanner_close(&scanner);
     tree_close(&tree);
     free(window);

@@ -1,7 +1,9 @@
 /* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. What is
  * answered then is the right answer or a 503; nothing leaks, and nothing stays wrong afterwards. */
 #include "api/s3/s3.h"
+#include "api/state.h"
 #include "core/log.h"
+#include "http/rendered.h"
 #include "tests/kit/loopback.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/alloc_hooks.h"
@@ -65,8 +67,8 @@ static void make_cold(struct place *place)
     for (size_t i = 0; i < snapshot->entry_count; i++)
         td_file_source_forget(td_catalog_maps(place->loop.catalog), &snapshot->entries[i].file->source);
     td_snapshot_unref(snapshot);
-    td_manifest_cache_fini(&place->loop.api.manifests);
-    assert_true(td_manifest_cache_init(&place->loop.api.manifests));
+    td_lru_fini(&place->loop.api.manifests);
+    assert_true(td_lru_init(&place->loop.api.manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     while (td_lru_drop_idle(&place->loop.api.ranks.files))
         ;
 }

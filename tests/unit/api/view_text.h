@@ -13,7 +13,7 @@ struct view_options {
     const char *after; /* NULL: the first page */
 };
 
-static inline struct td_blob *view_create(struct td_manifest_cache *cache, struct td_snapshot *snapshot,
+static inline struct td_blob *view_create(struct td_lru *cache, struct td_snapshot *snapshot,
                                           const struct td_model *model, const struct td_checkpoint *checkpoint,
                                           const struct view_options *options)
 {
