@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 longest=120
 mapfile -t files < <(
-    find api bench catalog core parser server slicing storage tests -name '*.[ch]' -not -path '*/node_modules/*' |
-        sort
+    find api bench catalog core http parser rank server slicing storage tests \
+        -name '*.[ch]' -not -path '*/node_modules/*' | sort
 )
 [ "${#files[@]}" -gt 0 ] || { echo "check_format.sh: found no C files" >&2; exit 1; }
 if [ "${1-}" = --fix ]; then
