@@ -29,7 +29,7 @@ static const uint64_t empty_confirm_ns = 1000000000;
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
 
-/* What was logged last, so that it is logged again only when it changes. */
+/* The state that was logged last, which is logged again only when it changes. */
 struct logged {
     bool ready, no_model, too_few;
     size_t usable_count; /* beside too_few */

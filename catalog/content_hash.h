@@ -17,7 +17,7 @@ struct td_content_sums {
     uint8_t git_sha1[TD_GIT_SHA1_BYTES]; /* of "blob SIZE", a NUL byte and the content: Git's object id */
 };
 
-/* What td_content_hash does besides computing the SHA-256. */
+/* Options of td_content_hash, which always computes the SHA-256. */
 struct td_content_hash_options {
     bool git_sha1;                  /* computes sums->git_sha1, too; else that is not valid */
     const _Atomic bool *stop;       /* hashing ends early with TD_UNAVAILABLE when this becomes true; may be NULL */
@@ -34,8 +34,7 @@ bool td_content_hash(const struct td_root *root, const char *path, const struct 
  * in ns. Returns false when memory is short. */
 bool td_file_identity_tag(const struct td_file_id *id, char tag[TD_TAG_BYTES]);
 
-/* What the name of a blob in a Hugging Face cache is: nothing known, the SHA-256 of its content, or the Git object id.
- */
+/* The meaning of a blob's name in a Hugging Face cache: none, the SHA-256 of the content, or the Git object id. */
 enum td_blob_name { TD_BLOB_NAME_NONE, TD_BLOB_NAME_SHA256, TD_BLOB_NAME_GIT_SHA1 };
 
 /* Finds the name of the blob that the file at `path` is a symlink to. Copies the name to name[TD_SHA256_TEXT_BYTES] and

@@ -88,7 +88,7 @@ bool td_file_is_read(const struct td_file *file)
            file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
 }
 
-/* Says why a file tells nothing, or not all, of the model beside it. What it does tell stays. */
+/* Notes why the file holds no facts of the model beside it, or not all. The facts that were read stay. */
 static void set_damaged(struct td_file *file, const struct td_error *why)
 {
     set_error(file, "damaged, so the model may lack metadata: ", why);

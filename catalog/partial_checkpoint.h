@@ -18,7 +18,7 @@ struct td_partial_set {
     size_t part_count;
 };
 
-/* What an incomplete checkpoint lacks. */
+/* The missing files and tensors of an incomplete checkpoint. */
 struct td_lacks {
     const struct td_entry *index; /* as in td_partial_set */
     const uint32_t *places;       /* number of each file of the index in the parts; UINT32_MAX: missing or refused */

@@ -59,7 +59,7 @@ struct td_scan_config td_scan_config_default(void)
 
 /* ---- files that may still be written to ---------------------------------------------------------------- */
 
-/* What a scan knows of a young file, besides its identity. */
+/* The observations of a young file, besides its identity. */
 struct seen {
     uint64_t first_ns; /* since when its identity is the same, monotonic */
     uint64_t due_ns;   /* when it will have settled, monotonic */
@@ -204,8 +204,8 @@ static void take_memory(struct scan *s, struct td_file *file)
         return;
     }
     (void)td_error_set(&why, TD_INVALID_ARGUMENT,
-                       "what is known of it takes %" PRIu64 " bytes of memory, more than is left of the %" PRIu64
-                       " that all files together may take (--max-memory)",
+                       "its description takes %" PRIu64 " bytes of memory, more than is left of the %" PRIu64
+                       " for all files together (--max-memory)",
                        bytes, memory->max_bytes);
     if (file->kind == TD_FILE_PLAIN)
         td_file_forget_content(file); /* its facts of the model are lost, nothing else */

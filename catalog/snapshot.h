@@ -33,7 +33,7 @@ struct td_memory {
     _Atomic uint64_t used_bytes;
 };
 
-/* Whether the SHA-256 of a file is known. It is written once, by the thread that sets TD_HASH_WRITTEN. */
+/* The state of a file's SHA-256, which is written once, by the thread that sets TD_HASH_WRITTEN. */
 enum td_hash_state { TD_HASH_UNKNOWN, TD_HASH_WRITTEN, TD_HASH_KNOWN };
 
 /* One regular file; a checkpoint file has its parsed manifest here. */
