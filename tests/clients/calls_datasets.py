@@ -1,4 +1,4 @@
-"""What tests call of datasets and of fsspec."""
+"""The calls of datasets and fsspec that tests make."""
 import datasets
 import fsspec
 

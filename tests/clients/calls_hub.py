@@ -1,4 +1,4 @@
-"""What tests call of huggingface_hub, of whichever version runs this; results are made of JSON's types."""
+"""The calls of huggingface_hub that tests make, in the version that runs this. Results have only JSON's types."""
 import threading
 
 import huggingface_hub
@@ -22,7 +22,7 @@ def snapshot(**kw):
 
 
 def many_snapshots(repo_id, caches):
-    """One snapshot into each cache, all at the same time; the errors."""
+    """Download a snapshot into each cache, all at the same time. Return the errors."""
     errors = []
 
     def one(cache):
@@ -39,7 +39,7 @@ def many_snapshots(repo_id, caches):
 
 
 def cached(repo_id, filename, cache_dir, revision=None):
-    """A path, "no-exist" for what is known to be missing, or None."""
+    """Return a path, "no-exist" for a file that is known to be missing, or None."""
     got = try_to_load_from_cache(repo_id, filename, cache_dir=cache_dir, revision=revision)
     return got if got is None or isinstance(got, str) else "no-exist"
 
@@ -121,7 +121,7 @@ def models(**kw):
 
 
 def models_by_pages(limit):
-    """As the client goes from page to page, when pages are short."""
+    """List models with short pages, so that the client goes from page to page."""
     return [m["id"] for m in paginate(f"{api.endpoint}/api/models", params={"limit": limit}, headers={})]
 
 
@@ -154,7 +154,7 @@ def fs_glob(pattern):
 
 
 def fs_read(path, at=None, n=-1):
-    """The whole, or n bytes from `at` in hexadecimal digits."""
+    """Return the whole file, or n bytes from `at`, in hexadecimal digits."""
     with fs().open(path, "rb", block_size=4096) as f:
         if at is not None:
             f.seek(at)
@@ -170,8 +170,7 @@ def fs_info(path):
 
 
 def errors(repo_id):
-    """Files of which the model's description says that they are not what their names say ->
-    whether they are pointers."""
+    """Return the files that the model's description marks as not what their names say -> whether they are pointers."""
     return {e["file"]: "git lfs pull" in e["error"] for e in api.model_info(repo_id).errors}
 
 

@@ -1,4 +1,4 @@
-"""What tests call of the Run:ai streamer and of tensorizer, which their environment tells where S3 is."""
+"""The calls of the Run:ai streamer and of tensorizer that tests make. Their environment says where S3 is."""
 import hashlib
 import os
 
@@ -26,7 +26,7 @@ def runai_stream(paths):
 
 
 def tensorizer_write(path):
-    """A module's tensors by tensorizer; their digests."""
+    """Write a module's tensors with tensorizer. Return their digests."""
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Linear(128, 3))
     writer = TensorSerializer(path)

@@ -1,4 +1,5 @@
-"""What tests call of transformers: making tiny models with fixed seeds, and loading them by path or from the Hub."""
+"""The calls of transformers that tests make: make tiny models with fixed seeds, and load them by path or from the
+Hub."""
 import hashlib
 
 import torch
@@ -17,11 +18,11 @@ LOADERS = {"llama": transformers.AutoModelForCausalLM, "qwen3": transformers.Aut
 
 
 def make(kind, folder):
-    """The same model three times: one safetensors file, several, and pickles alone."""
+    """Write the same model three times: as one safetensors file, as several, and as pickles alone."""
     torch.manual_seed(sorted(KINDS).index(kind))
     model_class, config_class, sizes = KINDS[kind]
     model = model_class(config_class(**sizes)).eval()
-    for parameter in model.parameters():        # biases and norms, too, shall differ from what a new model has
+    for parameter in model.parameters():        # biases and norms must differ from those of a new model, too
         parameter.data.normal_(0, 0.1)
     model.save_pretrained(f"{folder}/{kind}")
     model.save_pretrained(f"{folder}/{kind}-sharded", max_shard_size="20KB")
@@ -31,7 +32,7 @@ def make(kind, folder):
 
 
 def fingerprint(model):
-    """SHA-256 of every weight, and of what the model answers to some tokens."""
+    """Return the SHA-256 of every weight, and of the model's output for some tokens."""
     def digest(t):
         return hashlib.sha256(t.detach().contiguous().numpy().tobytes()).hexdigest()
     with torch.no_grad():
@@ -44,7 +45,7 @@ def load(kind, name, **kw):
 
 
 def make_with_tokenizer(kind, folder):
-    """A model, and a tokenizer of a few words that fits it."""
+    """Write a model and a tokenizer of a few words."""
     import tokenizers
     words = ["[UNK]", "[PAD]", "[MASK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
@@ -56,13 +57,13 @@ def make_with_tokenizer(kind, folder):
 
 
 def pipe(model, text):
-    """A pipeline that is told nothing of its task, and one answer of it."""
+    """Make a pipeline without naming its task. Return one answer of it."""
     made = transformers.pipeline(model=model)
     made(text)
     return {"task": made.task}
 
 
-# Which tasks the Hub takes the auto mappings for: PIPELINE_TAGS_AND_AUTO_MODELS in utils/update_metadata.py of
+# The tasks that the Hub derives from the auto mappings: PIPELINE_TAGS_AND_AUTO_MODELS in utils/update_metadata.py of
 # transformers, and the pipelines of 5.x that came since.
 TASKS = {
     "MODEL": "feature-extraction",
@@ -98,7 +99,7 @@ TASKS = {
 
 
 def tasks():
-    """Class -> tasks, of all classes that the mappings name."""
+    """Return class -> tasks, for all classes of the mappings."""
     from transformers.models.auto import modeling_auto
     found = {}
     for mapping, task in TASKS.items():

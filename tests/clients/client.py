@@ -1,4 +1,4 @@
-"""Starting clients: workers with an environment of their own, a proxy that cuts connections, and what tests compare."""
+"""Starts clients: workers with an environment of their own, a proxy that cuts connections, and helpers to compare."""
 import contextlib
 import hashlib
 import json
@@ -18,7 +18,7 @@ HUB0 = harness.REPO / ".venv-hub0/bin/python"
 
 
 def quiet_environment(home, **more):
-    """No token, no proxy, no cache of the user's, nothing that calls home."""
+    """Return an environment without the user's token, proxy and cache, in which no client calls home."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "AWS_", "RUNAI_"))}
     env.update(HOME=str(home), HF_HOME=str(Path(home) / "hf"), HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
                HF_HUB_DISABLE_UPDATE_CHECK="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error",
@@ -85,7 +85,7 @@ def sha256(path):
 
 
 def digests(folder):
-    """Path below folder -> SHA-256 of every regular file that is served: hidden ones and halves are not."""
+    """Return path below folder -> SHA-256 of every regular file that is served: no hidden and no incomplete files."""
     folder = Path(folder)
     paths = (p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.is_file())
     return {p.as_posix(): sha256(folder / p) for p in paths
@@ -93,7 +93,7 @@ def digests(folder):
 
 
 def wait_hashed(server, *ids, kind="models"):
-    """Until the digests of all files of these repositories are known, and show in their trees."""
+    """Wait until the digests of all files of these repositories are known and shown in their trees."""
     def done():
         for repo in ids:
             r = server.get(f"/api/{kind}/{repo}/tree/main?recursive=true")
@@ -104,14 +104,14 @@ def wait_hashed(server, *ids, kind="models"):
 
 
 def s3_port(server):
-    """Of the second of the addresses that the server says it listens on."""
+    """Return the port of the second address that the server logs."""
     ports = re.findall(r"http://127\.0\.0\.1:(\d+)", server.stderr())
     return int(next(p for p in ports if int(p) != server.port))
 
 
 class CuttingProxy:
-    """Passes connections on to a port, and ends the first `cuts` of those that carry more than `after` bytes back: in
-    good order (FIN), as a server or a middlebox that restarts does."""
+    """Passes connections on to a port. Ends the first `cuts` connections that send more than `after` bytes to the
+    client, with a FIN, as a server or a middlebox that restarts does."""
 
     def __init__(self, port, after, cuts):
         self.port_behind, self.after, self.cuts = port, after, cuts

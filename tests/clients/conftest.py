@@ -1,4 +1,4 @@
-"""The clients run in processes of their own, as people run them: configured by their environment alone."""
+"""Clients run in processes of their own, as users run them: configured by their environment alone."""
 import os
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import harness  # noqa: E402
 
-# Whatever runs in this process shall not reach outside, either.
+# Code in this process must not reach outside, either.
 for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith(("HF_", "AWS_"))]:
     del os.environ[name]
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"

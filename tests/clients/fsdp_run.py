@@ -1,4 +1,4 @@
-"""A small FSDP2 training run, in as many processes as it is told:
+"""A small FSDP2 training run in WORLD_SIZE processes:
 
     fsdp_run.py save WORLD_SIZE DIRECTORY FULL  trains, saves with torch.distributed.checkpoint; the whole state to FULL
     fsdp_run.py load WORLD_SIZE CODE FULL       resumes by CODE, the lines of docs/recipes.md; the whole state to FULL
@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def build():
-    """The sharded model and its optimizer, alike in all processes."""
+    """Return the sharded model and its optimizer, the same in all processes."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.ReLU(), torch.nn.Linear(24, 5))
     for layer in (model[0], model[2], model):
@@ -34,7 +34,7 @@ def train(model, optimizer):
 
 
 def whole(state):
-    """Every tensor of the state, unsharded, by a flat name."""
+    """Return every tensor of the state, unsharded, by a flat name."""
     found = {}
     for name, value in state.items():
         if isinstance(value, dict):

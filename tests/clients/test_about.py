@@ -1,4 +1,4 @@
-"""What stock clients learn of a model: its task, its library, its tags, its card; and lists that are filtered by it."""
+"""What stock clients learn about a model: task, library, tags, card; and lists filtered by these."""
 import json
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ size: 1.5e3
 
 @pytest.fixture(scope="module")
 def architectures():
-    """Class -> tasks, from transformers' own mappings."""
+    """Returns class -> tasks, from transformers' own mappings."""
     with Worker("calls_transformers", HF_HUB_OFFLINE="1") as w:
         return w.tasks()
 
@@ -78,13 +78,13 @@ def transformers(srv):
 
 
 def test_a_pipeline_without_a_task(transformers):
-    """By the architecture of config.json, and by the card."""
+    """The task comes from the architecture of config.json, or from the card."""
     assert transformers.pipe(model="tiny/llama", text="a b")["task"] == "text-generation"
     assert transformers.pipe(model="tiny/bert", text="a [MASK]")["task"] == "fill-mask"
 
 
 def test_tasks_are_those_of_transformers(hub, architectures):
-    """Every class of the auto mappings whose task can be told has one of those that transformers gives it."""
+    """Every class of the auto mappings for which the server names a task has one that transformers gives it."""
     told = {m["id"].split("/")[1]: m["task"] for m in hub.about_all(author="arch")}
     assert sorted(told) == sorted(architectures)
     wrong = {name: (told[name], tasks) for name, tasks in architectures.items() if told[name] not in (None, *tasks)}
@@ -110,7 +110,8 @@ def test_model_info(hub, root):
 
 
 def test_the_card_is_that_of_huggingface_hub(srv, root):
-    """Its own reader takes the same front matter for the same; but YAML 1.1 reads `no` for false."""
+    """huggingface_hub's reader gives the same front matter the same meaning, except that YAML 1.1 reads `no` as
+    false."""
     wanted = yaml.safe_load(CARD.split("---\n")[1].replace("1.5e3", "1500.0"))
     assert srv.get("/api/models/tiny/bert").json()["cardData"] == wanted
 
@@ -146,5 +147,5 @@ def test_lists_with_more(hub):
 
 
 def test_a_card_can_be_loaded(srv, root, tmp_path):
-    """ModelCard.load goes by the file itself."""
+    """ModelCard.load reads the file itself."""
     assert srv.get("/tiny/bert/resolve/main/README.md").body == Path(root / "tiny/bert/README.md").read_bytes()

@@ -1,4 +1,4 @@
-"""A directory that was cloned without Git LFS: stock clients show what to do, and do not try again and again."""
+"""A directory that was cloned without Git LFS: stock clients show what to do, and do not retry for ever."""
 import json
 import subprocess
 
@@ -52,7 +52,7 @@ def asked(srv):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
 def test_huggingface_hub(srv, hub, tmp_path, name):
-    """The exception has the server's words in it, above or as its cause; nothing is remembered as missing."""
+    """The exception or its cause has the server's words; the client does not remember the file as missing."""
     before = asked(srv)
     with pytest.raises(ClientError) as caught:
         hub.download(repo_id="ns/cloned", filename=name, cache_dir=str(tmp_path))
@@ -106,9 +106,9 @@ def test_aws(srv, tmp_path):
                        ([
                            "/usr/bin/s3cmd", "--host={host}", "--host-bucket={host}", "--no-ssl", "--no-progress",
                            "--access_key=any", "--secret_key=any", "get", "s3://ns/cloned/model.safetensors", "out"
-                       ], ["409 (Conflict)"])])  # it asks with HEAD, which has no words
+                       ], ["409 (Conflict)"])])  # this call sends HEAD, whose answer has no words
 def test_tools_say_what_it_is(srv, tmp_path, command, words):
-    """A code of S3's own would be translated: rclone makes of InvalidObjectState that the object is in Glacier."""
+    """Clients translate S3's own codes: for InvalidObjectState rclone says that the object is in Glacier."""
     host = f"127.0.0.1:{s3_port(srv)}"
     remote = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": f"http://{host}", "ENV_AUTH": "false",
               "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any", "REGION": "us-east-1"}
@@ -122,7 +122,7 @@ def test_tools_say_what_it_is(srv, tmp_path, command, words):
 
 
 def test_lists(hub):
-    """huggingface_hub's own classes take what they do not know."""
+    """huggingface_hub's own classes accept members that they do not know."""
     assert "unreadable-files" in hub.model_info(repo_id="ns/cloned")["tags"]
     assert {e["path"] for e in hub.tree(repo_id="ns/cloned")} == {"config.json", "model.safetensors", "tokenizer.json"}
     assert hub.errors(repo_id="ns/cloned") == {"model.safetensors": True, "tokenizer.json": True}

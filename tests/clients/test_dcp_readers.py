@@ -1,5 +1,5 @@
-"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was
-saved, by the lines of docs/recipes.md."""
+"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, with another world size than that of
+the saving run, by the lines of docs/recipes.md."""
 import re
 import shutil
 import subprocess
@@ -51,7 +51,7 @@ def same(got, want):
 
 
 def recipe():
-    """The lines to resume a run by, and every reader of the table below them."""
+    """Return the lines that resume a run, once for every reader of the table below them."""
     text = (harness.REPO / "docs/recipes.md").read_text().partition("## Resume an FSDP run")[2].partition("\n## ")[0]
     code = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL).group(1)
     return code, re.findall(r"^\| `(FsspecReader\(.*?\))`", text, re.MULTILINE)
@@ -65,7 +65,7 @@ def test_the_table_has_every_way_to_the_server():
 
 @pytest.mark.parametrize("row, world_size", [(0, 3), (1, 2), (2, 2)], ids=["http", "s3", "hf"])
 def test_a_run_resumes(srv, saved, tmp_path, row, world_size):
-    """Every weight, both moments and the step of each, as they were saved."""
+    """Every weight, both its moments and its step are as they were saved."""
     _, state = saved
     code, readers = recipe()
     code = code.replace(readers[0], readers[row]).replace(":8080", f":{srv.port}").replace(":8081", f":{s3_port(srv)}")
@@ -74,7 +74,7 @@ def test_a_run_resumes(srv, saved, tmp_path, row, world_size):
 
 
 def test_the_hugging_face_reader_loads_a_snapshot(srv, saved, tmp_path):
-    """It opens files on a disk alone; huggingface_hub brings them there."""
+    """This reader opens files on a disk only; huggingface_hub downloads them."""
     _, state = saved
     fetch = "import sys, huggingface_hub; huggingface_hub.snapshot_download('run/weights', local_dir=sys.argv[1])"
     subprocess.run([str(NEWEST), "-c", fetch, str(tmp_path / "weights")], check=True, timeout=120,
@@ -84,7 +84,7 @@ def test_the_hugging_face_reader_loads_a_snapshot(srv, saved, tmp_path):
 
 
 def test_what_is_there_of_a_run_that_lacks_a_file(saved, tmp_path):
-    """?partial=1: the tensors of which torch finds every box in the files that are there, and their bytes."""
+    """?partial=1: the tensors of which torch finds every box in the existing files, and their bytes."""
     root, state = saved
     shutil.copytree(root / "run/step-3000", tmp_path / "root/run")
     (tmp_path / "root/run/__3_0.distcp").unlink()

@@ -41,7 +41,7 @@ def build_sharded(folder):
 
 
 def build_cache(folder):
-    """As huggingface_hub lays it out: three commits that share a blob, and what names they have."""
+    """Build a cache in huggingface_hub's layout: three commits that share a blob, with their refs."""
     def add(commit, name, data):
         blob = folder / "blobs" / hashlib.sha256(data).hexdigest()
         write(blob, data)
@@ -144,8 +144,8 @@ def test_an_unknown_token_is_ignored(hub, root, cache):
 
 
 def test_a_cut_connection_is_resumed(hub, srv, root, cache):
-    """Twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not go on by itself, but its next call
-    does, where the last one ended."""
+    """The connection is cut twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not go on by
+    itself, but its next call goes on where the last one ended."""
     python = NEWEST if hub.is_newest else HUB0
     with CuttingProxy(srv.port, after=11 << 20, cuts=2) as proxy, \
             Worker("calls_hub", python, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:
@@ -162,7 +162,7 @@ def test_a_cut_connection_is_resumed(hub, srv, root, cache):
 
 
 def test_resumed_from_a_server_that_was_restarted(srv, root, cache):
-    """0.36.2 keeps the half under its validator: the next server, in the next process, must have the same."""
+    """0.36.2 keeps the first half under its validator; the restarted server must give the same validator."""
     ask = {"repo_id": "ns/big", "filename": "model.safetensors", "cache_dir": cache}
     with CuttingProxy(srv.port, after=11 << 20, cuts=1) as proxy, \
             Worker("calls_hub", HUB0, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:
@@ -175,7 +175,7 @@ def test_resumed_from_a_server_that_was_restarted(srv, root, cache):
 
 
 def test_while_files_are_being_hashed(hub, root, cache):
-    """A snapshot that begins before the digests are known, and so by other names, is as good."""
+    """A snapshot that begins before the digests are known, and so with other blob names, is right too."""
     with harness.Server(root) as s, \
             Worker("calls_hub", NEWEST if hub.is_newest else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{s.port}") as w:
         for repo in ("ns/big", "ns/plain"):
@@ -183,7 +183,7 @@ def test_while_files_are_being_hashed(hub, root, cache):
 
 
 def test_trees_of_several_pages(hub, tmp_path):
-    """list_repo_tree, by which list_repo_files goes, follows Link: nothing is left out, nothing comes twice."""
+    """list_repo_tree, which list_repo_files uses, follows Link: no file is missing, none comes twice."""
     names = [f"d{i // 1000:02}/{i:05}" for i in range(11_000)]
     for name in names:
         write(tmp_path / "root/ns/wide" / name, b"")
@@ -372,7 +372,7 @@ def test_commits_of_a_cache(hub, root, cache):
 
 
 def test_what_the_client_cached_is_served_again(hub, root, cache):
-    """A cache that the client wrote, as the root of another server: the same commits, the same files."""
+    """A cache that the client wrote is the root of another server, which has the same commits and files."""
     first = hub.snapshot(repo_id="ns/plain", cache_dir=cache)
     harness.age(cache)
     with harness.Server(cache) as second:
@@ -392,7 +392,7 @@ def run_hf(srv, home, *args):
 
 
 def test_hf_cache_verify(srv, tmp_path):
-    """The command that people use, after its own download; and it does see a byte that is another."""
+    """The command that people use, after its own download; it finds a changed byte."""
     cache = str(tmp_path / "cache")
     got = run_hf(srv, tmp_path, "download", "ns/plain", "--cache-dir", cache)
     assert got.returncode == 0, got.stderr

@@ -15,7 +15,8 @@ NAMES = ["config.json", "name with space.txt", "é/ü+plus.txt", "a+b.txt", "sub
 
 
 def write_gguf(path, tokens):
-    """By the reference writer; enough tokens make the header longer than the 2 MB that the client asks for at once."""
+    """Write with the reference writer. With enough tokens the header is longer than the 2 MB that the client requests
+    at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     w = gguf.GGUFWriter(path, "llama")
     w.add_token_list([f"token-{i:06d}" for i in range(tokens)])
@@ -52,7 +53,7 @@ def srv(root):
 
 
 def run_node(tmp_path, script, *args):
-    """As JSON what the script prints; /usr/bin/node on Debian, another where PATH says so."""
+    """Return the script's output, read as JSON. Runs /usr/bin/node on Debian, else the node of PATH."""
     got = subprocess.run([shutil.which("node"), JS / script, *args], cwd=tmp_path, env=quiet_environment(tmp_path),
                          capture_output=True, text=True, timeout=120, check=False)
     assert got.returncode == 0, got.stderr

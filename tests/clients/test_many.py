@@ -9,7 +9,7 @@ from client import Worker, digests, wait_hashed
 
 PROCESSES, EACH = 5, 10
 GROWTH = 48 << 20       # of one round; the bytes sent are 400 MiB. AddressSanitizer keeps much of what was freed
-AGAIN = 12 << 20        # of a second round, which needs what the first needed
+AGAIN = 12 << 20        # of a second round, which needs the same memory as the first
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def root(tmp_path_factory):
 
 
 class Watch(threading.Thread):
-    """The most anonymous memory of a server while this runs."""
+    """Records the most anonymous memory of a server while it runs."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -46,7 +46,7 @@ class Watch(threading.Thread):
 
 
 def one_round(workers, folder):
-    """All workers at once, each with EACH snapshots at once; the caches."""
+    """Run all workers at once, each with EACH snapshots at once. Return the caches."""
     errors, caches = [], []
 
     def go(worker, mine):

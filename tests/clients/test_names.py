@@ -15,7 +15,7 @@ NAMES = ["demo", "local/demo"]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A root, and what a model in a folder of a repository answered before it was saved."""
+    """Returns a root, and the answer for a model in a folder of a repository before it was saved."""
     root = tmp_path_factory.mktemp("names") / "root"
     (root / "demo/unet").mkdir(parents=True)
     (root / "demo/config.json").write_text('{"model_type": "none"}\n')
@@ -90,7 +90,7 @@ def test_download_of_a_folder(hub, saved, tmp_path):
 
 
 def test_a_folder_is_no_repository(hub):
-    """Three segments the client itself refuses; two it asks for, and shows what the server says."""
+    """The client itself refuses three segments; for two it asks the server, and shows the server's message."""
     with pytest.raises(ClientError, match="Repo id must be in the form"):
         hub.model_info(repo_id="tiny/pipe/bert")
     with pytest.raises(ClientError,

@@ -47,7 +47,7 @@ def srv(root):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """The authority's file, that of the certificate, that of its key, and one with both."""
+    """Returns the files of the authority, of the certificate, of its key, and of certificate and key together."""
     folder = tmp_path_factory.mktemp("tls")
 
     def openssl(*args):
@@ -63,7 +63,7 @@ def certificate(tmp_path_factory):
 
 
 def free_ports(count):
-    """Ports that nobody listens on now."""
+    """Return ports that nobody listens on now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
@@ -72,7 +72,7 @@ def free_ports(count):
 
 
 def recipe(page, heading, language, replaced):
-    """The block below that heading, with addresses and paths of this test in place of the page's."""
+    """Return the block below that heading, with this test's addresses and paths in place of the page's."""
     text = (harness.REPO / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     block, = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for old, new in replaced.items():
@@ -82,7 +82,7 @@ def recipe(page, heading, language, replaced):
 
 
 class Proxy:
-    """One of them by its recipe: `port` is for the main port, `s3_port` for clients of S3."""
+    """A proxy by its recipe: `port` leads to the main port, `s3_port` to the S3 port."""
 
     has_s3 = True
 
@@ -118,7 +118,7 @@ class Proxy:
         return http.client.HTTPSConnection("127.0.0.1", port or self.port, context=self.context, timeout=60)
 
     def ask(self, target, method="GET", headers=None, body=None, port=None):
-        """One request on a connection of its own; the answer with all of its body."""
+        """Send one request on a connection of its own. Return the answer with its whole body."""
         connection = self.connect(port)
         try:
             connection.request(method, target, body=body, headers=headers or {})
@@ -146,7 +146,7 @@ class Nginx(Proxy):
 
 
 class TokenNginx(Nginx):
-    """It asks for a token: this one."""
+    """An nginx that requires this token."""
 
     token, has_s3 = "a" * 64, False
 
@@ -207,7 +207,7 @@ def test_a_snapshot(hub, root, tmp_path):
 
 @pytest.mark.parametrize("sent", [None, "http", "https", "javascript", "http, http"])
 def test_the_scheme_is_the_proxys(proxy, sent):
-    """Whatever a client says of it."""
+    """The scheme is that of the proxy, whatever a client claims."""
     r = proxy.ask("/api/models?limit=1", headers={"X-Forwarded-Proto": sent} if sent else None)
     assert r.status == 200 and r.headers["Link"].startswith(
         f"<https://127.0.0.1:{proxy.port}/api/models?"), r.headers["Link"]
@@ -215,7 +215,7 @@ def test_the_scheme_is_the_proxys(proxy, sent):
 
 @pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36"])
 def test_with_a_token(srv, root, certificate, tmp_path, python):
-    """nginx asks for it on every page of a list, and tensord never sees it."""
+    """nginx requires the token for every page of a list, and tensord never gets it."""
     authority = str(certificate / "ca.crt")
     proxy = TokenNginx(srv, tmp_path, certificate)
     trust = {
@@ -275,7 +275,7 @@ def test_files_of_ranks(proxy, srv):
 
 
 def test_bodies(proxy, srv):
-    """They go through up to --max-body-bytes, and no further."""
+    """Bodies of up to --max-body-bytes pass, larger ones do not."""
     ask = {"tensors": [{"name": "w"}] * 500}
     target = "/models/ns/m/tensors:read"
     want = srv.post(target, ask)
@@ -303,8 +303,8 @@ def test_what_writes_ends_at_the_proxy(proxy, srv, method):
 # ------------------------------------------------------------------------------------------------------------ streams
 
 def test_a_long_answer_is_not_stored_on_its_way(proxy, srv):
-    """A client that reads a little and waits:
-    the server still has most of the answer, so it lies in no proxy's file."""
+    """A client reads a little and waits: the server still has most of the answer, so no proxy has stored it in a
+    file."""
     connection = proxy.connect()
     connection.request("GET", path_of("long.dat"))
     r = connection.getresponse()
@@ -321,7 +321,7 @@ def test_a_long_answer_is_not_stored_on_its_way(proxy, srv):
 
 
 def test_connections_are_kept(proxy, srv):
-    """Of the client to the proxy, and of the proxy to the server."""
+    """Connections of the client to the proxy, and of the proxy to the server."""
     def accepted():
         _, _, samples = srv.metrics()
         return sum(v for name, _, v in samples if name == "tensord_http_connections_accepted_total")

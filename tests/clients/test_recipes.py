@@ -12,7 +12,7 @@ from client import digests, quiet_environment, s3_port, wait_hashed
 
 
 def shell_of(heading):
-    """The sh blocks of one recipe."""
+    """Return the sh blocks of one recipe."""
     text = (harness.REPO / "docs/recipes.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks, heading
@@ -35,7 +35,7 @@ def srv(root):
 
 
 def run(srv, folder, block):
-    """In an empty folder, with the clients of the test environment and the addresses of this server."""
+    """Run commands in an empty folder, with the clients of the test environment and this server's addresses."""
     block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}").replace("127.0.0.1:8081",
                                                                              f"127.0.0.1:{s3_port(srv)}")
     env = quiet_environment(folder, PATH=f"{harness.REPO}/.venv/bin:/usr/bin:/bin")
@@ -46,7 +46,7 @@ def run(srv, folder, block):
 
 
 def test_mirror(srv, root, tmp_path):
-    """By the Hub's client and by one of S3: every file; a second run of the latter fetches nothing."""
+    """The Hub's client and an S3 client fetch every file; a second run of the latter fetches nothing."""
     by_hub, by_s3 = shell_of("Mirror a server")
     run(srv, tmp_path, by_hub)
     assert digests(tmp_path / "mirror/demo") == digests(root / "demo")
@@ -56,9 +56,9 @@ def test_mirror(srv, root, tmp_path):
 
 
 def test_rank_files_for_vllm(srv, root, tmp_path):
-    """What sharded_state looks for: config.json and model-rank-{rank}-part-0.safetensors of both ranks."""
+    """The files that sharded_state needs: config.json, and model-rank-{rank}-part-0.safetensors of both ranks."""
     block, why = shell_of("Rank files for vLLM")
-    run(srv, tmp_path, block + "\ntest -d demo")      # vllm serve demo comes next: the shell is where it was
+    run(srv, tmp_path, block + "\ntest -d demo")      # `vllm serve demo` needs this folder
     assert json.loads(run(srv, tmp_path, why))["tensors"]
     assert "cannot be dealt to 4096 ranks" in run(srv, tmp_path, why.replace("tp2", "tp4096"))
     config = json.loads((tmp_path / "demo/config.json").read_text())

@@ -40,7 +40,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(root):
-    """A module's tensors in a file of tensorizer's, beside the model."""
+    """Writes a module's tensors to a file of tensorizer, beside the model."""
     with Worker("calls_s3") as w:
         tensors = w.tensorizer_write(path=str(root / "ns/plain/module.tensors"))
     harness.age(root / "ns/plain")
@@ -147,8 +147,8 @@ def test_errors(s3):
 
 
 def reads_of(service):
-    """Names of boto3's operations that only read, with what they need of a bucket and an object,
-    and the rest made up."""
+    """Return the names of boto3's operations that only read, with arguments for a bucket and an object, and made-up
+    values for the others."""
     for name in service.operation_names:
         op = service.operation_model(name)
         uri = op.http["requestUri"]
@@ -160,8 +160,8 @@ def reads_of(service):
 
 
 def test_what_else_s3_knows_is_not_implemented(s3):
-    """By whatever boto3 itself has: no operation is answered with another's document,
-    an object's bytes or a listing."""
+    """For every operation of boto3: none is answered with another operation's document, an object's bytes or a
+    listing."""
     served = {
         "ListBuckets", "ListDirectoryBuckets", "HeadBucket", "GetBucketLocation", "GetBucketVersioning", "ListObjects",
         "ListObjectsV2", "HeadObject", "GetObject"
@@ -184,7 +184,7 @@ def test_what_else_s3_knows_is_not_implemented(s3):
 
 
 def test_all_that_boto3_tells_operations_by_is_known(s3, endpoint):
-    """A parameter that makes another request of it in S3 must not be passed over."""
+    """A parameter that makes it another request in S3 must not be ignored."""
     service = s3.meta.service_model
     names = {n for op in service.operation_names
              for n in re.findall(r"[?&]([\w-]+)", service.operation_model(op).http["requestUri"])}
@@ -194,7 +194,7 @@ def test_all_that_boto3_tells_operations_by_is_known(s3, endpoint):
 
 
 def test_the_wrong_port(srv):
-    """What users see who point the SDK to the main port: docs/operations.md, Troubleshooting."""
+    """The error for users who point the SDK to the main port: docs/operations.md, Troubleshooting."""
     s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{srv.port}", region_name="us-east-1",
                       aws_access_key_id="any", aws_secret_access_key="any")
     for call, kw in ((s3.list_buckets, {}), (s3.list_objects_v2, {"Bucket": "ns"}),
@@ -204,7 +204,7 @@ def test_the_wrong_port(srv):
 
 
 def test_the_hubs_clients_at_this_port(endpoint):
-    """They show what the server says, so it says whose port it is."""
+    """These clients show the server's message, so it says that this is the S3 port."""
     with Worker("calls_hub", HF_ENDPOINT=endpoint) as w:
         for call, kw in ((w.model_info, {"repo_id": "ns/plain"}), (w.snapshot, {"repo_id": "ns/plain"})):
             with pytest.raises(ClientError) as caught:
@@ -218,7 +218,7 @@ def test_download_in_parts(s3, root, tmp_path):
 
 
 def test_cut_connections_are_mended(endpoint, root, tmp_path):
-    """By the clients themselves, who ask for the part again."""
+    """The clients themselves request the missing part again."""
     port = int(endpoint.rsplit(":", 1)[1])
     with CuttingProxy(port, after=2 << 20, cuts=2) as proxy:
         s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{proxy.port}", region_name="us-east-1",
@@ -307,7 +307,7 @@ def test_aws(endpoint, root, tmp_path):
 
 @pytest.fixture(scope="module")
 def streamers(endpoint):
-    """Told by the environment alone, as vLLM's are; the Run:ai streamer takes any name of a host as well as numbers."""
+    """Configured by the environment alone, as in vLLM; the Run:ai streamer accepts host names and addresses."""
     with Worker("calls_s3", AWS_ENDPOINT_URL=endpoint, AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any") as w:
         yield w
 

@@ -40,8 +40,8 @@ def srv(request, root):
 
 @pytest.fixture(scope="module", params=["ns/model", RANKS], ids=["files", "ranks"])
 def served(request, srv, root):
-    """A prefix, and the digests of what lies there:
-    of the files on the disk, of the ranks' files from the main port."""
+    """Returns a prefix, and the digests of its objects: of the files on disk, and of the rank files from the main
+    port."""
     if request.param == "ns/model":
         return request.param, digests(root / "ns/model")
     wanted = {n: d for n, d in digests(root / "ns/model").items() if n != "model.safetensors"}
@@ -52,13 +52,13 @@ def served(request, srv, root):
 
 
 class Tool:
-    """A command with what every call of it needs; knows which objects were fetched by the calls."""
+    """A command with the arguments of every call; records which objects the calls fetched."""
 
     def __init__(self, server, command, home, **env):
         self.server, self.command, self.env = server, command, quiet_environment(home, LC_ALL="C.UTF-8", **env)
 
     def __call__(self, *args):
-        """What it prints; it must succeed, and must not complain."""
+        """Run the command. Return its output. It must succeed and print no warning."""
         got = subprocess.run([*self.command, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
                              text=True, timeout=120, check=False)
         said = got.stdout + got.stderr
@@ -67,10 +67,10 @@ class Tool:
         return said
 
     def fetched(self, *args):
-        """The objects whose bytes a call fetched."""
+        """Return the objects whose bytes a call fetched."""
         before = len(self.fetches())
         self(*args)
-        self.server.get("/readyz")        # the log has one writer: behind this line all of the call's are there
+        self.server.get("/readyz")        # the log has one writer, so all lines of the call come before this one
         self.server.wait_for(lambda: "/readyz" in self.server.log().splitlines()[-1], "the log's last line")
         return self.fetches()[before:]
 
@@ -102,7 +102,7 @@ def aws(srv, tmp_path):
 
 
 def test_the_manual(srv, root, tmp_path):
-    """The lines of docs/operations.md, as they are there but for the address and the model's name."""
+    """The lines of docs/operations.md, with this server's address and model name."""
     text = (harness.REPO / "docs/operations.md").read_text()
     block, = [b for b in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "rclone sync" in b]
     block = block.replace("weights:8081", f"127.0.0.1:{s3_port(srv)}").replace("Qwen/Qwen3-0.6B", "ns/model")

@@ -1,4 +1,4 @@
-"""from_pretrained of real, tiny models: what comes from tensord is what was saved, whatever it was saved as."""
+"""from_pretrained of real, tiny models: loaded from tensord, a model is the saved one, whatever its format."""
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(root):
-    """Kind -> fingerprint of the model that was saved."""
+    """Returns kind -> fingerprint of the saved model."""
     with Worker("calls_transformers", HF_HUB_OFFLINE="1") as w:
         made = {kind: w.make(kind=kind, folder=str(root / "tiny")) for kind in KINDS}
     harness.age(root)
@@ -43,7 +43,7 @@ def hub(srv):
 
 
 def downloaded(cache):
-    """Names of all files in the snapshots of a cache."""
+    """Return the names of all files in the snapshots of a cache."""
     return sorted(p.name for p in Path(cache).glob("models--*/snapshots/*/*"))
 
 
@@ -56,7 +56,7 @@ def test_equal_weights_and_logits(client, saved, tmp_path, kind, form):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pickle_without_a_pickle(client, saved, tmp_path, kind):
-    """The revision `safetensors` of a repository of pickles: nothing that comes can hold code."""
+    """The revision `safetensors` of a repository of pickles: no downloaded file can contain code."""
     got = client.load(kind=kind, name=f"tiny/{kind}-bin", revision="safetensors", use_safetensors=True,
                       cache_dir=str(tmp_path))
     assert got == saved[kind]
@@ -64,7 +64,8 @@ def test_a_pickle_without_a_pickle(client, saved, tmp_path, kind):
 
 
 def test_main_and_safetensors_in_one_cache(client, saved, tmp_path):
-    """What main lacks, the client remembers by commit; the other revision has another one, whichever comes first."""
+    """The client remembers by commit which files main lacks; the other revision has another commit, whichever is
+    first."""
     for order in (["main", "safetensors"], ["safetensors", "main"]):
         for revision in order:
             cache = str(tmp_path / "-".join(order))
@@ -74,7 +75,7 @@ def test_main_and_safetensors_in_one_cache(client, saved, tmp_path):
 
 
 def test_the_safetensors_revision_as_a_repository(hub, root, tmp_path):
-    """All calls agree on it; and of a model that has safetensors it is what main is."""
+    """All calls agree on the revision; for a model with safetensors it equals main."""
     info = hub.model_info(repo_id="tiny/bert-bin", revision="safetensors", files_metadata=True)
     main = hub.model_info(repo_id="tiny/bert-bin")
     assert info["sha"] != main["sha"]
@@ -89,7 +90,7 @@ def test_the_safetensors_revision_as_a_repository(hub, root, tmp_path):
 
 
 def test_hf_verifies_a_virtual_revision(hub, tmp_path):
-    """Its files are made while they are sent; where their digests are told, they are those of the bytes."""
+    """Its files are made while they are sent; where the server gives their digests, these are right."""
     got = hub.snapshot(repo_id="tiny/bert-bin", revision="safetensors", cache_dir=str(tmp_path))
     commit = Path(got).name
     for e in hub.tree(repo_id="tiny/bert-bin", revision=commit, recursive=True):
@@ -99,7 +100,7 @@ def test_hf_verifies_a_virtual_revision(hub, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_rank_as_a_revision(hub, srv, root, tmp_path, rank):
-    """A snapshot of `tp2-rank1-vllm`: that rank's file and the small files of the model."""
+    """A snapshot of `tp2-rank1-vllm` has that rank's file and the small files of the model."""
     revision = f"tp2-rank{rank}-vllm"
     got = Path(hub.snapshot(repo_id="tiny/llama", revision=revision, cache_dir=str(tmp_path)))
     assert sorted(digests(got)) == ["config.json", "generation_config.json", "model.safetensors"]

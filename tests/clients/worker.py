@@ -1,6 +1,6 @@
-"""A process with one client library: python worker.py MODULE. It is told on standard input which functions of the
-module to call, a JSON object a line, and answers so on its standard output;
-what libraries print goes to standard error."""
+"""A process with one client library: python worker.py MODULE. Reads calls of the module's functions from standard
+input, one JSON object per line, and writes each result as such a line to standard output. Output of libraries goes to
+standard error."""
 import importlib
 import json
 import os
@@ -11,7 +11,7 @@ import traceback
 def answer_of(module, ask):
     try:
         return {"result": getattr(module, ask["call"])(**ask["args"])}
-    except Exception as e:  # noqa: BLE001  the caller wants to know every exception
+    except Exception as e:  # noqa: BLE001  the caller gets every exception
         return {"error": [c.__name__ for c in type(e).__mro__], "text": str(e), "trace": traceback.format_exc()}
 
 
