@@ -4,7 +4,9 @@
  *
  * Hard: a file that is wrong in one place must still tell what stands before it, so read_config() keeps the members
  * before a fault and reports the fault beside them. Python writes NaN and Infinity, which are no JSON: they end the
- * reading but are no fault. */
+ * reading but are no fault.
+ *
+ * Stays with the pull reader: members are kept byte for byte as they are spelled, which a tree does not hold. */
 #include "catalog/facts.h"
 
 #include "catalog/file_kind.h"

@@ -2,7 +2,8 @@
  *
  * The reader exists because cJSON holds numbers as doubles, recurses on nesting and cuts strings at an escaped NUL.
  * This reader keeps 64-bit integers exact, uses no recursion and no heap, and takes time linear in the text. It refuses
- * bad UTF-8, lone surrogates, raw control bytes and anything behind the value. Threads: one per reader. */
+ * bad UTF-8, lone surrogates, raw control bytes and anything behind the value. Small texts are read whole instead
+ * (core/json_document.h). Threads: one per reader. */
 #ifndef TD_CORE_JSON_H
 #define TD_CORE_JSON_H
 

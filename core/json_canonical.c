@@ -1,3 +1,4 @@
+/* Stays with the pull reader: numbers are spelled as in the text, and a sorted object takes no tree. */
 #include "core/json_canonical.h"
 
 #include "core/array.h"

@@ -1,3 +1,4 @@
+/* Stays with the pull reader: the values of metadata.json are kept byte for byte as they are spelled. */
 #include "parser/keras.h"
 
 #include "core/buffer.h"

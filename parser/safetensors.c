@@ -4,6 +4,8 @@
  * forbids it: a repeated name, an entry that is an array, a dtype that is an object, a name with a NUL, more than
  * TD_MAX_RANK dimensions.
  *
+ * Stays with the pull reader: a header has up to 100 MB.
+ *
  * The header is read into private memory and parsed once. Tensors usually come in the order of their data, which is
  * checked as they are read; otherwise they are sorted by their data to check that these fill the file. */
 #include "parser/safetensors.h"

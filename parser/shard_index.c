@@ -1,3 +1,4 @@
+/* Stays with the pull reader: an index may have 100 MB, and its tree several times as much. */
 #include "parser/shard_index.h"
 
 #include "core/array.h"

@@ -5,7 +5,9 @@
  *
  * What is hard: entries of a config can name one record many times. So the codings of deflated records are made once
  * per member, each file of torch.save is read once, and the bytes of names and of loaded members have budgets of their
- * own (names_left, structure_left). */
+ * own (names_left, structure_left).
+ *
+ * Stays with the pull reader: a config may be large, and each entry becomes a tensor at once. */
 #include "parser/torch/pt2.h"
 
 #include "core/buffer.h"
