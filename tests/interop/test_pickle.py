@@ -518,7 +518,7 @@ def test_nothing_is_ever_called(tmp_path):
 
 # Parts of tensord's messages for pickles that tensord refuses but the unpickler written in Python does not.
 STRICTER = [
-    "FRAME is of",
+    "FRAME has",
     "arguments; they must be",  # the unpickler in C refuses it too
     "must find one value on the stack",
     "MARKs are open",
