@@ -1,5 +1,6 @@
 #include "api/call.h"
 
+#include "core/json_build.h"
 #include "http/conditional.h"
 #include "http/range.h"
 
@@ -29,15 +30,20 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
 {
     char message[TD_ERROR_MESSAGE_BYTES];
     struct td_buffer details;
+    struct td_json_builder json;
     va_list args;
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
     td_buffer_init(&details);
-    td_buffer_puts(&details, "{\"known\":[");
+    td_json_builder_init(&json, &details);
+    td_json_begin_object(&json, NULL);
+    td_json_begin_array(&json, "known");
     for (size_t i = 0; known[i] != NULL; i++)
-        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", known[i]);
-    td_buffer_puts(&details, "]}");
+        td_json_add_string(&json, NULL, known[i]);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
     td_response_fail(call->response, status, td_buffer_terminate(&details), "%s", message);
     td_buffer_fini(&details);
 }

@@ -1,6 +1,6 @@
 #include "api/native/native_error.h"
 
-#include "core/json.h"
+#include "core/json_build.h"
 
 const char *td_status_word(int status)
 {
@@ -36,8 +36,16 @@ const char *td_status_word(int status)
 
 void td_native_write_error(struct td_failure *failure, struct td_buffer *out)
 {
-    td_buffer_printf(out, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", failure->status,
-                     td_status_word(failure->status));
-    td_json_write_cstring(out, failure->message);
-    td_buffer_printf(out, ",\"details\":%s}}\n", failure->details == NULL ? "{}" : failure->details);
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_begin_object(&json, "error");
+    td_json_add_u64(&json, "code", (uint64_t)failure->status);
+    td_json_add_string(&json, "status", td_status_word(failure->status));
+    td_json_add_string(&json, "message", failure->message);
+    td_json_add_raw(&json, "details", td_text_of(failure->details == NULL ? "{}" : failure->details));
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
 }

@@ -41,12 +41,12 @@ static struct td_stored_plan *find_stored(const struct td_call *call, struct td_
 }
 
 /* What a registered plan's files are wanted by. */
-static void describe(const struct td_stored_plan *stored, struct td_rank_set *want)
+static void describe(const struct td_stored_plan *stored, struct td_rank_set *set)
 {
-    want->name.tp_size = stored->tp_size;
-    want->name.by_engine = stored->by_engine;
-    want->name.by_config = stored->by_config;
-    want->plan = (struct td_text){.p = stored->text, .len = stored->len};
+    set->name.tp_size = stored->tp_size;
+    set->name.by_engine = stored->by_engine;
+    set->name.by_config = stored->by_config;
+    set->plan = (struct td_text){.p = stored->text, .len = stored->len};
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -63,11 +63,11 @@ static void send_json(const struct td_call *call, struct td_buffer *json)
     td_response_fail_error(call->response, &err);
 }
 
-static void describe_file(const struct td_call *call, const struct td_rank_set *want, const struct td_rank_file *file,
+static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
                           const struct td_plan *plan, const char *tag)
 {
     char engine[32] = "plan";
-    const struct td_text *name = &want->name.engine;
+    const struct td_text *name = &set->name.engine;
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->ranks.live);
@@ -75,7 +75,7 @@ static void describe_file(const struct td_call *call, const struct td_rank_set *
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
     }
-    if (td_rank_json_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
+    if (td_rank_json_write(call, set->checkpoint, file, plan, engine, tag, &json, &err))
         send_json(call, &json);
     else
         td_response_fail_error(call->response, &err);
@@ -83,21 +83,21 @@ static void describe_file(const struct td_call *call, const struct td_rank_set *
 }
 
 /* The rank's file, or what it is made of as JSON. */
-static void answer_file(const struct td_call *call, const struct td_rank_set *want, uint64_t rank, bool as_json)
+static void answer_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank, bool as_json)
 {
     struct td_rank_maker maker;
     struct td_rank_file *file = NULL;
     struct td_plan plan = {0};
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
-    td_rank_maker_init(&maker, &call->api->ranks, want);
+    td_rank_maker_init(&maker, &call->api->ranks, set);
     bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
               (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
-                       : td_rank_file_answer(&call->api->ranks, want, rank, file, tag, call->response, &err));
+                       : td_rank_file_answer(&call->api->ranks, set, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
-        describe_file(call, want, file, &plan, tag);
+        describe_file(call, set, file, &plan, tag);
     td_plan_fini(&plan);
     td_rank_maker_fini(&maker);
     td_rank_file_unref(file);
@@ -105,18 +105,18 @@ static void answer_file(const struct td_call *call, const struct td_rank_set *wa
 
 static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
 {
-    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
+    struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name};
     struct td_stored_plan *stored = NULL;
-    want.checkpoint = td_native_checkpoint(call);
-    if (want.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
+    set.checkpoint = td_native_checkpoint(call);
+    if (set.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
         return;
     if (stored != NULL)
-        describe(stored, &want);
-    if (rank < want.name.tp_size)
-        answer_file(call, &want, rank, as_json);
+        describe(stored, &set);
+    if (rank < set.name.tp_size)
+        answer_file(call, &set, rank, as_json);
     else
         td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
-                         want.name.tp_size, want.name.tp_size - 1);
+                         set.name.tp_size, set.name.tp_size - 1);
     td_stored_plan_unref(stored);
 }
 
@@ -198,50 +198,67 @@ void td_handle_model_file(const struct td_call *call)
 
 /* ---- registered plans ---------------------------------------------------------------------------------- */
 
-static void write_rank(const struct td_rank_set *want, uint64_t rank, const struct td_rank_file *file, const char *tag,
-                       struct td_buffer *out)
+/* Writes the path of a rank's file, relative to the server. */
+static void write_href(const struct td_rank_set *set, uint64_t rank, struct td_buffer *out)
 {
-    td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
-    td_uri_encode(out, td_text_of(want->model->id), true);
-    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)want->name.id.len, want->name.id.p, rank);
-    if (want->checkpoint != &want->model->checkpoints[0]) {
+    td_buffer_puts(out, "/models/");
+    td_uri_encode(out, td_text_of(set->model->id), true);
+    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)set->name.id.len, set->name.id.p, rank);
+    if (set->checkpoint != &set->model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
-        td_uri_encode(out, td_text_of(want->checkpoint->id), false);
+        td_uri_encode(out, td_text_of(set->checkpoint->id), false);
     }
-    td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
 }
 
-/* Of rules that a client gave: an engine's are for more models than one. */
-static void write_unused_rules(const struct td_rank_maker *maker, struct td_buffer *out)
+static bool add_rank(const struct td_rank_set *set, uint64_t rank, const struct td_rank_file *file, const char *tag,
+                     struct td_json_builder *json, struct td_error *err)
+{
+    struct td_buffer href;
+    td_buffer_init(&href);
+    write_href(set, rank, &href);
+    bool ok = !href.failed || td_error_no_memory(err);
+    td_json_begin_object(json, NULL);
+    td_json_add_u64(json, "rank", rank);
+    td_json_add_text(json, "href", td_buffer_text(&href));
+    td_json_add_u64(json, "nbytes", file->nbytes);
+    td_json_add_string(json, "etag", tag);
+    td_json_end(json);
+    td_json_flush(json);
+    td_buffer_fini(&href);
+    return ok && (!json->out->failed || td_buffer_refuse(json->out, err));
+}
+
+/* Adds the rules of a client that match no tensor. Not those of an engine, whose rules are for more models than one. */
+static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_builder *json)
 {
     const struct td_plan_match *match = &maker->basis.match;
     size_t count = maker->set->name.by_engine ? 0 : match->unused_count;
-    td_buffer_puts(out, ",\"unused_rules\":[");
+    td_json_begin_array(json, "unused_rules");
     for (size_t i = 0; i < count; i++)
-        td_buffer_printf(out, "%s%" PRIu32, i > 0 ? "," : "", match->unused[i]);
-    td_buffer_putc(out, ']');
+        td_json_add_u64(json, NULL, match->unused[i]);
+    td_json_end(json);
 }
 
-/* "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
-static bool write_outputs(struct td_rank_maker *maker, struct td_buffer *out, struct td_error *err)
+/* Adds "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
+static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *json, struct td_error *err)
 {
     struct td_plan plan;
     bool ok = td_rank_maker_plan(maker, 0, &plan, err);
     if (ok) {
-        td_rank_json_write_outputs(&plan, out);
-        write_unused_rules(maker, out);
+        td_rank_json_add_outputs(&plan, json);
+        add_unused_rules(maker, json);
     }
     td_plan_fini(&plan);
     return ok;
 }
 
-/* "ranks", each planned. */
-static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_buffer *out,
-                        struct td_error *err)
+/* Plans every rank, and adds them as "ranks". */
+static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_json_builder *json,
+                      struct td_error *err)
 {
     uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
     uint64_t tp_size = maker->set->name.tp_size;
-    td_buffer_puts(out, ",\"ranks\":[");
+    td_json_begin_array(json, "ranks");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
         struct td_rank_file *file = NULL;
         char tag[TD_TAG_BYTES] = "";
@@ -253,51 +270,57 @@ static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker,
                                 PLANNING_S);
         if (!td_rank_maker_get(maker, rank, &file, tag, err))
             return false;
-        write_rank(maker->set, rank, file, tag, out);
+        bool ok = add_rank(maker->set, rank, file, tag, json, err);
         td_rank_file_unref(file);
-        if (out->failed)
-            return td_buffer_refuse(out, err);
+        if (!ok)
+            return false;
     }
-    td_buffer_puts(out, "]}\n");
+    td_json_end(json);
     return true;
 }
 
 /* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
-static void write_plan(const struct td_call *call, const struct td_rank_set *want)
+static void write_plan(const struct td_call *call, const struct td_rank_set *set)
 {
     struct td_rank_maker maker;
-    struct td_buffer json;
+    struct td_buffer out;
+    struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init_budget(&json, &call->api->ranks.live);
-    td_rank_maker_init(&maker, &call->api->ranks, want);
-    td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
-    td_json_write_cstring(&json, want->model->id);
-    td_buffer_puts(&json, ",\"checkpoint\":");
-    td_json_write_cstring(&json, want->checkpoint->id);
-    td_buffer_printf(&json, ",\"tp_size\":%" PRIu64 ",", want->name.tp_size);
-    if (write_outputs(&maker, &json, &err) && write_ranks(call, &maker, &json, &err))
-        send_json(call, &json);
+    td_buffer_init_budget(&out, &call->api->ranks.live);
+    td_json_builder_init(&json, &out);
+    td_rank_maker_init(&maker, &call->api->ranks, set);
+    td_json_begin_object(&json, NULL);
+    td_json_add_text(&json, "id", set->name.id);
+    td_json_add_string(&json, "model", set->model->id);
+    td_json_add_string(&json, "checkpoint", set->checkpoint->id);
+    td_json_add_u64(&json, "tp_size", set->name.tp_size);
+    bool ok = add_outputs(&maker, &json, &err) && add_ranks(call, &maker, &json, &err);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(&out, '\n');
+    if (ok)
+        send_json(call, &out);
     else
         td_response_fail_error(call->response, &err);
     td_rank_maker_fini(&maker);
-    td_buffer_fini(&json);
+    td_buffer_fini(&out);
 }
 
 /* Answers with the plan; 200. */
 static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
-    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
-    want.checkpoint = td_native_checkpoint(call);
-    if (want.checkpoint == NULL)
+    struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
+    set.checkpoint = td_native_checkpoint(call);
+    if (set.checkpoint == NULL)
         return false;
-    if (want.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
+    if (set.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
         td_response_fail(call->response, 422, NULL,
                          "a plan of %zu tensors for %" PRIu64 " ranks is too much at once; %d tensors times ranks "
                          "are the most",
-                         want.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
+                         set.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
         return false;
     }
-    write_plan(call, &want);
+    write_plan(call, &set);
     return call->response->status == 200;
 }
 
@@ -367,12 +390,12 @@ void td_handle_plans(const struct td_call *call)
 static void answer_stored(const struct td_call *call, const struct td_rank_name *name,
                           const struct td_stored_plan *stored)
 {
-    struct td_rank_set want = {.name = *name};
+    struct td_rank_set set = {.name = *name};
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
-    describe(stored, &want);
-    if (td_plan_spec_parse(&spec, want.plan, &err))
-        (void)answer_plan(call, &want.name, &spec);
+    describe(stored, &set);
+    if (td_plan_spec_parse(&spec, set.plan, &err))
+        (void)answer_plan(call, &set.name, &spec);
     else
         td_response_fail_error(call->response, &err);
     td_plan_spec_fini(&spec);

@@ -1,135 +1,117 @@
 #include "api/native/rank_json.h"
 
-#include "core/json.h"
 #include "rank/tensor_source.h"
 #include "slicing/runs.h"
 
-#include <string.h>
-
-static void write_number(struct td_buffer *out, const char *key, uint64_t value)
+/* Adds name, dtype, shape and nbytes. */
+static void add_output(struct td_json_builder *json, const struct td_plan_output *output)
 {
-    td_buffer_puts(out, key);
-    td_buffer_u64(out, value);
-}
-
-static void write_shape(struct td_buffer *out, const struct td_plan_output *output)
-{
-    td_buffer_puts(out, ",\"shape\":[");
+    td_json_add_string(json, "name", output->name);
+    td_json_add_string(json, "dtype", output->dtype->name);
+    td_json_begin_array(json, "shape");
     for (uint32_t i = 0; i < output->rank; i++)
-        write_number(out, i > 0 ? "," : "", output->shape[i]);
-    td_buffer_putc(out, ']');
+        td_json_add_u64(json, NULL, output->shape[i]);
+    td_json_end(json);
+    td_json_add_u64(json, "nbytes", output->nbytes);
 }
 
-/* Name, dtype, shape and nbytes, without the closing brace. */
-static void write_output(struct td_buffer *out, const struct td_plan_output *output)
+static void add_dropped(struct td_json_builder *json, const struct td_plan *plan)
 {
-    td_buffer_puts(out, "{\"name\":");
-    td_json_write_cstring(out, output->name);
-    td_buffer_puts(out, ",\"dtype\":\"");
-    td_buffer_puts(out, output->dtype->name);
-    td_buffer_putc(out, '"');
-    write_shape(out, output);
-    write_number(out, ",\"nbytes\":", output->nbytes);
-}
-
-static void write_dropped(struct td_buffer *out, const struct td_plan *plan)
-{
-    td_buffer_puts(out, ",\"dropped\":[");
+    td_json_begin_array(json, "dropped");
     for (size_t i = 0; i < plan->dropped_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        td_json_write_cstring(out, plan->dropped[i]);
+        td_json_add_string(json, NULL, plan->dropped[i]);
+        td_json_flush(json);
     }
-    td_buffer_putc(out, ']');
+    td_json_end(json);
 }
 
-void td_rank_json_write_outputs(const struct td_plan *plan, struct td_buffer *out)
+void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json)
 {
-    td_buffer_puts(out, "\"outputs\":[");
+    td_json_begin_array(json, "outputs");
     for (size_t i = 0; i < plan->output_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        write_output(out, &plan->outputs[i]);
-        td_buffer_putc(out, '}');
+        td_json_begin_object(json, NULL);
+        add_output(json, &plan->outputs[i]);
+        td_json_end(json);
+        td_json_flush(json);
     }
-    td_buffer_putc(out, ']');
-    write_dropped(out, plan);
+    td_json_end(json);
+    add_dropped(json, plan);
 }
 
-/* Where a run begins: in a file, or, where a tensor does not lie in one row by row, in its bytes in logical order. */
-static void write_place(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
-                        struct td_buffer *out)
+/* Adds where a run begins: in a file, or, when the tensor's bytes are not one run of a file, in those bytes in
+ * row-major order. */
+static void add_place(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
+                      struct td_json_builder *json)
 {
     struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_RANK_SOURCE_TENSOR);
     bool in_file = td_tensor_access(ref.tensor) == TD_ACCESS_DIRECT;
-    td_buffer_puts(out, in_file ? "{\"file\":" : "{\"tensor\":");
     if (in_file)
-        td_json_write_cstring(out, td_model_relative(call->model, checkpoint->parts[ref.part]));
+        td_json_add_string(json, "file", td_model_relative(call->model, checkpoint->parts[ref.part]));
     else
-        td_json_write_string(out, td_tensor_name(ref.tensor));
-    write_number(out, ",\"offset\":", run->off + (in_file ? ref.tensor->offset : 0));
-    write_number(out, ",\"length\":", run->len);
+        td_json_add_text(json, "tensor", td_tensor_name(ref.tensor));
+    td_json_add_u64(json, "offset", run->off + (in_file ? ref.tensor->offset : 0));
+    td_json_add_u64(json, "length", run->len);
 }
 
-/* A run of a block that recurs `rounds` times by itself; or, when the runs take turns, once in each, `step` further. */
-static void write_run(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
-                      uint64_t rounds, bool turns, struct td_buffer *out)
+/* Adds a run of a block. The run recurs `rounds` times by itself, or, when the runs of the block take turns, once in
+ * each round, `step` bytes further. */
+static void add_run(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
+                    uint64_t rounds, bool turns, struct td_json_builder *json)
 {
-    if (run->source == TD_RUN_ZEROS) {
-        write_number(out, "{\"zeros\":", run->len * run->count * rounds);
-        td_buffer_putc(out, '}');
-        return;
-    }
     bool nested = run->count > 1 && rounds > 1;
     uint64_t count = run->count > 1 ? run->count : rounds;
-    write_place(call, checkpoint, run, out);
+    td_json_begin_object(json, NULL);
+    if (run->source == TD_RUN_ZEROS) {
+        td_json_add_u64(json, "zeros", run->len * run->count * rounds);
+        td_json_end(json);
+        return;
+    }
+    add_place(call, checkpoint, run, json);
     if (count > 1) {
-        write_number(out, ",\"count\":", count);
-        write_number(out, ",\"stride\":", run->count > 1 ? run->stride : run->step);
+        td_json_add_u64(json, "count", count);
+        td_json_add_u64(json, "stride", run->count > 1 ? run->stride : run->step);
     }
     if (nested) {
-        write_number(out, ",\"count2\":", rounds);
-        write_number(out, ",\"stride2\":", run->step);
+        td_json_add_u64(json, "count2", rounds);
+        td_json_add_u64(json, "stride2", run->step);
     }
     if (turns)
-        write_number(out, ",\"step\":", run->step);
-    td_buffer_putc(out, '}');
+        td_json_add_u64(json, "step", run->step);
+    td_json_end(json);
 }
 
-static void write_block(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_layout *layout, const struct td_block *block, struct td_buffer *out)
+static void add_block(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                      const struct td_layout *layout, const struct td_block *block, struct td_json_builder *json)
 {
     const struct td_run *runs = &layout->runs[block->first_run];
     bool turns = block->run_count > 1 && block->rounds > 1;
     if (turns) {
-        write_number(out, "{\"repeat\":", block->rounds);
-        td_buffer_puts(out, ",\"extents\":[");
+        td_json_begin_object(json, NULL);
+        td_json_add_u64(json, "repeat", block->rounds);
+        td_json_begin_array(json, "extents");
     }
     for (size_t i = 0; i < block->run_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        write_run(call, checkpoint, &runs[i], turns ? 1 : block->rounds, turns, out);
+        add_run(call, checkpoint, &runs[i], turns ? 1 : block->rounds, turns, json);
+        td_json_flush(json);
     }
-    if (turns)
-        td_buffer_puts(out, "]}");
+    if (turns) {
+        td_json_end(json);
+        td_json_end(json);
+    }
 }
 
-static bool write_extents(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                          const struct td_plan *plan, const struct td_plan_output *output, struct td_buffer *out,
-                          struct td_error *err)
+static bool add_extents(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_plan *plan,
+                        const struct td_plan_output *output, struct td_json_builder *json, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_layout *layout = td_layout_create(out->budget, err);
+    struct td_layout *layout = td_layout_create(json->out->budget, err);
     if (layout == NULL)
         return false;
     bool ok = td_layout_append_output(layout, TD_RANK_SOURCE_TENSOR, plan, output, &tensors, err);
-    td_buffer_puts(out, ",\"extents\":[");
-    for (size_t i = 0; ok && i < layout->block_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        write_block(call, checkpoint, layout, &layout->blocks[i], out);
-    }
-    td_buffer_puts(out, "]}");
+    td_json_begin_array(json, "extents");
+    for (size_t i = 0; ok && i < layout->block_count; i++)
+        add_block(call, checkpoint, layout, &layout->blocks[i], json);
+    td_json_end(json);
     td_layout_unref(layout);
     return ok;
 }
@@ -138,28 +120,30 @@ bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *
                         const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
                         const char *tag, struct td_buffer *out, struct td_error *err)
 {
+    struct td_json_builder json;
     bool ok = true;
-    td_buffer_puts(out, "{\"model\":");
-    td_json_write_cstring(out, call->model->id);
-    td_buffer_puts(out, ",\"checkpoint\":");
-    td_json_write_cstring(out, checkpoint->id);
-    td_buffer_puts(out, ",\"engine\":");
-    td_json_write_cstring(out, engine);
-    write_number(out, ",\"tp_size\":", plan->tp_size);
-    write_number(out, ",\"tp_rank\":", plan->tp_rank);
-    write_number(out, ",\"nbytes\":", file->nbytes);
-    write_number(out, ",\"header_bytes\":", file->header->len_bytes);
-    td_buffer_puts(out, ",\"etag\":\"");
-    td_buffer_puts(out, tag);
-    td_buffer_puts(out, "\",\"tensors\":[");
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "model", call->model->id);
+    td_json_add_string(&json, "checkpoint", checkpoint->id);
+    td_json_add_string(&json, "engine", engine);
+    td_json_add_u64(&json, "tp_size", plan->tp_size);
+    td_json_add_u64(&json, "tp_rank", plan->tp_rank);
+    td_json_add_u64(&json, "nbytes", file->nbytes);
+    td_json_add_u64(&json, "header_bytes", file->header->len_bytes);
+    td_json_add_string(&json, "etag", tag);
+    td_json_begin_array(&json, "tensors");
     for (size_t i = 0; ok && i < plan->output_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        write_output(out, &plan->outputs[i]);
-        ok = write_extents(call, checkpoint, plan, &plan->outputs[i], out, err);
+        td_json_begin_object(&json, NULL);
+        add_output(&json, &plan->outputs[i]);
+        ok = add_extents(call, checkpoint, plan, &plan->outputs[i], &json, err);
+        td_json_end(&json);
+        td_json_flush(&json);
     }
-    td_buffer_putc(out, ']');
-    write_dropped(out, plan);
-    td_buffer_puts(out, "}\n");
+    td_json_end(&json);
+    add_dropped(&json, plan);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
     return ok && (!out->failed || td_buffer_refuse(out, err));
 }

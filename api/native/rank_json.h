@@ -3,6 +3,7 @@
 #define TD_API_NATIVE_RANK_JSON_H
 
 #include "api/call.h"
+#include "core/json_build.h"
 #include "slicing/rank_file.h"
 
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
@@ -12,7 +13,7 @@ bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *
                         const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
                         const char *tag, struct td_buffer *out, struct td_error *err);
 
-/* Appends "outputs":[{"name","dtype","shape","nbytes"}...],"dropped":[...]. */
-void td_rank_json_write_outputs(const struct td_plan *plan, struct td_buffer *out);
+/* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */
+void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json);
 
 #endif

@@ -1,9 +1,8 @@
 #include "api/native/routes.h"
 
 #include "core/clock.h"
-#include "core/json.h"
+#include "core/json_build.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* The most ids in each list of the answer. */
@@ -52,39 +51,46 @@ static bool is_same_model(const struct td_snapshot *a, const struct td_model *x,
     return true;
 }
 
-/* Writes the ids of the models in `of` that `other` lacks. With `changed` it also writes the ids of models that have
- * other files there. `of` and `other` may be NULL: a snapshot without models. */
-static void write_ids(struct td_buffer *json, const struct td_snapshot *of, const struct td_snapshot *other,
-                      bool changed)
+/* Adds a list of the ids of the models in `of` that `other` lacks. With `changed` the list also has the ids of models
+ * that have other files there. `of` and `other` may be NULL: a snapshot without models. */
+static void write_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+                      const struct td_snapshot *other, bool changed)
 {
     size_t count = 0;
+    td_json_begin_array(json, key);
     for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
         const struct td_model *model = &of->models[i];
         const struct td_model *there = other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
         if (model->is_other_revision || (there != NULL && (!changed || is_same_model(of, model, other, there))))
             continue;
-        if (count++ > 0)
-            td_buffer_putc(json, ',');
-        td_json_write_cstring(json, model->id);
+        count++;
+        td_json_add_string(json, NULL, model->id);
+        td_json_flush(json);
     }
+    td_json_end(json);
 }
 
 static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled, uint64_t took_ns)
 {
     struct td_buffer json;
+    struct td_json_builder builder;
     struct td_catalog_status status;
     struct td_snapshot *after = td_catalog_acquire(call->api->catalog);
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&json);
-    td_buffer_puts(&json, "{\"published\":[");
-    write_ids(&json, after, before, true);
-    td_buffer_puts(&json, "],\"removed\":[");
-    write_ids(&json, before, after, false);
-    td_buffer_printf(&json,
-                     "],\"complete\":%s,\"unsettled\":%zu,\"models\":%zu,\"tensors\":%" PRIu64
-                     ",\"files\":%zu,\"seconds\":%.3f}\n",
-                     settled ? "true" : "false", status.unsettled_count, status.model_count, status.tensor_count,
-                     status.file_count, (double)took_ns / 1e9);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    write_ids(&builder, "published", after, before, true);
+    write_ids(&builder, "removed", before, after, false);
+    td_json_add_bool(&builder, "complete", settled);
+    td_json_add_u64(&builder, "unsettled", status.unsettled_count);
+    td_json_add_u64(&builder, "models", status.model_count);
+    td_json_add_u64(&builder, "tensors", status.tensor_count);
+    td_json_add_u64(&builder, "files", status.file_count);
+    td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
     td_snapshot_unref(after);
     td_native_answer_json(call, &json);
 }

@@ -2,15 +2,14 @@
 #include "api/native/routes.h"
 #include "api/openapi_text.h"
 
-#include "core/json.h"
+#include "core/json_build.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const no_parameters[] = {NULL};
 
-/* A small text answer that is not a representation to cut: health and metrics. */
+/* Answers with a small text that has no ranges and may not be kept: health and metrics. Empties the buffer. */
 static void set_plain(struct td_response *response, const char *type, struct td_buffer *text)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -43,10 +42,39 @@ void td_handle_healthz(const struct td_call *call)
     set_plain(call->response, "text/plain; charset=utf-8", &text);
 }
 
+static void write_scan(struct td_json_builder *json, const struct td_catalog_status *status)
+{
+    td_json_begin_object(json, "scan");
+    td_json_add_bool(json, "running", status->scanning);
+    td_json_add_bool(json, "failed", status->scan_failed);
+    td_json_add_u64(json, "completed", status->scan_count);
+    td_json_add_u64(json, "files_found", status->files_found);
+    td_json_add_u64(json, "files_to_read", status->files_to_read);
+    td_json_add_u64(json, "files_read", status->files_read);
+    td_json_add_seconds(json, "last_seconds", (double)status->last_scan_ns / 1e9);
+    td_json_end(json);
+}
+
+static void write_digests(struct td_json_builder *json, const struct td_catalog_status *status)
+{
+    td_json_begin_object(json, "digests");
+    td_json_add_bool(json, "enabled", status->hasher.enabled);
+    td_json_add_bool(json, "stored", status->hasher.stored);
+    td_json_add_u64(json, "files", status->hasher.file_count);
+    td_json_add_u64(json, "known_files", status->hasher.known_count);
+    td_json_add_u64(json, "published_files", status->hashed_count);
+    td_json_add_u64(json, "bytes", status->hasher.file_bytes);
+    td_json_add_u64(json, "known_bytes", status->hasher.known_bytes);
+    td_json_add_u64(json, "failed", status->hasher.failed_count);
+    td_json_add_u64(json, "mismatches", status->hasher.mismatch_count);
+    td_json_end(json);
+}
+
 void td_handle_readyz(const struct td_call *call)
 {
     struct td_catalog_status status;
     struct td_buffer json;
+    struct td_json_builder builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_catalog_get_status(call->api->catalog, &status);
@@ -59,24 +87,22 @@ void td_handle_readyz(const struct td_call *call)
                         : !status.ready            ? "scanning"
                                                    : "ready";
     td_buffer_init(&json);
-    td_buffer_printf(&json, "{\"ready\":%s,\"state\":\"%s\",\"message\":", ready ? "true" : "false", state);
-    td_json_write_cstring(&json, status.message);
-    td_buffer_printf(&json,
-                     ",\"models\":%zu,\"tensors\":%" PRIu64 ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
-                     "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"failed\":%s,\"completed\":%" PRIu64
-                     ",\"files_found\":%" PRIu64 ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64
-                     ",\"last_seconds\":%.3f}",
-                     status.model_count, status.tensor_count, status.file_count, status.refused_count,
-                     status.problem_count, status.unsettled_count, status.scanning ? "true" : "false",
-                     status.scan_failed ? "true" : "false", status.scan_count, status.files_found, status.files_to_read,
-                     status.files_read, (double)status.last_scan_ns / 1e9);
-    td_buffer_printf(
-        &json,
-        ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"published_files\":%zu,"
-        "\"bytes\":%" PRIu64 ",\"known_bytes\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"mismatches\":%" PRIu64 "}}\n",
-        status.hasher.enabled ? "true" : "false", status.hasher.stored ? "true" : "false", status.hasher.file_count,
-        status.hasher.known_count, status.hashed_count, status.hasher.file_bytes, status.hasher.known_bytes,
-        status.hasher.failed_count, status.hasher.mismatch_count);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_bool(&builder, "ready", ready);
+    td_json_add_string(&builder, "state", state);
+    td_json_add_string(&builder, "message", status.message);
+    td_json_add_u64(&builder, "models", status.model_count);
+    td_json_add_u64(&builder, "tensors", status.tensor_count);
+    td_json_add_u64(&builder, "files", status.file_count);
+    td_json_add_u64(&builder, "unreadable", status.refused_count);
+    td_json_add_u64(&builder, "unpublished", status.problem_count);
+    td_json_add_u64(&builder, "unsettled", status.unsettled_count);
+    write_scan(&builder, &status);
+    write_digests(&builder, &status);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
     set_plain(call->response, "application/json", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;
@@ -110,9 +136,16 @@ void td_handle_openapi(const struct td_call *call)
 void td_handle_version(const struct td_call *call)
 {
     struct td_buffer json;
+    struct td_json_builder builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_buffer_init(&json);
-    td_buffer_puts(&json, "{\"name\":\"tensord\",\"version\":\"" TD_VERSION "\"}\n");
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_string(&builder, "name", "tensord");
+    td_json_add_string(&builder, "version", TD_VERSION);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
     td_response_set_json(call->response, &json);
 }
