@@ -4,7 +4,7 @@
 #ifndef TD_HTTP_RESERVATION_H
 #define TD_HTTP_RESERVATION_H
 
-#include "core/buffer.h"
+#include "core/json_build.h"
 #include "http/response.h"
 
 /* The budget of all such answers. */
@@ -21,9 +21,9 @@ struct td_reserved {
 /* Reserves memory that the call is about to allocate, until td_reserved_release. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_reserved_take(struct td_reserved *reserved, size_t bytes, struct td_error *err);
 
-/* Reserves and allocates room in `json` for one more object whose texts have text_bytes bytes before escaping. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_reserved_json_room(struct td_reserved *reserved, struct td_buffer *json, size_t text_bytes,
+/* Flushes the builder of the call's JSON, and reserves room in its buffer for one more object, whose texts have
+ * text_bytes bytes together before they are escaped. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_reserved_json_room(struct td_reserved *reserved, struct td_json_builder *builder, size_t text_bytes,
                            struct td_error *err);
 
 /* Makes the buffer, which it empties, a whole 200 answer. The answer takes over the reservation of these bytes. Returns

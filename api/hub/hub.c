@@ -7,7 +7,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json_build.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -157,21 +157,17 @@ const char *td_hub_error_of(const struct td_repo_item *item)
     return error == NULL ? "" : error;
 }
 
-void td_hub_write_error(struct td_buffer *out, const char *error)
+void td_hub_add_error(struct td_json_builder *json, const char *error)
 {
-    if (error[0] == '\0')
-        return;
-    td_buffer_puts(out, ",\"error\":");
-    td_json_write_cstring(out, error);
+    if (error[0] != '\0')
+        td_json_add_string(json, "error", error);
 }
 
-void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
+void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns)
 {
     char text[40];
     size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
-    td_buffer_putc(out, '"');
-    td_buffer_append(out, text, len);
-    td_buffer_putc(out, '"');
+    td_json_add_text(json, key, td_text_n(text, len));
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -335,6 +331,7 @@ static void answer_file_path(struct td_hub_call *hub)
         answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
 }
 
+/* Answers a constant JSON text. */
 static void set_text(struct td_hub_call *hub, const char *json_text)
 {
     struct td_buffer json;
@@ -465,9 +462,13 @@ static void answer(struct td_call *call)
 /* Clients of the Hub show `error` as it is. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
-    td_buffer_puts(out, "{\"error\":");
-    td_json_write_cstring(out, failure->message);
-    td_buffer_puts(out, "}\n");
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "error", failure->message);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
 }
 
 const struct td_facade td_hub_facade = {

@@ -2,9 +2,7 @@
 
 #include "catalog/pipeline_tag.h"
 #include "core/checked.h"
-#include "core/json.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,104 +114,92 @@ bool td_hub_about_has_tag(const struct td_hub_about *about, struct td_text tag)
     return false;
 }
 
-static bool write_tags(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                       struct td_error *err)
+static bool add_tag(struct td_hub_call *hub, struct td_json_builder *json, const char *tag, struct td_error *err)
 {
-    bool first = true;
-    td_buffer_puts(out, ",\"tags\":[");
-    for (size_t i = 0; i < about->derived_count; i++) {
-        if (!td_reserved_json_room(&hub->reserved, out, strlen(about->derived[i]), err))
+    if (!td_reserved_json_room(&hub->reserved, json, strlen(tag), err))
+        return false;
+    td_json_add_string(json, NULL, tag);
+    return true;
+}
+
+static bool add_tags(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+                     struct td_error *err)
+{
+    td_json_begin_array(json, "tags");
+    for (size_t i = 0; i < about->derived_count; i++)
+        if (!add_tag(hub, json, about->derived[i], err))
             return false;
-        td_buffer_puts(out, first ? "" : ",");
-        td_json_write_cstring(out, about->derived[i]);
-        first = false;
-    }
     for (size_t i = 0; about->card != NULL && i < about->card->tag_count; i++) {
         const char *prefix;
         char text[320]; /* a prefix, and a word of the card */
         if (!is_card_tag(about, i, &prefix))
             continue;
         (void)snprintf(text, sizeof text, "%s%s", prefix, about->card->tags[i].value);
-        if (!td_reserved_json_room(&hub->reserved, out, strlen(text), err))
+        if (!add_tag(hub, json, text, err))
             return false;
-        td_buffer_puts(out, first ? "" : ",");
-        td_json_write_cstring(out, text);
-        first = false;
     }
-    td_buffer_putc(out, ']');
+    td_json_end(json);
     return true;
 }
 
-static bool write_word(struct td_hub_call *hub, const char *name, const char *word, struct td_buffer *out,
-                       struct td_error *err)
+static bool add_word(struct td_hub_call *hub, const char *name, const char *word, struct td_json_builder *json,
+                     struct td_error *err)
 {
     if (word == NULL)
         return true;
-    if (!td_reserved_json_room(&hub->reserved, out, strlen(word), err))
+    if (!td_reserved_json_room(&hub->reserved, json, strlen(word), err))
         return false;
-    td_buffer_printf(out, ",\"%s\":", name);
-    td_json_write_cstring(out, word);
+    td_json_add_string(json, name, word);
     return true;
 }
 
-bool td_hub_about_write(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                        struct td_error *err)
+bool td_hub_about_add(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+                      struct td_error *err)
 {
-    return write_tags(hub, about, out, err) && write_word(hub, "pipeline_tag", about->pipeline_tag, out, err) &&
-           write_word(hub, "library_name", about->library, out, err);
+    return add_tags(hub, about, json, err) && add_word(hub, "pipeline_tag", about->pipeline_tag, json, err) &&
+           add_word(hub, "library_name", about->library, json, err);
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
-/* Room for a text that is JSON already. */
-static bool json_room(struct td_hub_call *hub, struct td_buffer *out, size_t len, struct td_error *err)
+/* Reserves room for text_bytes bytes that are JSON already; td_reserved_json_room counts six for each. */
+static bool raw_room(struct td_hub_call *hub, struct td_json_builder *json, size_t text_bytes, struct td_error *err)
 {
-    return td_reserved_json_room(&hub->reserved, out, len / 6 + 1, err); /* which counts on escapes */
+    return td_reserved_json_room(&hub->reserved, json, text_bytes / 6 + 1, err);
 }
 
-/* Appends a member of `config` that is an object of its own. */
-static bool write_config_part(struct td_hub_call *hub, const char *name, const struct td_facts *facts, bool *first,
-                              struct td_buffer *out, struct td_error *err)
+/* Adds a value that is JSON already. */
+static bool add_json(struct td_hub_call *hub, const char *name, struct td_text value, struct td_json_builder *json,
+                     struct td_error *err)
 {
-    if (facts == NULL)
-        return true;
-    if (!json_room(hub, out, facts->json_len, err))
+    if (!raw_room(hub, json, value.len, err))
         return false;
-    td_buffer_printf(out, *first ? "\"%s\":" : ",\"%s\":", name);
-    *first = false;
-    td_buffer_append(out, facts->json, facts->json_len);
+    td_json_add_raw(json, name, value);
     return true;
 }
 
-static bool write_config(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                         struct td_error *err)
+static bool add_facts(struct td_hub_call *hub, const char *name, const struct td_facts *facts,
+                      struct td_json_builder *json, struct td_error *err)
 {
-    const struct td_facts *config = about->config;
-    bool first = config == NULL;
-    if (config == NULL && about->tokenizer == NULL && about->diffusers == NULL && about->adapter == NULL)
-        return true;
-    if (!json_room(hub, out, config == NULL ? 0 : config->json_len, err))
-        return false;
-    td_buffer_puts(out, ",\"config\":{");
-    if (config != NULL)
-        td_buffer_append(out, config->json + 1, config->json_len - 2); /* its members */
-    bool ok = write_config_part(hub, "tokenizer_config", about->tokenizer, &first, out, err) &&
-              write_config_part(hub, "diffusers", about->diffusers, &first, out, err) &&
-              write_config_part(hub, "peft", about->adapter, &first, out, err);
-    td_buffer_putc(out, '}');
-    return ok;
+    return facts == NULL || add_json(hub, name, td_text_n(facts->json, facts->json_len), json, err);
 }
 
-static bool write_card(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
+static bool add_config(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
                        struct td_error *err)
 {
-    if (about->card == NULL)
+    const struct td_facts *config = about->config;
+    if (config == NULL && about->tokenizer == NULL && about->diffusers == NULL && about->adapter == NULL)
         return true;
-    if (!json_room(hub, out, about->card->json_len, err))
+    if (!raw_room(hub, json, config == NULL ? 0 : config->json_len, err))
         return false;
-    td_buffer_puts(out, ",\"cardData\":");
-    td_buffer_append(out, about->card->json, about->card->json_len);
-    return true;
+    td_json_begin_object(json, "config");
+    if (config != NULL && config->json_len > strlen("{}"))
+        td_json_add_members(json, td_text_n(config->json + 1, config->json_len - 2));
+    bool ok = add_facts(hub, "tokenizer_config", about->tokenizer, json, err) &&
+              add_facts(hub, "diffusers", about->diffusers, json, err) &&
+              add_facts(hub, "peft", about->adapter, json, err);
+    td_json_end(json);
+    return ok;
 }
 
 /* The first checkpoint of this format in the view's own directory, where its files lie as they are; NULL: none. */
@@ -256,8 +242,8 @@ static size_t sum_elements(const struct td_checkpoint *checkpoint, struct td_dty
     return count;
 }
 
-static bool write_safetensors(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                              struct td_error *err)
+static bool add_safetensors(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+                            struct td_error *err)
 {
     const struct td_checkpoint *checkpoint = find_checkpoint(about, "safetensors");
     struct td_dtype_count counts[MOST_DTYPES];
@@ -265,12 +251,15 @@ static bool write_safetensors(struct td_hub_call *hub, const struct td_hub_about
     if (checkpoint == NULL)
         return true;
     size_t count = sum_elements(checkpoint, counts, &total);
-    if (!json_room(hub, out, count * 48, err))
+    if (!raw_room(hub, json, count * 48, err))
         return false;
-    td_buffer_puts(out, ",\"safetensors\":{\"parameters\":{");
+    td_json_begin_object(json, "safetensors");
+    td_json_begin_object(json, "parameters");
     for (size_t i = 0; i < count; i++)
-        td_buffer_printf(out, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", counts[i].dtype->name, counts[i].elems);
-    td_buffer_printf(out, "},\"total\":%" PRIu64 "}", total);
+        td_json_add_u64(json, counts[i].dtype->name, counts[i].elems);
+    td_json_end(json);
+    td_json_add_u64(json, "total", total);
+    td_json_end(json);
     return true;
 }
 
@@ -283,21 +272,16 @@ static const char *metadata_of(const struct td_checkpoint *checkpoint, const cha
     return NULL;
 }
 
-static bool write_gguf_member(struct td_hub_call *hub, const struct td_checkpoint *checkpoint, const char *key,
-                              const char *name, struct td_buffer *out, struct td_error *err)
+static bool add_gguf_member(struct td_hub_call *hub, const struct td_checkpoint *checkpoint, const char *key,
+                            const char *name, struct td_json_builder *json, struct td_error *err)
 {
     enum { MOST_BYTES = 64 * 1024 };
     const char *value = metadata_of(checkpoint, key);
-    if (value == NULL || strlen(value) > MOST_BYTES)
-        return true;
-    if (!json_room(hub, out, strlen(value), err))
-        return false;
-    td_buffer_printf(out, ",\"%s\":%s", name, value);
-    return true;
+    return value == NULL || strlen(value) > MOST_BYTES || add_json(hub, name, td_text_of(value), json, err);
 }
 
-static bool write_gguf(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                       struct td_error *err)
+static bool add_gguf(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+                     struct td_error *err)
 {
     const struct td_checkpoint *checkpoint = find_checkpoint(about, "gguf");
     struct td_dtype_count counts[MOST_DTYPES];
@@ -312,19 +296,20 @@ static bool write_gguf(struct td_hub_call *hub, const struct td_hub_about *about
     if (len > 2 && architecture[0] == '"') /* its key is made of the word between the quotes */
         (void)snprintf(context_key, sizeof context_key, "%.*s.context_length", (int)(len > 66 ? 64 : len - 2),
                        architecture + 1);
-    td_buffer_printf(out, ",\"gguf\":{\"total\":%" PRIu64, total);
-    bool ok = write_gguf_member(hub, checkpoint, "general.architecture", "architecture", out, err) &&
-              write_gguf_member(hub, checkpoint, context_key, "context_length", out, err) &&
-              write_gguf_member(hub, checkpoint, "tokenizer.chat_template", "chat_template", out, err);
-    td_buffer_putc(out, '}');
+    td_json_begin_object(json, "gguf");
+    td_json_add_u64(json, "total", total);
+    bool ok = add_gguf_member(hub, checkpoint, "general.architecture", "architecture", json, err) &&
+              add_gguf_member(hub, checkpoint, context_key, "context_length", json, err) &&
+              add_gguf_member(hub, checkpoint, "tokenizer.chat_template", "chat_template", json, err);
+    td_json_end(json);
     return ok;
 }
 
-bool td_hub_about_write_parts(struct td_hub_call *hub, const struct td_hub_about *about,
-                              const struct td_hub_parts *parts, struct td_buffer *out, struct td_error *err)
+bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_hub_about *about, const struct td_hub_parts *parts,
+                            struct td_json_builder *json, struct td_error *err)
 {
-    return (!parts->config || write_config(hub, about, out, err)) &&
-           (!parts->card || write_card(hub, about, out, err)) &&
-           (!parts->safetensors || write_safetensors(hub, about, out, err)) &&
-           (!parts->gguf || write_gguf(hub, about, out, err));
+    return (!parts->config || add_config(hub, about, json, err)) &&
+           (!parts->card || add_facts(hub, "cardData", about->card, json, err)) &&
+           (!parts->safetensors || add_safetensors(hub, about, json, err)) &&
+           (!parts->gguf || add_gguf(hub, about, json, err));
 }

@@ -29,12 +29,13 @@ void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *vi
 /* Whether this is one of its tags, as they are written. */
 bool td_hub_about_has_tag(const struct td_hub_about *about, struct td_text tag);
 
-/* Appends ,"tags":[...] and, of a model's, ,"pipeline_tag" and ,"library_name". */
-bool td_hub_about_write(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
-                        struct td_error *err);
+/* Adds "tags" and, when they are known, "pipeline_tag" and "library_name". Errors as td_reserved_take. */
+bool td_hub_about_add(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+                      struct td_error *err);
 
-/* Appends ,"config", ,"cardData", ,"safetensors" and ,"gguf": those that are asked for and are there. */
-bool td_hub_about_write_parts(struct td_hub_call *hub, const struct td_hub_about *about,
-                              const struct td_hub_parts *parts, struct td_buffer *out, struct td_error *err);
+/* Adds those of "config", "cardData", "safetensors" and "gguf" that `parts` asks for and that the repository has.
+ * Errors as td_reserved_take. */
+bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_hub_about *about, const struct td_hub_parts *parts,
+                            struct td_json_builder *json, struct td_error *err);
 
 #endif

@@ -87,12 +87,11 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
 /* Why an item that is a file is not what its name says; "" for a good one. */
 const char *td_hub_error_of(const struct td_repo_item *item);
 
-/* Appends ,"error":"..." to an object of a list; nothing for "". Clients of the Hub pass over members that they do not
- * know. */
-void td_hub_write_error(struct td_buffer *out, const char *error);
+/* Adds "error" to an object; nothing for "". Clients of the Hub ignore members that they do not know. */
+void td_hub_add_error(struct td_json_builder *json, const char *error);
 
-/* "2026-01-02T03:04:05.678Z" */
-void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
+/* Adds a time like "2026-01-02T03:04:05.678Z". */
+void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns);
 
 /* All items of the view by path, reserved. Errors as td_repo_view_list and td_reserved_take. */
 bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err);
@@ -100,15 +99,16 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, siz
 /* Returns the namespace of an id: what is before its '/', else `local`. */
 struct td_text td_hub_author_of(const char *id);
 
-/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. The id is the
- * same by whatever name the repository was asked for. */
-bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo, const char *commit,
-                       struct td_error *err);
+/* Opens the object of a repository, for the caller to end, and adds the members that lists and descriptions share: from
+ * "_id" to "usedStorage". The id does not depend on the name by which the client asked for the repository. Errors as
+ * td_reserved_take. */
+bool td_hub_begin_repo(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo *repo,
+                       const char *commit, struct td_error *err);
 
-/* Appends ,"errors":[{"file","error"}...]: files of the view that are not what their names say, sets of files that are
- * not whole. Nothing where all is well. */
-bool td_hub_write_errors(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo_view *view,
-                         struct td_error *err);
+/* Adds "errors":[{"file","error"}...]: at most TD_HUB_MOST_ERRORS files of the view that are not what their names say,
+ * and sets of files that are not whole. Adds nothing when there are none. Errors as td_reserved_take. */
+bool td_hub_add_errors(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo_view *view,
+                       struct td_error *err);
 
 /* Answers. */
 void td_hub_answer_list(struct td_hub_call *hub);       /* /api/models, /api/datasets */

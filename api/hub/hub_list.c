@@ -1,7 +1,5 @@
 #include "api/hub/hub_about.h"
 
-#include "core/json.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -138,29 +136,30 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
 }
 
 static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
-                         struct td_buffer *out, struct td_error *err)
+                         struct td_json_builder *json, struct td_error *err)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     struct td_repo_view files = files_of(hub, repo);
     struct td_hub_about about;
     td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
-    if (!td_hub_write_head(hub, out, repo, repo->commit, err) || !td_hub_about_write(hub, &about, out, err) ||
-        !td_hub_about_write_parts(hub, &about, &listing->parts, out, err) ||
-        (repo->error_count > 0 && !td_hub_write_errors(hub, out, &files, err)))
+    if (!td_hub_begin_repo(hub, json, repo, repo->commit, err) || !td_hub_about_add(hub, &about, json, err) ||
+        !td_hub_about_add_parts(hub, &about, &listing->parts, json, err) ||
+        (repo->error_count > 0 && !td_hub_add_errors(hub, json, &files, err)))
         return false;
     if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
-        td_buffer_puts(out, ",\"siblings\":[");
+        td_json_begin_array(json, "siblings");
         for (size_t i = 0; i < repo->entry_count; i++) {
             const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
-            if (!td_reserved_json_room(&hub->reserved, out, strlen(path), err))
+            if (!td_reserved_json_room(&hub->reserved, json, strlen(path), err))
                 return false;
-            td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
-            td_json_write_cstring(out, path);
-            td_buffer_putc(out, '}');
+            td_json_begin_object(json, NULL);
+            td_json_add_string(json, "rfilename", path);
+            td_json_end(json);
         }
-        td_buffer_putc(out, ']');
+        td_json_end(json);
     }
-    td_buffer_putc(out, '}');
+    td_json_end(json);
+    td_json_flush(json); /* its length decides where the page ends */
     return true;
 }
 
@@ -337,15 +336,16 @@ static bool write_page(struct td_hub_call *hub, const struct listing *listing, c
                        size_t count, struct td_buffer *json, uint64_t *end, struct td_error *err)
 {
     enum { PAGE_BYTES = 4 * 1024 * 1024 };
+    struct td_json_builder builder;
     bool ok = true;
     uint64_t i = listing->offset;
-    td_buffer_putc(json, '[');
-    for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++) {
-        if (i > listing->offset)
-            td_buffer_putc(json, ',');
-        ok = write_listed(hub, listing, repos[i], json, err);
-    }
-    td_buffer_puts(json, "]\n");
+    td_json_builder_init(&builder, json);
+    td_json_begin_array(&builder, NULL);
+    for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++)
+        ok = write_listed(hub, listing, repos[i], &builder, err);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(json, '\n');
     *end = i;
     return ok;
 }

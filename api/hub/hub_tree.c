@@ -21,57 +21,65 @@ struct tree {
     const struct td_repo_item *items;
     size_t count;
     uint64_t until_ns; /* for digests */
-    bool expand, first;
+    bool expand;
     struct asked *asked; /* paths, in the arena */
     size_t asked_count, asked_capacity;
     size_t written;
     char link[TD_HEADER_VALUE_BYTES]; /* to the next page; empty: none */
-    struct td_buffer *out;
+    struct td_json_builder *json;
     struct td_error *err;
 };
 
-static bool begin_item(struct tree *tree, size_t path_len)
+static bool begin_item(struct tree *tree, size_t path_len, const char *type, const char *oid, uint64_t size_bytes)
 {
-    if (!td_reserved_json_room(&tree->hub->reserved, tree->out, path_len, tree->err))
+    if (!td_reserved_json_room(&tree->hub->reserved, tree->json, path_len, tree->err))
         return false;
-    if (!tree->first)
-        td_buffer_putc(tree->out, ',');
-    tree->first = false;
     tree->written++;
+    td_json_begin_object(tree->json, NULL);
+    td_json_add_string(tree->json, "type", type);
+    td_json_add_string(tree->json, "oid", oid);
+    td_json_add_u64(tree->json, "size", size_bytes);
     return true;
 }
 
+/* Prints the item, because the buffer's length decides where the page ends. */
 static void end_item(struct tree *tree)
 {
     const struct td_repo_view *view = &tree->hub->view;
+    struct td_json_builder *json = tree->json;
     if (tree->expand) {
-        td_buffer_printf(
-            tree->out, ",\"lastCommit\":{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"date\":", view->commit);
-        td_hub_write_date(tree->out, view->updated_ns);
-        td_buffer_putc(tree->out, '}');
+        td_json_begin_object(json, "lastCommit");
+        td_json_add_string(json, "id", view->commit);
+        td_json_add_string(json, "title", "As it lies on the server");
+        td_hub_add_date(json, "date", view->updated_ns);
+        td_json_end(json);
     }
-    td_buffer_putc(tree->out, '}');
+    td_json_end(json);
+    td_json_flush(json);
 }
 
 static bool write_file(struct tree *tree, const struct td_repo_item *item)
 {
     struct td_hub_blob blob;
+    struct td_json_builder *json = tree->json;
     const char *error = td_hub_error_of(item);
     if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
-        !begin_item(tree, strlen(item->path) + strlen(error)))
+        !begin_item(tree, strlen(item->path) + strlen(error), "file", blob.oid, blob.size_bytes))
         return false;
-    td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
-                     blob.size_bytes);
-    td_json_write_cstring(tree->out, item->path);
-    if (blob.sha256[0] != '\0')
-        td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}", blob.sha256,
-                         blob.size_bytes, blob.pointer_bytes);
-    td_hub_write_error(tree->out, error);
+    td_json_add_string(json, "path", item->path);
+    if (blob.sha256[0] != '\0') {
+        td_json_begin_object(json, "lfs");
+        td_json_add_string(json, "oid", blob.sha256);
+        td_json_add_u64(json, "size", blob.size_bytes);
+        td_json_add_u64(json, "pointerSize", blob.pointer_bytes);
+        td_json_end(json);
+    }
+    td_hub_add_error(json, error);
     end_item(tree);
     return true;
 }
 
-/* path[0, len) is a directory. */
+/* Writes the item of a directory. */
 static bool write_directory(struct tree *tree, struct td_text path)
 {
     char oid[TD_COMMIT_BYTES];
@@ -80,10 +88,9 @@ static bool write_directory(struct tree *tree, struct td_text path)
     td_digest_add(digest, path.p, path.len);
     if (!td_digest_finish_text(digest, oid, sizeof oid))
         return td_error_no_memory(tree->err);
-    if (!begin_item(tree, path.len))
+    if (!begin_item(tree, path.len, "directory", oid, 0))
         return false;
-    td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
-    td_json_write_string(tree->out, path);
+    td_json_add_text(tree->json, "path", path);
     end_item(tree);
     return true;
 }
@@ -164,7 +171,7 @@ static bool set_next(struct tree *tree, struct td_text directory, bool recursive
 /* Whether the page should end. Files that are made take time, so a slow page is a short one, but never an empty one. */
 static bool is_full(const struct tree *tree)
 {
-    return tree->written >= TD_HUB_PAGE_ITEMS || tree->out->len >= TD_HUB_PAGE_BYTES ||
+    return tree->written >= TD_HUB_PAGE_ITEMS || tree->json->out->len >= TD_HUB_PAGE_BYTES ||
            (tree->written > 0 && td_clock_ns() > tree->until_ns + TD_HUB_PLAN_NS);
 }
 
@@ -177,7 +184,7 @@ static bool write_tree(struct tree *tree, struct td_text directory, bool recursi
     uint64_t cursor = td_hub_number(tree->hub, "cursor", 0);
     items_below(tree, directory, &first, &end);
     const char *before = cursor > first && cursor < end ? tree->items[cursor - 1].path : NULL;
-    for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->out->failed; i++) {
+    for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->json->out->failed; i++) {
         const char *path = tree->items[i].path;
         if (is_full(tree) && set_next(tree, directory, recursive, i))
             return true;
@@ -214,38 +221,44 @@ static struct td_text without_slashes(struct td_text path)
     return path;
 }
 
-static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buffer *out, struct td_error *err)
+/* Starts the answer's list. */
+static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_json_builder *json, struct td_error *err)
 {
     struct td_repo_item *items;
     *tree = (struct tree){.hub = hub,
                           .until_ns = td_clock_ns() + TD_HUB_WAIT_NS,
                           .expand = td_hub_flag(hub, "expand"),
-                          .first = true,
-                          .out = out,
+                          .json = json,
                           .err = err};
+    td_json_begin_array(json, NULL);
     bool ok = td_hub_list_items(hub, &items, &tree->count, err);
     tree->items = ok ? items : NULL;
     return ok;
 }
 
-static void answer(struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
+/* Ends the list and answers it, or the error. Frees the builder and the buffer. */
+static void answer(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
 {
+    struct td_buffer *out = json->out;
+    td_json_end(json);
+    td_json_builder_fini(json);
     if (ok) {
-        td_buffer_puts(json, "]\n");
-        td_hub_answer_json(hub, json);
+        td_buffer_putc(out, '\n');
+        td_hub_answer_json(hub, out);
     } else if (err->code != TD_OK) {
         (void)td_hub_fail_error(hub, err);
     }
-    td_buffer_fini(json);
+    td_buffer_fini(out);
 }
 
 void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
-    struct td_buffer json;
+    struct td_buffer out;
+    struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init(&json);
-    td_buffer_putc(&json, '[');
+    td_buffer_init(&out);
+    td_json_builder_init(&json, &out);
     struct td_text path = without_slashes(hub->below);
     bool ok = open_tree(hub, &tree, &json, &err);
     const struct td_repo_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
@@ -412,17 +425,18 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer out;
+    struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
     struct td_text body = hub->call->request->body;
     size_t blank = 0;
     td_buffer_init(&out);
-    td_buffer_putc(&out, '[');
+    td_json_builder_init(&json, &out);
     while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
         blank++;
     bool is_json = blank < body.len && body.p[blank] == '{';
-    bool ok = open_tree(hub, &tree, &out, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&
+    bool ok = open_tree(hub, &tree, &json, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&
               write_paths(&tree);
     if (!ok && err.code == TD_OK)
         (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
-    answer(hub, ok, &out, &err);
+    answer(hub, ok, &json, &err);
 }

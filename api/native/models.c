@@ -11,8 +11,8 @@
 #include "core/digits.h"
 #include "core/glob.h"
 #include "core/json.h"
+#include "core/json_build.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,10 +70,12 @@ static bool listing_name(const struct td_call *call, struct td_buffer *out, cons
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
-/* A description while it is written: what a model and a scan have of files and of errors has no end. */
+/* A list or a description while it is written. Its length is bounded by its budget alone, because a model may have any
+ * number of files and a scan any number of errors. Each row is printed when room for the next one is reserved. */
 struct description {
     const struct td_call *call;
-    struct td_buffer json;
+    struct td_buffer out;
+    struct td_json_builder json;
     struct td_reserved reserved;
     struct td_error err;
 };
@@ -84,16 +86,21 @@ static void begin(struct description *description, const struct td_call *call)
     description->call = call;
     description->reserved.budget = &call->api->lists;
     td_error_init(&description->err);
-    td_buffer_init(&description->json);
+    td_buffer_init(&description->out);
+    td_json_builder_init(&description->json, &description->out);
+    td_json_begin_object(&description->json, NULL);
 }
 
-/* Answers it, or why it is none. */
+/* Answers the description, or the error when ok is false. */
 static void finish(struct description *description, bool ok)
 {
     struct td_response *response = description->call->response;
-    if (!ok || !td_reserved_answer_json(&description->reserved, &description->json, response, &description->err))
+    td_json_end(&description->json);
+    td_json_builder_fini(&description->json);
+    td_buffer_putc(&description->out, '\n');
+    if (!ok || !td_reserved_answer_json(&description->reserved, &description->out, response, &description->err))
         td_response_fail_error(response, &description->err);
-    td_buffer_fini(&description->json);
+    td_buffer_fini(&description->out);
     td_reserved_release(&description->reserved);
 }
 
@@ -102,66 +109,90 @@ static bool room(struct description *description, size_t text_bytes)
     return td_reserved_json_room(&description->reserved, &description->json, text_bytes, &description->err);
 }
 
-/* The members that the list and the single entry share, without the braces. */
-static bool write_model(struct description *description, const struct td_model *model)
+static bool add_checkpoints(struct description *description, const struct td_model *model)
 {
-    char updated[40];
-    struct td_buffer *out = &description->json;
-    if (!room(description, strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision))))
-        return false;
-    td_buffer_puts(out, "\"id\":");
-    td_json_write_cstring(out, model->id);
-    if (model->revision != NULL) {
-        td_buffer_puts(out, ",\"revision\":");
-        td_json_write_cstring(out, model->revision);
-    }
-    td_buffer_puts(out, ",\"checkpoints\":[");
+    struct td_json_builder *json = &description->json;
+    td_json_begin_array(json, "checkpoints");
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const struct td_checkpoint *checkpoint = &model->checkpoints[i];
         if (!room(description, strlen(checkpoint->id)))
             return false;
-        td_buffer_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
-        td_json_write_cstring(out, checkpoint->id);
-        td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
-                         checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "id", checkpoint->id);
+        td_json_add_string(json, "format", checkpoint->format);
+        td_json_add_u64(json, "tensor_count", checkpoint->tensor_count);
+        td_json_add_u64(json, "total_bytes", checkpoint->total_bytes);
+        td_json_end(json);
     }
-    td_buffer_printf(out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":",
-                     model->entry_count, model->total_bytes, model->file_bytes);
-    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
-    if (model->entry_count > 0)
-        td_buffer_printf(out, "\"%s\"", updated);
-    else
-        td_buffer_puts(out, "null");
+    td_json_end(json);
     return true;
 }
 
-static bool write_problems(struct description *description, const struct td_problems *problems)
+/* Adds the members that the list and the single description share. */
+static bool add_model(struct description *description, const struct td_model *model)
 {
-    struct td_buffer *out = &description->json;
-    td_buffer_puts(out, "\"errors\":[");
+    char updated[40];
+    struct td_json_builder *json = &description->json;
+    td_json_add_string(json, "id", model->id);
+    if (model->revision != NULL)
+        td_json_add_string(json, "revision", model->revision);
+    if (!add_checkpoints(description, model))
+        return false;
+    td_json_add_u64(json, "file_count", model->entry_count);
+    td_json_add_u64(json, "total_bytes", model->total_bytes);
+    td_json_add_u64(json, "file_bytes", model->file_bytes);
+    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
+    if (model->entry_count > 0)
+        td_json_add_string(json, "updated", updated);
+    else
+        td_json_add_null(json, "updated");
+    return true;
+}
+
+static size_t id_bytes(const struct td_model *model)
+{
+    return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
+}
+
+static bool add_problems(struct description *description, const struct td_problems *problems)
+{
+    struct td_json_builder *json = &description->json;
+    td_json_begin_array(json, "errors");
     for (size_t i = 0; i < problems->count; i++) {
         const struct td_problem *problem = &problems->items[i];
         if (!room(description, strlen(problem->path) + strlen(problem->message)))
             return false;
-        td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
-        td_json_write_cstring(out, problem->path);
-        td_buffer_puts(out, ",\"message\":");
-        td_json_write_cstring(out, problem->message);
-        td_buffer_putc(out, '}');
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "file", problem->path);
+        td_json_add_string(json, "message", problem->message);
+        td_json_end(json);
     }
-    td_buffer_putc(out, ']');
+    td_json_end(json);
     return true;
 }
 
-static bool write_models(struct description *description, size_t at, size_t limit, struct td_text listing)
+/* Adds the token of the page that begins behind this model; an empty one when NULL. */
+static bool add_next_page(struct description *description, struct td_text listing, const struct td_model *last)
+{
+    struct td_buffer token;
+    td_buffer_init(&token);
+    if (last != NULL)
+        td_page_token_write(&token, listing, td_text_of(last->id));
+    bool ok = !token.failed || td_error_no_memory(&description->err);
+    td_json_add_text(&description->json, "next_page_token", td_buffer_text(&token));
+    td_buffer_fini(&token);
+    return ok;
+}
+
+static bool add_models(struct description *description, size_t at, size_t limit, struct td_text listing)
 {
     const struct td_snapshot *snapshot = description->call->snapshot;
     const struct td_text *match = td_uri_parameter(description->call->uri, "match");
     const struct td_model *last = NULL;
-    struct td_buffer *out = &description->json;
+    struct td_json_builder *json = &description->json;
     size_t shown = 0;
     bool more = false;
-    td_buffer_puts(out, "{\"models\":[");
+    td_json_begin_array(json, "models");
     for (; at < snapshot->model_count && !more; at++) {
         const struct td_model *model = &snapshot->models[at];
         if (model->is_other_revision || (match != NULL && !td_glob_match(*match, td_text_of(model->id))))
@@ -169,23 +200,18 @@ static bool write_models(struct description *description, size_t at, size_t limi
         more = shown == limit;
         if (more)
             break;
-        td_buffer_puts(out, shown++ > 0 ? ",{" : "{");
-        if (!write_model(description, model))
+        shown++;
+        if (!room(description, id_bytes(model)))
             return false;
-        td_buffer_putc(out, '}');
+        td_json_begin_object(json, NULL);
+        if (!add_model(description, model))
+            return false;
+        td_json_end(json);
         last = model;
     }
-    td_buffer_puts(out, "],");
-    if (snapshot->problems.count > 0) {
-        if (!write_problems(description, &snapshot->problems))
-            return false;
-        td_buffer_putc(out, ',');
-    }
-    td_buffer_puts(out, "\"next_page_token\":\"");
-    if (more && last != NULL)
-        td_page_token_write(out, listing, (struct td_text){.p = last->id, .len = strlen(last->id)});
-    td_buffer_puts(out, "\"}\n");
-    return true;
+    td_json_end(json);
+    return (snapshot->problems.count == 0 || add_problems(description, &snapshot->problems)) &&
+           add_next_page(description, listing, more ? last : NULL);
 }
 
 void td_handle_models(const struct td_call *call)
@@ -208,16 +234,16 @@ void td_handle_models(const struct td_call *call)
         size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
         struct description description;
         begin(&description, call);
-        finish(&description, write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
+        finish(&description, add_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
         td_html_add_vary(call);
     }
     td_buffer_fini(&name);
     td_buffer_fini(&after);
 }
 
-/* config.json, every number as it stands. Without one, or when it is no JSON or too long, null. False when it changed
- * meanwhile or memory is short. */
-static bool write_config(struct description *description)
+/* Adds config.json, with every number as it stands; null when it is missing, no JSON or too long. Returns false when
+ * the file changed meanwhile or memory is short. */
+static bool add_config(struct description *description)
 {
     const struct td_call *call = description->call;
     struct td_error *err = &description->err;
@@ -228,11 +254,7 @@ static bool write_config(struct description *description)
     bool ok =
         td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text, &len, err) &&
         text != NULL && td_json_minify(td_text_n(text, len), &json, err);
-    td_buffer_puts(&description->json, ",\"config\":");
-    if (ok)
-        td_buffer_append(&description->json, json.data, json.len);
-    else
-        td_buffer_puts(&description->json, "null");
+    td_json_add_raw(&description->json, "config", ok ? td_buffer_text(&json) : TD_TEXT("null"));
     free(text);
     td_buffer_fini(&json);
     if (err->code == TD_UNAVAILABLE || err->code == TD_RESOURCE_EXHAUSTED)
@@ -241,33 +263,31 @@ static bool write_config(struct description *description)
     return true;
 }
 
-static bool write_files(struct description *description)
+static bool add_files(struct description *description)
 {
     const struct td_call *call = description->call;
     const struct td_model *model = call->model;
-    struct td_buffer *out = &description->json;
-    td_buffer_puts(out, ",\"files\":[");
+    struct td_json_builder *json = &description->json;
+    td_json_begin_array(json, "files");
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
         const char *path = td_model_relative(model, entry);
         const char *error = entry->file->error;
+        const char *sha256 = td_file_sha256(entry->file);
         if (!room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
             return false;
-        td_buffer_puts(out, i > 0 ? ",{\"path\":" : "{\"path\":");
-        td_json_write_cstring(out, path);
-        td_buffer_printf(out, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "path", path);
+        td_json_add_u64(json, "size", entry->file->source.id.size_bytes);
         if (entry->file->format != NULL)
-            td_buffer_printf(out, ",\"format\":\"%s\"", entry->file->format->name);
-        const char *sha256 = td_file_sha256(entry->file);
+            td_json_add_string(json, "format", entry->file->format->name);
         if (sha256 != NULL)
-            td_buffer_printf(out, ",\"sha256\":\"%s\"", sha256);
-        if (error != NULL) {
-            td_buffer_puts(out, ",\"error\":");
-            td_json_write_cstring(out, error);
-        }
-        td_buffer_putc(out, '}');
+            td_json_add_string(json, "sha256", sha256);
+        if (error != NULL)
+            td_json_add_string(json, "error", error);
+        td_json_end(json);
     }
-    td_buffer_puts(out, "],");
+    td_json_end(json);
     return true;
 }
 
@@ -282,10 +302,8 @@ void td_handle_model(const struct td_call *call)
         return;
     }
     begin(&description, call);
-    td_buffer_putc(&description.json, '{');
-    bool ok = write_model(&description, call->model) && write_config(&description) && write_files(&description) &&
-              write_problems(&description, &call->model->problems);
-    td_buffer_puts(&description.json, "}\n");
+    bool ok = room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
+              add_config(&description) && add_files(&description) && add_problems(&description, &call->model->problems);
     finish(&description, ok);
     td_html_add_vary(call);
 }
@@ -294,13 +312,17 @@ void td_handle_model(const struct td_call *call)
 
 static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
 {
-    td_buffer_puts(out, "{\"checkpoints\":[");
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_begin_array(&json, "checkpoints");
     for (size_t i = 0; i < model->checkpoint_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        td_json_write_cstring(out, model->checkpoints[i].id);
+        td_json_add_string(&json, NULL, model->checkpoints[i].id);
+        td_json_flush(&json);
     }
-    td_buffer_puts(out, "]}");
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
 }
 
 /* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1.
@@ -364,16 +386,12 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
     *dtype = td_dtype_find(*name);
     if (*dtype != NULL)
         return true;
-    struct td_buffer details;
-    td_buffer_init(&details);
-    td_buffer_puts(&details, "{\"known\":[");
-    for (size_t i = 0; td_dtype_at(i) != NULL; i++)
-        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", td_dtype_at(i)->name);
-    td_buffer_puts(&details, "]}");
-    td_response_fail(call->response, 400, td_buffer_terminate(&details),
-                     "unknown dtype \"%.*s\"; details list the known ones", (int)(name->len > 64 ? 64 : name->len),
-                     name->p);
-    td_buffer_fini(&details);
+    const char *known[256];
+    size_t count = 0;
+    for (; td_dtype_at(count) != NULL && count + 1 < sizeof known / sizeof *known; count++)
+        known[count] = td_dtype_at(count)->name;
+    known[count] = NULL;
+    td_call_fail_known(call, 400, known, "unknown dtype \"%.*s\"; details list the known ones", TD_SHOW(*name, 64));
     return false;
 }
 
