@@ -3,7 +3,7 @@
 #include "api/native/manifest.h"
 #include "catalog/scan.h"
 #include "core/buffer.h"
-#include "core/json.h"
+#include "core/json_build.h"
 #include "server/cmd/inspect_table.h"
 #include "server/cmd/local_scan.h"
 #include "server/suggest.h"
@@ -42,21 +42,20 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
 
 static void print_json_error(const char *model, const struct td_problem *problem, bool first)
 {
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_buffer_puts(&json, first ? "{" : ",{");
-    if (model != NULL) {
-        td_buffer_puts(&json, "\"model\":");
-        td_json_write_cstring(&json, model);
-        td_buffer_putc(&json, ',');
-    }
-    td_buffer_puts(&json, "\"file\":");
-    td_json_write_cstring(&json, problem->path);
-    td_buffer_puts(&json, ",\"message\":");
-    td_json_write_cstring(&json, problem->message);
-    td_buffer_putc(&json, '}');
-    (void)fwrite(json.data, 1, json.len, stdout);
-    td_buffer_fini(&json);
+    struct td_buffer out;
+    struct td_json_builder json;
+    td_buffer_init(&out);
+    td_buffer_puts(&out, first ? "" : ",");
+    td_json_builder_init(&json, &out);
+    td_json_begin_object(&json, NULL);
+    if (model != NULL)
+        td_json_add_string(&json, "model", model);
+    td_json_add_string(&json, "file", problem->path);
+    td_json_add_string(&json, "message", problem->message);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    (void)fwrite(out.data, 1, out.len, stdout);
+    td_buffer_fini(&out);
 }
 
 static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *err)

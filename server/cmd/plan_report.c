@@ -1,6 +1,6 @@
 #include "server/cmd/plan_report.h"
 
-#include "core/json.h"
+#include "core/json_build.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>
@@ -168,46 +168,70 @@ void td_plan_report_table(const struct td_plan_report *report)
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static void print_json_text(const char *before, const char *text)
+static void write_tally(struct td_json_builder *json, const struct td_plan_tally *tally,
+                        const struct td_checkpoint *checkpoint)
 {
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_json_write_cstring(&json, text);
-    (void)printf("%s%.*s", before, (int)json.len, json.data);
-    td_buffer_fini(&json);
+    char share[32];
+    (void)snprintf(share, sizeof share, "%.6f", share_of(tally, checkpoint));
+    td_json_add_u64(json, "nbytes", tally->nbytes);
+    td_json_add_raw(json, "share", td_text_of(share));
+    td_json_add_u64(json, "header_bytes", tally->header_bytes);
+    td_json_add_u64(json, "padding_bytes", tally->padding_bytes);
+    td_json_add_u64(json, "runs", tally->runs);
+    td_json_add_u64(json, "smallest_run", tally->smallest_run);
+    td_json_add_u64(json, "largest_run", tally->largest_run);
 }
 
-/* Prints the members of an object, without its braces. */
-static void print_tally_json(const struct td_plan_tally *tally, const struct td_checkpoint *checkpoint)
+static void add_ranks(struct td_json_builder *json, const struct td_plan_report *report)
 {
-    (void)printf("\"nbytes\":%" PRIu64 ",\"share\":%.6f,\"header_bytes\":%" PRIu64 ",\"padding_bytes\":%" PRIu64
-                 ",\"runs\":%" PRIu64 ",\"smallest_run\":%" PRIu64 ",\"largest_run\":%" PRIu64,
-                 tally->nbytes, share_of(tally, checkpoint), tally->header_bytes, tally->padding_bytes, tally->runs,
-                 tally->smallest_run, tally->largest_run);
+    td_json_begin_array(json, "ranks");
+    for (uint64_t rank = 0; rank < report->tp_size; rank++) {
+        td_json_begin_object(json, NULL);
+        td_json_add_u64(json, "rank", rank);
+        write_tally(json, &report->ranks[rank], report->checkpoint);
+        td_json_end(json);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
+
+static void add_total(struct td_json_builder *json, const struct td_plan_report *report)
+{
+    struct td_plan_tally all = tally_all(report);
+    td_json_begin_object(json, "total");
+    write_tally(json, &all, report->checkpoint);
+    if (report->covers)
+        td_json_add_u64(json, "repeated_bytes", repeated_bytes(report, &all));
+    td_json_end(json);
 }
 
 void td_plan_report_json(const struct td_plan_report *report)
 {
-    struct td_plan_tally all = tally_all(report);
-    print_json_text("{\"model\":", report->model->id);
-    print_json_text(",\"checkpoint\":", report->checkpoint->id);
-    print_json_text(",\"engine\":", report->by_plan ? "plan" : report->engine);
-    (void)printf(",\"tp_size\":%" PRIu64 ",\"checkpoint_bytes\":%" PRIu64 ",\"ranks\":[", report->tp_size,
-                 report->checkpoint->total_bytes);
-    for (uint64_t rank = 0; rank < report->tp_size; rank++) {
-        (void)printf("%s{\"rank\":%" PRIu64 ",", rank > 0 ? "," : "", rank);
-        print_tally_json(&report->ranks[rank], report->checkpoint);
-        (void)printf("}");
+    struct td_buffer out;
+    struct td_json_builder json;
+    td_buffer_init(&out);
+    td_json_builder_init(&json, &out);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "model", report->model->id);
+    td_json_add_string(&json, "checkpoint", report->checkpoint->id);
+    td_json_add_string(&json, "engine", report->by_plan ? "plan" : report->engine);
+    td_json_add_u64(&json, "tp_size", report->tp_size);
+    td_json_add_u64(&json, "checkpoint_bytes", report->checkpoint->total_bytes);
+    add_ranks(&json, report);
+    add_total(&json, report);
+    td_json_begin_array(&json, "dropped");
+    for (size_t i = 0; i < report->plan->dropped_count; i++) {
+        td_json_add_string(&json, NULL, report->plan->dropped[i]);
+        td_json_flush(&json);
     }
-    (void)printf("],\"total\":{");
-    print_tally_json(&all, report->checkpoint);
-    if (report->covers)
-        (void)printf(",\"repeated_bytes\":%" PRIu64, repeated_bytes(report, &all));
-    (void)printf("},\"dropped\":[");
-    for (size_t i = 0; i < report->plan->dropped_count; i++)
-        print_json_text(i > 0 ? "," : "", report->plan->dropped[i]);
-    (void)printf("],\"unused_rules\":[");
+    td_json_end(&json);
+    td_json_begin_array(&json, "unused_rules");
     for (size_t i = 0; report->match != NULL && i < report->match->unused_count; i++)
-        (void)printf("%s%" PRIu32, i > 0 ? "," : "", report->match->unused[i]);
-    (void)printf("]}\n");
+        td_json_add_u64(&json, NULL, report->match->unused[i]);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(&out, '\n');
+    (void)fwrite(out.data, 1, out.len, stdout);
+    td_buffer_fini(&out);
 }
