@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Members are first written in the order of the text. When an object ends, its members are the last bytes of the
+/* Written by hand and not by json_build.h: the text comes from a client, so its depth is not ours.
+ *
+ * Members are first written in the order of the text. When an object ends, its members are the last bytes of the
  * output: they are copied aside, sorted and written over themselves, which takes the same number of bytes. */
 
 /* One member of an object: its name and value in the output, without the comma. */
