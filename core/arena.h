@@ -24,8 +24,8 @@ struct td_arena {
 /* Initialises an empty arena. limit_bytes bounds the sum of all allocations; 0: no limit. */
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
 
-/* Does the same with a budget (borrowed; NULL: none). The arena takes from it what it gets from malloc, which is more
- * than it hands out, and gives that back in td_arena_fini. */
+/* Does the same with a budget (borrowed; NULL: none). The arena takes from the budget the bytes that it gets from
+ * malloc, which are more than it hands out, and gives them back in td_arena_fini. */
 void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_budget *budget);
 
 /* Sets the error for the latest NULL that the arena returned. `what` names what needs the memory ("the plan"). Errors:
@@ -33,10 +33,11 @@ void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_
  * false. */
 bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_error *err);
 
-/* Frees all memory that the arena has handed out. The arena is then empty. */
+/* Frees all memory that the arena has handed out. The arena is then empty and keeps its limit and its budget. Allowed
+ * for an arena of zeros. */
 void td_arena_fini(struct td_arena *arena);
 
-/* Returns how many bytes of limit_bytes are left, at least 1. Returns 0 for an arena without a limit. */
+/* Returns how many bytes of limit_bytes are left; 1 when none is left, because 0 means that the arena has no limit. */
 size_t td_arena_left(const struct td_arena *arena);
 
 /* Lowers limit_bytes by `bytes`, for memory outside the arena that counts towards the same limit. The caller restores
@@ -58,7 +59,7 @@ void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
  * would return NULL. */
 void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size);
 
-/* Returns a NUL-terminated copy of the text; it is not aligned, so strings take no padding. Returns NULL as
+/* Returns a NUL-terminated copy of the text. Copies are not aligned, so strings take no padding. Returns NULL as
  * td_arena_alloc does. */
 char *td_arena_strndup(struct td_arena *arena, struct td_text text);
 

@@ -1,5 +1,6 @@
-/* Memory budgets: one limit that many owners of memory share. An owner (a blob, a layout, an arena, a buffer) takes
- * from the budget what it allocates and gives it back when it frees the memory. Thread-safe. */
+/* Memory budgets: one limit that many owners of memory share. A budget only counts bytes; it allocates nothing. An
+ * owner (a blob, a layout, an arena, a buffer) takes from the budget the bytes that it allocates, and gives the same
+ * number back when it frees them. Thread-safe. */
 #ifndef TD_CORE_BUDGET_H
 #define TD_CORE_BUDGET_H
 
@@ -29,8 +30,8 @@ bool td_budget_take(struct td_budget *budget, size_t bytes);
 /* Gives back bytes that were taken. budget NULL: does nothing. */
 void td_budget_give(struct td_budget *budget, size_t bytes);
 
-/* Sets the error for bytes that td_budget_take refused: TD_FAILED_PRECONDITION when they are more than max_bytes, else
- * TD_RESOURCE_EXHAUSTED (try again later). Returns false. */
+/* Sets the error for bytes that td_budget_take refused; budget is not NULL. Errors: TD_FAILED_PRECONDITION when the
+ * bytes are more than max_bytes, else TD_RESOURCE_EXHAUSTED (try again later). Returns false. */
 bool td_budget_refuse(const struct td_budget *budget, size_t bytes, struct td_error *err);
 
 /* Returns how many bytes are taken at the moment. */

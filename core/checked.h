@@ -1,5 +1,5 @@
-/* Checked unsigned arithmetic for sizes and offsets that come from files and requests. Each function returns false on
- * overflow and does not change *out. */
+/* Checked unsigned arithmetic for sizes and offsets that come from files and requests. td_add_* and td_mul_* set *out
+ * to a + b and a * b and return true. On overflow they return false and do not change *out. */
 #ifndef TD_CORE_CHECKED_H
 #define TD_CORE_CHECKED_H
 

@@ -18,11 +18,11 @@ struct td_wall {
 /* Returns CLOCK_MONOTONIC in nanoseconds: the only clock that timeouts may use. */
 uint64_t td_clock_ns(void);
 
-/* Returns a time of td_clock_ns as a timespec, for the system's timed waits. */
+/* Returns a time of td_clock_ns as a timespec, for pthread_cond_timedwait. */
 struct timespec td_clock_timespec(uint64_t ns);
 
-/* Initialises a condition whose timed waits use this clock. Returns false, with nothing to destroy, when the system
- * refuses. */
+/* Initialises a condition variable. Its timed waits take times of td_clock_ns. The caller destroys the variable with
+ * pthread_cond_destroy. Returns false, with nothing to destroy, when the system refuses. */
 bool td_clock_condition_init(pthread_cond_t *condition);
 
 /* Returns the wall clock's time. */
@@ -32,8 +32,8 @@ struct td_wall td_wall_now(void);
  * facades' lists show it. */
 struct td_wall td_wall_of_ns(int64_t since_1970_ns);
 
-/* Writes "2026-01-02T03:04:05.678Z" (RFC 3339, UTC) with a NUL; a capacity of 40 suffices. Returns the length without
- * the NUL. */
+/* Writes "2026-01-02T03:04:05.678Z" (RFC 3339, UTC) with a NUL. The caller passes a capacity of at least 40 bytes.
+ * Returns the length without the NUL. */
 size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
 
 #endif

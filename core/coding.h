@@ -21,6 +21,7 @@ enum td_coding_kind {
     TD_CODING_CHUNKS,  /* an array cut into boxes of equal shape, each with its own filters (HDF5) */
 };
 
+/* Filters of HDF5 that a chunk can have: gzip, byte shuffle, a checksum, LZF. */
 enum td_filter_kind { TD_FILTER_DEFLATE, TD_FILTER_SHUFFLE, TD_FILTER_FLETCHER32, TD_FILTER_LZF };
 
 /* One filter that the writer of the file applied to a chunk. */
@@ -32,7 +33,7 @@ struct td_coding_filter {
 /* Where one chunk is stored. */
 struct td_coding_chunk {
     uint64_t number;          /* row-major index in the grid of all chunks of the array */
-    uint64_t offset;          /* in the file, relative to the coding's base */
+    uint64_t offset;          /* of its stored bytes: base + offset is the position in the file */
     uint32_t bytes;           /* stored */
     uint32_t skipped_filters; /* bit i set: filter i was not applied */
 };
@@ -56,7 +57,7 @@ struct td_coding {
     uint32_t number;     /* tells the codings of one file apart */
     uint64_t size_bytes; /* decoded */
     uint64_t base;       /* added to every offset: where the window that was parsed begins in the file */
-    /* for TD_CODING_DEFLATE */
+    /* for TD_CODING_DEFLATE: base + offset is the position of the stream's stored_bytes bytes in the file */
     uint64_t offset, stored_bytes;
     uint32_t crc32; /* of the decoded bytes; 0: unknown */
     /* for TD_CODING_CHUNKS */

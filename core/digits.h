@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 /* Removes the decimal digits at the beginning of the text and sets *out to their value. Returns the number of digits,
- * which may be 0. For a value above 2^64-1, sets *out to 2^64-1 and *fits (which may be NULL) to false. */
+ * which may be 0; the value is then 0. Sets *fits (fits may be NULL) to whether the value is at most 2^64-1; a larger
+ * value becomes 2^64-1. */
 size_t td_digits_take(struct td_text *text, uint64_t *out, bool *fits);
 
-/* Sets *out to the value of a text of one or more decimal digits and nothing else. Returns false, and does not change
- * *out, for any other text and for values above max. */
+/* Sets *out to the value of a text of one or more decimal digits and nothing else; leading zeros are allowed. Returns
+ * false, and does not change *out, for any other text and for values above max. */
 bool td_number_read(struct td_text text, uint64_t max, uint64_t *out);
 
 /* Does the same, but refuses leading zeros, so that each number has one text. */

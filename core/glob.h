@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns whether the pattern matches the whole text. Takes time proportional to pattern.len * text.len at most. */
+/* Returns whether the pattern matches the whole text; upper and lower case differ. Takes time proportional to
+ * pattern.len * text.len at most. */
 bool td_glob_match(struct td_text pattern, struct td_text text);
 
 #endif

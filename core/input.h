@@ -17,15 +17,18 @@ struct td_input {
     const void *context;
 };
 
-/* Copies len bytes at off to out. Errors: TD_INVALID_ARGUMENT with position off when [off, off+len) passes the end, and
- * those of the input. */
+/* Copies len bytes at off to out. Returns false when not all of them could be read; out may then be partly written.
+ * Errors: TD_INVALID_ARGUMENT with position off when [off, off+len) passes the end, and those of the input's `read`.
+ * Several threads may read one input when its `read` allows that; inputs over memory, windows over them, and inputs of
+ * td_input_descriptor allow it. */
 bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t len, struct td_error *err);
 
 /* Returns an input over bytes[0..len), which must outlive it. */
 struct td_input td_input_memory(const void *bytes, size_t len);
 
-/* A part of an input that serves as an input itself: a file within an archive. Positions in errors count from its start
- * (td_error_shift adds the offset). The window and the outer input must outlive the inner input. */
+/* A part of an input that serves as an input itself: a file within an archive. Errors of td_input_read on the inner
+ * input have positions from the window's start; td_error_shift turns them into positions in the outer input. The window
+ * and the outer input must outlive the inner input. */
 struct td_window {
     const struct td_input *outer;
     uint64_t off;

@@ -56,11 +56,13 @@ enum td_json_token td_json_next(struct td_json *json);
  * object"). */
 bool td_json_expect(struct td_json *json, enum td_json_token wanted, const char *what);
 
-/* Skips one value with everything in it, or a key with its value. Returns false at a fault, or when the text ends. */
+/* Skips the next value with everything in it, or the next key with its value. Returns false at a fault, or when the
+ * text ends. Call only where a value or a key may follow. */
 bool td_json_skip(struct td_json *json);
 
 /* Decodes the latest KEY or STRING to out (capacity bytes; value_len + 1 always suffice) as UTF-8 with a NUL, and sets
- * *len to its length without that NUL. Fails when it is longer, or holds an escaped NUL: a C string would cut it. */
+ * *len to its length without that NUL. Returns false and records a fault when the text is longer, or holds an escaped
+ * NUL, because a C string would cut it. */
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len);
 
 /* Returns the latest NUMBER, or the latest KEY or STRING between its quotes and still escaped, as it stands in the text
@@ -74,15 +76,17 @@ static inline struct td_text td_json_raw(const struct td_json *json)
 bool td_json_equals(const struct td_json *json, const char *text);
 bool td_json_equals_n(const struct td_json *json, struct td_text text);
 
-/* Sets *out to the latest NUMBER. Fails for a sign, a fraction, an exponent or more than 2^64-1. */
+/* Sets *out to the latest NUMBER. Returns false and records a fault for a sign, a fraction, an exponent or a number
+ * above 2^64-1. */
 bool td_json_u64(struct td_json *json, uint64_t *out);
 
-/* Counts the members of the object that `json` has just begun. The reader is a copy: the caller's does not move, and
- * reports any fault itself. */
+/* Returns the number of members of the object that `json` has just begun, up to the first fault. `json` is a copy of
+ * the caller's reader, which does not move and meets and reports the fault itself. */
 size_t td_json_count_members(struct td_json json);
 
-/* Returns the position in the text of that object's nth member (from 0) with this name; 0 when there is none. For
- * errors only: positions are not worth keeping for every name of a good file. */
+/* Returns the position in the text (without `base`) of the key of the nth member (from 0) with this name in the object
+ * that `json` has just begun; 0 when there is none. `json` is a copy, as above. Reads the object again, so call this
+ * only to report an error. */
 size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth);
 
 /* Records a fault at the latest token; the reader then stops. Returns false. */

@@ -33,18 +33,20 @@ struct td_json_document {
     size_t fault_at;       /* where in the text; SIZE_MAX without a fault */
 };
 
-/* Reads the text, which must outlive the document. Nests at most TD_JSON_MAX_DEPTH levels. A fault is kept in the
- * document, for the functions below to report in *err: TD_INVALID_ARGUMENT with the position in the text,
- * TD_FAILED_PRECONDITION when the text has 4 GiB or more or the tree is larger than the arena's limit,
- * TD_RESOURCE_EXHAUSTED. The caller reports its own faults in the order of the text. */
+/* Reads the text, which must outlive the document. Nests at most TD_JSON_MAX_DEPTH levels. `err` is borrowed and may be
+ * NULL. A fault is kept in the document, for the functions below to report in *err: TD_INVALID_ARGUMENT with the
+ * position in the text, TD_FAILED_PRECONDITION when the text has 4 GiB or more or the tree is larger than the arena's
+ * limit, TD_RESOURCE_EXHAUSTED. The caller reports its own faults in the order of the text. */
 void td_json_document_read(struct td_json_document *document, struct td_text text, struct td_arena *arena,
                            struct td_error *err);
 
-/* Returns whether the text was read to its end. Else reports the document's fault. The caller's last step. */
+/* Returns whether the text was read to its end. Else reports the document's fault. Call this last, after all items were
+ * checked. */
 bool td_json_document_end(const struct td_json_document *document);
 
-/* Report a fault of the caller's at an item's value, at its key, or at the closing bracket of an object or array; or
- * the document's fault, when that comes first in the text. Return false. */
+/* Report TD_INVALID_ARGUMENT with this message at the position of an item's value, of its key, or of its closing
+ * bracket (the item is an object or an array). When the document's own fault comes first in the text, report that fault
+ * instead. Return false. */
 bool td_json_document_fail(const struct td_json_document *document, const cJSON *item, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool td_json_document_fail_key(const struct td_json_document *document, const cJSON *item, const char *format, ...)
@@ -59,18 +61,19 @@ bool td_json_document_unknown_key(const struct td_json_document *document, const
  * ("a plan, an object,"), and returns NULL. */
 const cJSON *td_json_document_object(const struct td_json_document *document, const char *what);
 
-/* Returns whether an item is a string, also one that holds a NUL. */
+/* Returns whether an item is a string, with or without a NUL. Returns false for NULL. */
 bool td_json_item_is_string(const cJSON *item);
 
-/* Returns the text of a string, which lives as long as the arena. Reports a fault and returns NULL for one that holds a
- * NUL. */
+/* Returns the decoded text of an item that td_json_item_is_string accepts. The text is NUL-terminated and lives as long
+ * as the arena. Reports a fault and returns NULL for a string that holds a NUL. */
 const char *td_json_document_string(const struct td_json_document *document, const cJSON *item);
 
-/* Sets *out to a number. Reports a fault for a sign, a fraction, an exponent or more than 2^64-1, as td_json_u64 does.
- */
+/* Sets *out to the value of an item that is a number. Reports a fault and returns false for a sign, a fraction, an
+ * exponent or a number above 2^64-1, as td_json_u64 does. */
 bool td_json_document_u64(const struct td_json_document *document, const cJSON *item, uint64_t *out);
 
-/* Returns an item's value as it stands in the text, a string between its quotes and still escaped. */
+/* Returns an item's value as it stands in the text (borrowed): of a string the part between its quotes, still
+ * escaped. */
 struct td_text td_json_document_spelled(const struct td_json_document *document, const cJSON *item);
 
 #endif

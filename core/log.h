@@ -13,7 +13,8 @@ void td_log_set_level(enum td_log_level level);
 /* Sets *level to the level with this name: "error", "warn", "info" or "debug". Returns false for any other name. */
 bool td_log_parse_level(const char *name, enum td_log_level *level);
 
-/* Writes a line of this level. The message is cut to 1,023 bytes. */
+/* Writes a line of this level, or nothing when the level is more detailed than the one that was set. The message needs
+ * no newline. Cuts the message to 1,023 bytes, and the escaped line to 1,200. A failed write is ignored. */
 void td_log(enum td_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

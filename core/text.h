@@ -13,7 +13,7 @@ struct td_text {
 /* The text of a string literal. */
 #define TD_TEXT(literal) ((struct td_text){.p = (literal), .len = sizeof(literal) - 1})
 
-/* Two arguments for "%.*s": at most the first `most` bytes of the text. */
+/* Two arguments for "%.*s": at most the first `most` bytes of the text. Evaluates `text` more than once. */
 #define TD_SHOW(text, most) (int)((text).len < (most) ? (text).len : (most)), (text).p
 
 /* Returns the text of `len` bytes at `p`, which it borrows. */

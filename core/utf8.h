@@ -16,8 +16,9 @@ size_t td_utf8_sequence(const uint8_t *p, size_t len);
 bool td_utf8_valid(const void *p, size_t len);
 
 /* Copies the text to out (capacity bytes) for terminals, logs and JSON strings. Writes controls, DEL, bidirectional
- * controls, line and paragraph separators and bytes that are not UTF-8 as \xNN. The result is UTF-8 with a NUL, and cut
- * where it is too long, but not within a sequence or an escape of one. */
+ * controls, line and paragraph separators and bytes that are not UTF-8 as \xNN. The result is UTF-8 with a NUL. A
+ * result that is too long is cut between characters, never within the bytes or the escapes of a character. Capacity 0:
+ * writes nothing. */
 void td_utf8_escape(struct td_text p, char *out, size_t capacity);
 
 /* Writes the code point (at most 0x10FFFF, no surrogate) as UTF-8, without a NUL. Returns the number of bytes
