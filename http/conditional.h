@@ -7,11 +7,12 @@
 
 #include <stdbool.h>
 
-/* Turns a 200 answer into 304 or 412 when a precondition demands it. A client that names the former tag is answered
- * with that tag. Returns false when it changed the answer's status. */
+/* Turns a 200 answer into 304 or 412 when a precondition demands that; leaves other answers alone. Sets response->etag
+ * to former_etag when the client names that tag. Returns false when the answer's status was changed. */
 bool td_conditional_apply(const struct td_request *request, struct td_response *response);
 
-/* Returns whether If-Range allows a Range field to be applied to the response (13.1.5); true without If-Range. */
+/* Returns whether If-Range allows a Range field to be applied to the response (13.1.5); true without If-Range. Call it
+ * after td_conditional_apply. */
 bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response);
 
 #endif

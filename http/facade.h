@@ -15,33 +15,34 @@ struct td_call; /* api/call.h */
 /* An error on its way to the client. All texts are borrowed. */
 struct td_failure {
     int status;          /* write_error may replace a status that the facade's clients do not know */
-    const char *code;    /* the facade's own word for the error; NULL: the status tells it */
+    const char *code;    /* the facade's own word for the error; NULL: write_error derives the word from the status */
     const char *details; /* a JSON object; NULL: {} */
     const char *message; /* UTF-8, for people */
-    struct td_text resource;
-    const char *request_id; /* empty unless the facade has a request_id_header */
+    struct td_text resource; /* the request target without its query, not decoded */
+    const char *request_id;  /* empty unless the facade has a request_id_header */
 };
 
+/* Any thread may call the functions. Texts are static and NUL-terminated. */
 struct td_facade {
     /* Returns whether the facade answers this path on a port that it shares with others. raw_path is not decoded and
      * has no query. NULL: the facade has a port of its own. */
     bool (*owns)(struct td_text raw_path);
-    /* Returns whether the server reads the body of a POST to the request's target. NULL: it never does. */
+    /* Returns whether the server reads the body of a POST to the request's target. NULL: the server never reads one. */
     bool (*takes_body)(const struct td_request *request);
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. */
     void (*answer)(struct td_call *call);
-    /* Appends the body of an error answer. NULL is not allowed. */
+    /* Appends the body of an error answer to `out`; out->failed tells that memory was short. NULL is not allowed. */
     void (*write_error)(struct td_failure *failure, struct td_buffer *out);
-    const char *error_type; /* the media type of that body */
-    enum td_uri_query query;
+    const char *error_type;        /* the media type of that body */
+    enum td_uri_query query;       /* how the query of a target is read */
     const char *etag_end;          /* the end of each entity tag; may be empty */
     const char *request_id_header; /* the field that carries an answer's number; NULL: answers have none */
     const char *const
         *write_methods;  /* NULL-terminated. Clients send a body with these methods to any target. The server
                           * reads none of it, and the facade refuses the request. NULL: there are none. */
-    const char *busy;    /* the body of a 503 when no connection is free; it needs no memory */
+    const char *busy;    /* the body of a 503 when no connection is free; sent without allocating memory */
     const char *crowded; /* the body of a 429 for an address with too many connections; NULL: busy */
 };
 

@@ -30,20 +30,22 @@ const char *td_cut_name(enum td_cut cut);
 enum { TD_STATUS_SLOTS = 21, TD_LATENCY_BUCKETS = 12 };
 
 struct td_metrics {
-    _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS];
-    _Atomic uint64_t sent_bytes; /* body bytes handed to the kernel */
-    _Atomic uint64_t latency[TD_LATENCY_BUCKETS + 1];
+    _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS]; /* the last slot counts all other statuses */
+    _Atomic uint64_t sent_bytes;                                /* body bytes handed to the kernel */
+    _Atomic uint64_t latency[TD_LATENCY_BUCKETS + 1];           /* from 50 us to 600 s; the last counts longer ones */
     _Atomic uint64_t latency_sum_ns;
     _Atomic uint64_t cuts[TD_CUT_COUNT];
-    _Atomic int64_t in_flight;
-    _Atomic int64_t connections;
-    _Atomic uint64_t accepted;
-    _Atomic uint64_t refused_total, refused_address, refused_threads; /* connections over the limits */
-    _Atomic uint64_t malformed;
-    _Atomic uint64_t access_log_dropped;
+    _Atomic int64_t in_flight;   /* requests that are being answered now */
+    _Atomic int64_t connections; /* open now */
+    _Atomic uint64_t accepted;   /* connections since the start */
+    /* connections refused: over the total limit, over the limit of one address, without a thread */
+    _Atomic uint64_t refused_total, refused_address, refused_threads;
+    _Atomic uint64_t malformed;          /* requests that the request guard refused */
+    _Atomic uint64_t access_log_dropped; /* lines */
 };
 
-/* Counts one answered request; took_ns from its first handling to its last byte. */
+/* Counts one answered request. sent_bytes: of its body. took_ns: from the request's header to the answer's last byte.
+ */
 void td_metrics_request(struct td_metrics *metrics, enum td_route route, int status, uint64_t sent_bytes,
                         uint64_t took_ns);
 
@@ -56,7 +58,7 @@ void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);
 /* Appends the HELP and TYPE lines of a metric; type is "counter", "gauge" or "histogram". */
 void td_metrics_head(struct td_buffer *out, const char *name, const char *type, const char *help);
 
-/* Append a metric of one number, and a counter, each with its HELP and TYPE lines. */
+/* Append HELP and TYPE lines and one sample: of any type of metric, and of a counter. */
 void td_metrics_number(struct td_buffer *out, const char *name, const char *type, const char *help, double value);
 void td_metrics_count(struct td_buffer *out, const char *name, const char *help, uint64_t value);
 

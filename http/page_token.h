@@ -8,12 +8,12 @@
 
 #include <stdbool.h>
 
-/* Appends the token for "continue after `last`" (base64url, no padding). `listing` names the listing with its filters.
- * Sets out->failed when memory is short. */
+/* Appends the token for "continue after `last`" (base64url, no padding). `listing` is any text that identifies the
+ * listing and its filters; td_page_token_read needs the same text. Sets out->failed when memory is short. */
 void td_page_token_write(struct td_buffer *out, struct td_text listing, struct td_text last);
 
-/* Decodes a token of this listing into *last, which is emptied first. Returns false when the token is not one of this
- * server's, or of another listing, or memory is short; in the last case last->failed is set. */
+/* Decodes a token of this listing into *last, an initialised buffer, which is emptied first. Returns false when the
+ * token is malformed or belongs to another listing, and when memory is short; only then last->failed is set. */
 bool td_page_token_read(struct td_text token, struct td_text listing, struct td_buffer *last);
 
 #endif

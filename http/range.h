@@ -26,12 +26,13 @@ enum td_range_result {
     TD_RANGE_UNSATISFIABLE /* answer 416 */
 };
 
-/* Reads a Range field value against a representation of size bytes. Sets ranges, which has room for TD_MAX_RANGES, and
- * *count, for TD_RANGE_PARTIAL only. */
+/* Reads a Range field value against a representation of `size` bytes. For TD_RANGE_PARTIAL, writes the satisfiable
+ * ranges to `ranges`, which has room for TD_MAX_RANGES, and their number to *count; otherwise both are undefined. */
 enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count);
 
-/* Applies the request's Range field to a 200 answer that accepts ranges: makes it 206, 206 multipart/byteranges or 416,
- * or leaves it alone. The caller has checked If-Range. */
+/* Applies the request's Range field to a 200 answer that accepts ranges: turns the answer into 206, 206
+ * multipart/byteranges or 416, or leaves it alone; turns it into an error answer when memory is short. The caller has
+ * checked If-Range. */
 void td_range_apply(const struct td_request *request, struct td_response *response);
 
 #endif

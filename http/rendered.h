@@ -1,9 +1,10 @@
 /* Text of many rows as a blob that is rendered while it is sent. The rows are rendered once, to learn the length and
- * the tag of the text, and again, piece by piece, when the blob is read: the text is never held whole. An index of
- * marks remembers where pieces begin. It is immutable, so that blobs over the same text share it by way of a cache.
+ * the tag of the text, and again, piece by piece, when the blob is read: a text of more than keep_bytes is never held
+ * whole. An index of marks records where pieces begin. The index is immutable, so that blobs over the same text share
+ * one by way of a cache.
  *
- * What a blob takes in memory does not grow with its rows: a piece of 32 KiB and a row, up to keep_bytes of text, and
- * its index: the head, the tail and up to most_marks marks of 24 bytes. */
+ * The memory of a blob does not grow with its rows: a piece of 32 KiB and a row, up to keep_bytes of text, and the
+ * index: the head, the tail and up to most_marks marks of 24 bytes. */
 #ifndef TD_HTTP_RENDERED_H
 #define TD_HTTP_RENDERED_H
 
@@ -18,35 +19,37 @@
 /* Where the rows of a text end. */
 struct td_rendered_end {
     size_t next_row;   /* the first row that was not looked at */
-    size_t last_shown; /* the last row that has text; of no meaning when `shown` is 0 */
-    size_t shown;      /* how many rows have text */
+    size_t last_shown; /* the last row that has text; meaningless when `shown` is 0 */
+    size_t shown;      /* number of rows that have text */
 };
 
-/* The text's writers. Each appends to `out` and appends the same each time. */
+/* The text's writers. Each appends to `out`, and appends the same bytes whenever it is called with the same arguments.
+ * td_rendered_create and the blob's reader call them. */
 struct td_rendered_class {
     void (*write_head)(void *context, struct td_buffer *out);
     /* Appends the row, or nothing for a row that is left out. `shown` rows with text come before it. Returns the number
      * of the row that follows, which is larger than `row`. */
     size_t (*write_row)(void *context, size_t row, size_t shown, struct td_buffer *out);
     void (*write_tail)(void *context, const struct td_rendered_end *end, struct td_buffer *out);
-    void (*destroy)(void *context);
+    void (*destroy)(void *context); /* frees the context */
 };
 
-/* Which rows are rendered, and the memory for it. */
+/* The rows to render, and the limits of memory. */
 struct td_rendered_rows {
     size_t first, end; /* the rows from first to end - 1 */
-    size_t most_shown; /* rows with text end the text at this number; SIZE_MAX: all rows are shown */
-    size_t keep_bytes; /* a text of at most this length is kept from measuring to sending; 0: none is */
-    size_t most_marks; /* more marks are thinned out, so that reading from a place renders more; at least 2 */
+    size_t most_shown; /* the rows end after this many rows with text; SIZE_MAX: no limit */
+    size_t keep_bytes; /* rows of at most this length are kept from measuring to sending; 0: none are */
+    size_t most_marks; /* at least 2; beyond this number every second mark is dropped, and a read renders more */
 };
 
-/* How a td_lru keeps indexes, by a key of the caller's. A key must name the class, the rows and the snapshot's state.
- */
+/* The class of a td_lru that keeps indexes. The caller chooses their keys: equal keys must mean equal texts, so a key
+ * names the kind of text, the rows and the state of the snapshot. */
 extern const struct td_lru_class td_rendered_index_class;
 
-/* Makes the blob, one reference for the caller. Takes `context` over, also on failure: class->destroy frees it with the
- * blob. cache: where the index is looked up and kept under `key`; NULL: nowhere. tag: NULL, or receives the tag of the
- * whole text, and then cache must be NULL. One thread at a time may read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Makes the blob, one reference for the caller. Takes `context` over, also on failure: class->destroy frees the context
+ * with the blob. cache: the store in which the index is looked up and kept under `key`; NULL: none. tag: NULL, or
+ * TD_TAG_BYTES that receive the tag of the whole text; then cache must be NULL. One thread at a time may read the blob.
+ * Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rendered_create(const struct td_rendered_class *class, void *context, const struct td_rendered_rows *rows,
                         struct td_lru *cache, const char *key, struct td_blob **out, char *tag, struct td_error *err);
 

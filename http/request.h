@@ -1,4 +1,5 @@
-/* A request as handlers get it: without socket and HTTP library. All is borrowed for the time of the call. */
+/* A request as handlers get it: without socket and HTTP library. A handler borrows all members until the request is
+ * answered. */
 #ifndef TD_HTTP_REQUEST_H
 #define TD_HTTP_REQUEST_H
 
@@ -17,18 +18,18 @@ struct td_facade; /* http/facade.h */
 
 struct td_request {
     const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
-    bool is_local;                  /* it came over the loopback interface */
+    bool is_local;                  /* the request came over the loopback interface */
     struct td_text method;          /* case-sensitive: "GET" */
     struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
-    struct td_text body; /* all of it; empty without one */
-    /* Tells whether anybody still waits for the answer, and outlives it. NULL: somebody always does. */
+    struct td_text body; /* the whole body; empty: there is none */
+    /* Asks for an end when nobody waits for the answer any more. Outlives the answer. NULL: never asks. */
     const struct td_cancel *cancel;
 };
 
-/* Returns the next header line of this name at or after index *at, and moves *at behind it; NULL when there is none.
- * Several lines of one name are one list (RFC 9110 section 5.3): call it in a loop. */
+/* Returns the next header line of this name at or after index *at, and moves *at behind that line; NULL when there is
+ * none. Several lines of one name are one list (RFC 9110 section 5.3): set *at to 0 and call until NULL. */
 const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
 
 /* Returns the header line of this name if there is exactly one, else NULL: two lines of a single-valued field are no

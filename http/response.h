@@ -1,5 +1,5 @@
 /* A response: status, headers, and the whole body as extents. Handlers always give the whole representation;
- * conditional.c and range.c cut it down, for all endpoints. */
+ * conditional.c and range.c cut it down, for all endpoints. For one thread at a time. */
 #ifndef TD_HTTP_RESPONSE_H
 #define TD_HTTP_RESPONSE_H
 
@@ -54,8 +54,8 @@ struct td_response {
     const char *content_type;        /* static, or owned_type; NULL: no body */
     char *owned_type;                /* freed with the response */
     char etag[TD_ETAG_BYTES];        /* with its quotes; empty: none */
-    char former_etag[TD_ETAG_BYTES]; /* the tag of the same bytes before they were hashed; a client that names it is
-                                        answered with it; empty: none */
+    char former_etag[TD_ETAG_BYTES]; /* the tag of the same bytes before they were hashed; a client that names this
+                                        tag gets it as the ETag; empty: none */
     int64_t last_modified_s;         /* since 1970; < 0: none */
     const char *cache_control;       /* static; NULL: none */
     bool accept_ranges;              /* ranges apply; also sends Accept-Ranges: bytes */
@@ -74,7 +74,8 @@ struct td_response {
 /* Starts a 200 answer without a facade. */
 void td_response_init(struct td_response *response);
 
-/* Starts a 200 answer in the form of the request's facade. The request must live as long as errors can be written. */
+/* Starts a 200 answer in the form of the request's facade, with the number of the answer where the facade has them. The
+ * request must live as long as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 /* Frees the body and owned_type. */
@@ -85,7 +86,8 @@ void td_response_fini(struct td_response *response);
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Sets the ETag: adds the quotes, and the end that the facade gives its tags. */
+/* Sets the ETag: adds the quotes, and the end that the facade gives its tags. A text that is too long for TD_ETAG_BYTES
+ * is cut. */
 void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Sets the former ETag in the same way. */
@@ -101,26 +103,28 @@ void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
 void td_response_describe(struct td_response *response, const char *content_type);
 
 /* Turns the response into an error answer in the form of its facade, and drops its body and headers. The message is for
- * the client; `details` is a JSON object that only the native facade shows, or NULL for {}. Adds Retry-After to 503 and
- * 429. Never fails: without memory the answer is an empty 503. */
+ * the client, and is cut at 1,023 bytes; `details` is a JSON object that only the native facade shows, or NULL for {}.
+ * Adds Retry-After to 503 and 429. Never fails: without memory the answer is an empty 503. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Does the same with the facade's own word for the error (static), where the status does not tell it. */
+/* Does the same with the facade's own word for the error, for errors whose word does not follow from the status. */
 void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Does the same for a td_error: its code gives the status. TD_UNAVAILABLE also sets response->changed. */
+/* Does the same for a td_error, without details: the error's code gives the status. TD_UNAVAILABLE also sets
+ * response->changed. */
 void td_response_fail_error(struct td_response *response, const struct td_error *err);
 
-/* Makes the buffer, which it empties, the JSON body of a 200 answer with a validator over its bytes. Without memory the
- * response becomes an error. */
+/* Moves the buffer into the response as the JSON body of a 200 answer, with a validator over its bytes, and leaves the
+ * buffer empty. Without memory the response becomes an error. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* Does the same for another media type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
-/* Does the same for a buffer whose `len` bytes are taken from a budget, by the buffer itself or by the caller. They are
- * given back when nothing holds the body any more. */
+
+/* Does the same for a JSON buffer whose `len` bytes are taken from the budget, by the buffer itself or by the caller.
+ * The bytes are given back when nothing holds the body any more, and also on failure. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
 
 #endif

@@ -20,13 +20,13 @@ struct td_parameter {
 struct td_uri {
     char *memory;
     struct td_text path;     /* decoded, begins with '/', valid UTF-8, no NUL */
-    struct td_text raw_path; /* the path before decoding; part of the target */
+    struct td_text raw_path; /* the path before decoding; borrowed from the target */
     struct td_parameter parameters[TD_URI_MAX_PARAMETERS];
     size_t parameter_count;
 };
 
-/* What a query may hold. STRICT: each parameter once, at most TD_URI_MAX_PARAMETERS. REPEATS, for clients that repeat
- * parameters: the first of each name counts, and everything beyond the limit is ignored. */
+/* How a query is read. STRICT: a parameter that is given twice and more than TD_URI_MAX_PARAMETERS are errors. REPEATS,
+ * for clients that repeat parameters: the first of each name counts, and everything beyond the limit is ignored. */
 enum td_uri_query { TD_URI_STRICT, TD_URI_REPEATS };
 
 /* Splits and decodes a target in origin-form or absolute-form (RFC 9112 section 3.2). %2F in a path is a '/', so
@@ -36,14 +36,14 @@ enum td_uri_query { TD_URI_STRICT, TD_URI_REPEATS };
 bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query query, struct td_error *err);
 void td_uri_fini(struct td_uri *uri);
 
-/* Returns the path of a target before decoding, without authority and query. */
+/* Returns the path of a target before decoding, without authority and query; borrowed from the target. */
 struct td_text td_uri_raw_path(struct td_text target);
 
-/* Decodes a part of a raw path, or of a form (plus_is_blank). Writes to out, which has room for text.len bytes, and
- * sets *len. Errors: TD_INVALID_ARGUMENT. */
+/* Decodes a part of a raw path, or of a form (plus_is_blank: '+' is a blank). Writes to `out`, which has room for
+ * text.len bytes, and sets *len. Errors: TD_INVALID_ARGUMENT (a bad escape, a NUL, not UTF-8). */
 bool td_uri_decode(struct td_text text, bool plus_is_blank, char *out, size_t *len, struct td_error *err);
 
-/* Returns the parameter's decoded value, or NULL. */
+/* Returns the parameter's decoded value, which lives as long as `uri`, or NULL when the query has no such parameter. */
 const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *name);
 
 /* Appends text; percent-encodes everything but unreserved characters (and '/', when keep_slash). */

@@ -1,4 +1,4 @@
-/* Text in XML 1.0 documents. */
+/* Text in XML 1.0 documents. When memory is short, out->failed is set (core/buffer.h). */
 #ifndef TD_HTTP_XML_H
 #define TD_HTTP_XML_H
 
@@ -8,14 +8,14 @@
 
 #define TD_XML_TYPE "application/xml"
 
-/* Appends the XML declaration. */
+/* Appends the XML declaration (UTF-8) and a line end. */
 void td_xml_begin(struct td_buffer *out);
 
 /* Appends UTF-8 text as character data. Characters that no document can hold, such as most control bytes, become
  * U+FFFD. Line ends and tabs become references, so that parsers keep them. */
 void td_xml_escape(struct td_buffer *out, struct td_text text);
 
-/* Appends <name>text</name>; escapes the text. */
+/* Appends <name>text</name>. Escapes the text, not the name. */
 void td_xml_element(struct td_buffer *out, const char *name, struct td_text text);
 
 #endif
