@@ -194,7 +194,8 @@ char *td_arena_strndup(struct td_arena *arena, struct td_text text)
         return NULL;
     chunk->high -= need;
     char *given = (char *)chunk->bytes + chunk->high;
-    memcpy(given, text.p, text.len);
+    if (text.len > 0) /* an empty text may have no memory */
+        memcpy(given, text.p, text.len);
     given[text.len] = '\0';
     return given;
 }
