@@ -17,8 +17,10 @@ struct td_format {
     bool splits;
 
     /* Fills *manifest, which the caller has initialised with limits->max_memory_bytes. Reads no tensor bytes. A file
-     * that is one bare tensor gives the tensor the name "" and sets manifest->bare. Returns false with the position and
-     * the reason in *err. The caller calls td_manifest_fini in every case. Thread-safe. */
+     * that is one bare tensor gives the tensor the name "" and sets manifest->bare. The caller calls td_manifest_fini
+     * in every case. Errors: TD_INVALID_ARGUMENT with the position when the bytes are wrong; TD_RESOURCE_EXHAUSTED past
+     * the limits (TD_INVALID_ARGUMENT in ONNX past max_header_bytes) or when memory is short; those of the input.
+     * Thread-safe. */
     bool (*parse)(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err);
 };

@@ -12,10 +12,12 @@ const struct td_format *td_format_for_name(const char *file_name);
 /* Returns the i-th registered format, or NULL past the last. */
 const struct td_format *td_format_at(size_t i);
 
-/* Parses a file into *manifest and sets *format. The name decides the format. Where it does not, the first bytes do:
- * PyTorch's and HDF5's extensions are used for each other's files and for GGUF, and a .bin file may be no checkpoint at
- * all. A file that is no checkpoint is no error: *format is NULL and the manifest stays empty. Names a bare tensor
- * after the file's stem. Refuses a Git LFS pointer with TD_LFS_POINTER_REASON. */
+/* Parses a file into *manifest, which the caller has initialised and finalises, and sets *format. file_name is the base
+ * name. It decides the format, except among PyTorch's and HDF5's extensions, where the first bytes decide: these
+ * extensions are used for each other's files and for GGUF, and a .bin file may be no checkpoint at all. A file that is
+ * no checkpoint is no error: *format is NULL and the manifest stays empty. Names a bare tensor after the file's stem.
+ * Errors: those of the format's `parse`; TD_INVALID_ARGUMENT with TD_LFS_POINTER_REASON for a Git LFS pointer. After an
+ * error *format is the format that was tried. */
 bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                      const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
 

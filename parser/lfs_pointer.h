@@ -16,8 +16,8 @@ enum { TD_LFS_POINTER_BYTES = 1024 };
  * the specification. */
 bool td_lfs_pointer_begins(const uint8_t *head, size_t len);
 
-/* Sets *is to whether the input is a pointer. Reads the first bytes when the input is short enough for one. Returns
- * false when they could not be read. */
+/* Sets *is to whether the input is a pointer. Reads its first bytes if it has fewer than TD_LFS_POINTER_BYTES. Returns
+ * false with the input's error, and *is false, when they could not be read. */
 bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err);
 
 #endif

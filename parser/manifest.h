@@ -81,16 +81,18 @@ struct td_manifest {
 
 /* Makes an empty manifest for a parser. memory_bytes limits its arena (0 = no limit). */
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes);
+/* Frees all that the manifest owns. The manifest is then empty. */
 void td_manifest_fini(struct td_manifest *manifest);
 
-/* Sorts the tensors by name, sums up total_bytes and looks for aliases. Refuses a repeated name, which *err names, and
- * a total of 2^64 bytes or more. Every parser ends with this call. */
+/* Sorts the tensors by name, sums up total_bytes and looks for aliases. Every parser ends with this call. Errors:
+ * TD_INVALID_ARGUMENT for a repeated name, which the message has, and for a total of 2^64 bytes or more;
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 
 /* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides. Needs dtype, rank, shape,
  * strides and offset; sets nbytes, and drops strides that say row-major. A tensor without elements may lie anywhere.
- * Returns false, with an error at pos that names the tensor, on an overflow, on 2^63 bytes or more (torch, NumPy and
- * HDF5 count in signed 64 bits), or when the tensor leaves the range. */
+ * Errors: TD_INVALID_ARGUMENT at position pos, with the tensor's name, on an overflow, on 2^63 bytes or more (torch,
+ * NumPy and HDF5 count in signed 64 bits), or when the tensor leaves the range. */
 bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos, struct td_error *err);
 
 /* Returns whether the tensor's strides, which must be set, say row-major without gaps. elems is the number of elements.
@@ -105,6 +107,7 @@ enum td_access {
     TD_ACCESS_SWAPPED,  /* the file has them big-endian */
     TD_ACCESS_DECODED,  /* the file has them packed */
 };
+/* Returns how the tensor's bytes are read. Packed bytes that are also big-endian or in pieces count as packed. */
 enum td_access td_tensor_access(const struct td_tensor *tensor);
 
 /* Returns "none", "direct" and so on, as manifests show it. */
@@ -114,7 +117,8 @@ const char *td_access_name(enum td_access access);
  * offset, strides and pieces describe. */
 const char *td_tensor_stored(const struct td_tensor *tensor);
 
-/* Adds a coding, all zeros but its number. Returns NULL when out of memory. */
+/* Adds a coding to the manifest, in its arena, with zeros in all members but `number` and `next`. Returns NULL, and
+ * sets no error, when out of memory. */
 struct td_coding *td_manifest_add_coding(struct td_manifest *manifest);
 
 /* Copies the codings of `from` to `to`, so that `from` may end afterwards. (*copies)[i], in the arena of `to`, is the
@@ -141,7 +145,7 @@ static inline struct td_text td_tensor_name(const struct td_tensor *tensor)
     return td_text_n(tensor->name, tensor->name_len);
 }
 
-/* Returns the tensor with this name, or NULL. A binary search in a finished manifest. */
+/* Returns the tensor with this name, or NULL, by binary search. The manifest must be finished. */
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name);
 
 #endif

@@ -16,9 +16,9 @@ enum { TD_METADATA_TEXT_MAX = 4096 }; /* most bytes of a text that are shown */
 /* Returns the keys of the metadata as a list of names, which borrows the metadata. */
 struct td_names td_metadata_keys(const struct td_metadata *metadata, size_t count);
 
-/* Appends a text of len bytes as a JSON value. `shown` is the text or its beginning, at most TD_METADATA_TEXT_MAX
- * bytes; only a beginning is written as {"length":LEN,"first":"..."}. Text that is not UTF-8 is escaped by
- * td_utf8_escape. */
+/* Appends a text as a JSON value. `len` is the length of the whole text in bytes; `shown` is the text or its beginning,
+ * at most TD_METADATA_TEXT_MAX bytes. A beginning is written as {"length":LEN,"first":"..."}. is_utf8 says whether
+ * `shown` is UTF-8; other text is escaped by td_utf8_escape. */
 void td_metadata_write_text(struct td_buffer *out, struct td_text shown, bool is_utf8, uint64_t len);
 
 #endif

@@ -33,8 +33,8 @@ bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *
  * when the list is in order already. The caller frees *order with free(). Fails only when out of memory. */
 bool td_names_order(const struct td_names *names, struct td_order **order, struct td_error *err);
 
-/* Moves the items at base (size bytes each, at most 128) into the order, which is changed. A NULL order moves nothing.
- */
+/* Moves the `count` items at base, of `size` bytes each (at most 128), into this order. Overwrites the order, which
+ * cannot be used again. order NULL: moves nothing. */
 void td_order_apply(struct td_order *order, size_t count, void *base, size_t size);
 
 /* Returns the second place in the list of a name that occurs twice, the first such name in byte order; count when there
@@ -46,13 +46,15 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
 size_t td_names_search(const struct td_names *names, struct td_text name, bool *found);
 
 /* Copies the different names into the arena, in byte order: *distinct, *distinct_count of them. Sets number[i], for
- * each name i of the list, to its place among them; the caller's array has room for count. At most 2^32-1 names. */
+ * each name i of the list, to its place among them; the caller's array has room for count. The list has at
+ * most 2^32-1 names. Fails only when out of memory. */
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
 
 /* Makes names unique: of equal names the first in the list stays, and the others get "#2", "#3" and so on, each the
  * next number that makes a name not in the list. (*fresh)[i].p is the new text of the i-th name, in the arena and
- * terminated, or NULL where the name stays; *fresh is NULL where all stay. The caller frees *fresh with free(). */
+ * terminated, or NULL where the name stays; *fresh is NULL where all stay. The caller frees *fresh with free(). Fails
+ * only when out of memory, and *fresh is then NULL. */
 bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_text **fresh,
                               struct td_error *err);
 

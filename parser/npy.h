@@ -17,8 +17,9 @@ extern const struct td_format td_format_npy;
 /* Sets *is_npy to whether the input begins as a .npy file does. Returns false only when the input cannot be read. */
 bool td_npy_probe(const struct td_input *input, bool *is_npy, struct td_error *err);
 
-/* Fills *tensor, all but its name, from the header of the .npy file that the input is. Copies go to the arena. Reads no
- * data; sets *header_bytes to where the data begin. Offsets count from the input's start. */
+/* Fills all members of *tensor but its name from the header of a .npy file, the whole input. Copies go to the arena.
+ * Reads no data; sets *header_bytes to the offset at which the data begin. Offsets count from the input's start.
+ * Errors: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, and those of the input. */
 bool td_npy_read(const struct td_input *input, const struct td_limits *limits, struct td_arena *arena,
                  struct td_tensor *tensor, uint64_t *header_bytes, struct td_error *err);
 

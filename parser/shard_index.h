@@ -25,9 +25,12 @@ struct td_shard_index {
     size_t file_count;
 };
 
-/* Parses the text: an object whose "weight_map" maps tensor names to file names, each a plain base name in the same
- * directory. Skips other members ("metadata"). Call td_shard_index_fini in every case. */
+/* Parses the text: an object with a member "weight_map", an object that maps tensor names to file names, each a plain
+ * base name in the same directory. Skips other members ("metadata"). Copies what it needs of the text; sets no limit of
+ * its own on memory. Call td_shard_index_fini in every case. Errors: TD_INVALID_ARGUMENT with the position,
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err);
+/* Frees all that the index owns. The index is then empty. */
 void td_shard_index_fini(struct td_shard_index *index);
 
 #endif

@@ -24,7 +24,8 @@ struct td_h5_attribute {
 /* Receives an attribute. Returns false to stop, after setting h->err. */
 typedef bool td_h5_attribute_fn(void *context, const struct td_h5_attribute *attribute);
 
-/* Calls `each` with every attribute of the object that the header belongs to, until one call returns false. Leaves out
+/* Calls `each` with every attribute of the object that the header belongs to. Stops and returns false when a call
+ * returns false or the file is wrong. Leaves out
  * shared attributes, attributes of a committed type, and attributes too large for their heap. */
 bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each, void *context);
 
@@ -34,6 +35,7 @@ struct td_h5_strings {
     struct td_h5_buffer bytes; /* the collection or string that was read last */
 };
 
+/* Frees the cache. Allowed for {0}. */
 void td_h5_strings_fini(struct td_h5_strings *strings);
 
 /* Appends the value to *out as JSON (hdf5.h says how long values are cut); appends nothing when the value is of a kind

@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Reads the index of r->layout and adds every chunk to r->list. An error describes the index alone. */
+/* Reads the index of r->layout and adds every chunk to r->list. The caller sets r->h->err to an error of its own,
+ * because a damaged index makes one tensor unreadable and not the file. */
 bool td_h5_read_chunks(struct td_h5_chunk_reader *r);
 
 #endif

@@ -32,6 +32,7 @@ struct td_h5_chunked {
     uint32_t single_skipped; /* SINGLE: the filters that were skipped, a bit each */
 };
 
+/* Begin with {0}; free `chunks` with free(). */
 struct td_h5_chunk_list {
     struct td_coding_chunk *chunks;
     size_t count, capacity;

@@ -28,7 +28,7 @@ static inline const uint8_t *td_h5_take(struct td_h5_cursor *c, size_t len)
     return p;
 }
 
-/* Takes a little-endian number of 1 to 8 bytes. */
+/* Takes a little-endian number of 1 to 8 bytes. The three functions below do so for 1, 2 and 4 bytes. */
 static inline uint64_t td_h5_number(struct td_h5_cursor *c, unsigned bytes)
 {
     const uint8_t *p = td_h5_take(c, bytes);

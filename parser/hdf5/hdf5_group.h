@@ -26,7 +26,8 @@ struct td_h5_link {
 /* Receives a link. Returns false to stop, after setting h->err. */
 typedef bool td_h5_link_fn(void *context, const struct td_h5_link *link);
 
-/* Calls `each` with every link of the group that the header belongs to, until one returns false. */
+/* Calls `each` with every link of the group that the header belongs to. Stops and returns false when a call returns
+ * false or the file is wrong. */
 bool td_h5_each_link(struct td_h5 *h, const struct td_h5_header *header, td_h5_link_fn *each, void *context);
 
 #endif

@@ -54,11 +54,12 @@ struct td_h5_place {
     size_t chunk, off;
 };
 
-/* Reads the header at addr with all of its continuations. */
+/* Reads the header at addr with all of its continuations. Call td_h5_header_fini after the last use, in every case. */
 bool td_h5_header_read(struct td_h5 *h, struct td_h5_header *header, uint64_t addr);
 void td_h5_header_fini(struct td_h5_header *header);
 
-/* Reads the next message, of whatever type. Returns false at the end, and on an error (h->err is then set). */
+/* Reads the next message, of any type. out->body points into the header and is valid until the header is read into
+ * again. Returns false at the end, and on an error (h->err is then set). */
 bool td_h5_next_message(struct td_h5 *h, const struct td_h5_header *header, struct td_h5_place *place,
                         struct td_h5_message *out);
 

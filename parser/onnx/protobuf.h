@@ -2,10 +2,11 @@
  * message is a sequence of records, each a tag (field number and wire type) and a payload.
  *
  * The reader skips the contents of a length-delimited field unless the caller enters it. So a message is walked without
- * recursion, and without reading the parts that are not needed. Refused are groups (wire types 3 and 4), which have
- * been deprecated since 2001's proto1 and which no supported format uses, the wire types 6 and 7, field 0, and varints
- * of more than 64 bits. A varint that is longer than necessary is legal and read. A function that returns false or NULL
- * has set the error. */
+ * recursion, and without reading the parts that are not needed. The reader
+ * refuses groups (wire types 3 and 4, which are deprecated and which no supported format uses), the wire types 6 and 7,
+ * field 0, and varints of more than 64 bits. It accepts a varint that is longer than necessary. A function that returns
+ * false or NULL has set the error: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, or one of the
+ * input. */
 #ifndef TD_PARSER_PROTOBUF_H
 #define TD_PARSER_PROTOBUF_H
 
@@ -48,7 +49,8 @@ struct td_protobuf_field {
  */
 void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget, struct td_error *err);
 
-/* Reads the field at reader->pos, in a message that ends at `end`, and moves pos behind the field. To read an inner
+/* Reads the field at reader->pos, in a message that ends at `end` (at most the input's size), and moves pos behind the
+ * field. The caller checks that pos is below `end`: at the end of a message, no field is an error. To read an inner
  * message, set pos to field->at and read until field->at + field->len; pos is then behind the field again. */
 bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protobuf_field *field);
 

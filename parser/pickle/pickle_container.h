@@ -12,13 +12,23 @@ const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref r
 /* Copies the items that a REDUCE was called with into the object that it made, when that object is a mapping. */
 bool td_machine_fill_mapping(struct td_machine *m, td_pickle_ref made);
 
+/* The functions below run the opcodes in their comments, as `run` of struct td_opcode. */
+
+/* TUPLE. */
 bool td_run_tuple(struct td_machine *m, const struct td_operand *operand);
+/* EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3. */
 bool td_run_tuple_n(struct td_machine *m, const struct td_operand *operand);
+/* EMPTY_LIST, EMPTY_DICT, EMPTY_SET. */
 bool td_run_empty(struct td_machine *m, const struct td_operand *operand);
+/* APPEND. */
 bool td_run_append(struct td_machine *m, const struct td_operand *operand);
+/* APPENDS, ADDITEMS. */
 bool td_run_appends(struct td_machine *m, const struct td_operand *operand);
+/* SETITEM. */
 bool td_run_setitem(struct td_machine *m, const struct td_operand *operand);
+/* SETITEMS. */
 bool td_run_setitems(struct td_machine *m, const struct td_operand *operand);
+/* LIST, DICT, FROZENSET: make the container from the values above the last MARK. */
 bool td_run_make(struct td_machine *m, const struct td_operand *operand);
 
 #endif

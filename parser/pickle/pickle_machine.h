@@ -92,6 +92,7 @@ bool td_machine_no_memory(const struct td_machine *m);
 /* Reads the operand of the current opcode. */
 bool td_machine_take_operand(struct td_machine *m, struct td_operand *operand);
 
+/* Returns the first byte of a span of the caller's bytes; not terminated. */
 static inline const char *td_machine_text(const struct td_machine *m, struct td_pickle_span span)
 {
     return (const char *)m->bytes + span.off;
@@ -99,6 +100,7 @@ static inline const char *td_machine_text(const struct td_machine *m, struct td_
 
 /* ---- the stack ---- */
 
+/* Returns the stack's values, the lowest at index 1. Valid until a value is pushed. */
 static inline td_pickle_ref *td_machine_stack(const struct td_machine *m)
 {
     return m->stack.items;

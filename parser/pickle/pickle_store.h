@@ -95,6 +95,7 @@ bool td_pickle_store_has_room(const struct td_pickle_store *store, size_t more);
 
 /* Makes room for `more` items of size bytes past count, in a pool of the store or of its user. */
 bool td_pickle_store_reserve(struct td_pickle_store *store, struct td_pool *pool, uint64_t more, size_t size);
+/* Frees the pool, which has items of size bytes. */
 void td_pickle_store_drop(struct td_pickle_store *store, struct td_pool *pool, size_t size);
 
 /* Returns `count` zeroed items of size bytes, which count until they are released. release accepts NULL. */
@@ -106,6 +107,7 @@ void *td_chunks_add(struct td_pickle_store *store, struct td_chunks *chunks, siz
 
 /* Returns the item at an index below count. */
 void *td_chunks_at(const struct td_chunks *chunks, uint32_t index, size_t size);
+/* Frees the chunks, which have items of size bytes. */
 void td_chunks_drop(struct td_pickle_store *store, struct td_chunks *chunks, size_t size);
 
 /* ---- adding ---- */

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Returns the value's kind. */
 enum td_pickle_kind td_pickle_kind(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* Returns "a tuple", "an int" and so on, for messages. */
@@ -76,6 +77,7 @@ td_pickle_ref td_pickle_callable(const struct td_pickle *pickle, td_pickle_ref r
 td_pickle_ref td_pickle_args(const struct td_pickle *pickle, td_pickle_ref ref);   /* a TUPLE */
 td_pickle_ref td_pickle_kwargs(const struct td_pickle *pickle, td_pickle_ref ref); /* a DICT, or NIL */
 td_pickle_ref td_pickle_state(const struct td_pickle *pickle, td_pickle_ref ref);  /* any kind, or NIL */
+/* Returns which opcode recorded the call of an OBJECT; TD_PICKLE_REDUCE for other kinds. */
 enum td_pickle_call td_pickle_call(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* Returns whether the value is an OBJECT made by `name` of `module`. */

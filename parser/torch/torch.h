@@ -24,7 +24,7 @@ struct td_torch_record {
         *coding; /* how the record is stored; offset then counts in the decoded bytes. NULL: plainly */
 };
 
-/* The records of a checkpoint. */
+/* The records of a checkpoint. The caller owns them; they are used only during the call that they are given to. */
 struct td_torch_records {
     const void *context;
     /* Finds the record with this name below the archive's root ("data.pkl", "data/0"). Returns false when there is

@@ -41,9 +41,11 @@ struct td_dcp {
     size_t file_count;
 };
 
-/* Parses `.metadata`. Call td_dcp_fini in every case. */
+/* Parses `.metadata`, the whole input. Call td_dcp_fini in every case. Errors: TD_INVALID_ARGUMENT with the position,
+ * TD_RESOURCE_EXHAUSTED, and those of the input. */
 bool td_dcp_parse(struct td_dcp *dcp, const struct td_input *input, const struct td_limits *limits,
                   struct td_error *err);
+/* Frees all that *dcp owns. */
 void td_dcp_fini(struct td_dcp *dcp);
 
 #endif

@@ -7,28 +7,28 @@
 #include <stdbool.h>
 
 enum td_torch_rebuild {
-    TD_REBUILD_NONE,
-    TD_REBUILD_V1,
-    TD_REBUILD_V2,
-    TD_REBUILD_V3,
-    TD_REBUILD_Q,
+    TD_REBUILD_NONE,      /* not a call that makes a tensor */
+    TD_REBUILD_V1,        /* _rebuild_tensor */
+    TD_REBUILD_V2,        /* _rebuild_tensor_v2 */
+    TD_REBUILD_V3,        /* _rebuild_tensor_v3 */
+    TD_REBUILD_Q,         /* _rebuild_qtensor: a quantised tensor */
     TD_REBUILD_WRAPPED,   /* argument 0 is the tensor */
     TD_REBUILD_CONVERTED, /* argument 0 is the tensor, argument 1 the type that it is converted to */
     TD_REBUILD_FROM_TYPE, /* (function, type, args, state) */
-    TD_REBUILD_SPARSE,
-    TD_REBUILD_NESTED,
-    TD_REBUILD_JAGGED, /* argument 0 is a dict with the parts, or argument 0 and 1 are the parts */
-    TD_REBUILD_META,
-    TD_REBUILD_WRAPPER,
-    TD_REBUILD_INLINE,
+    TD_REBUILD_SPARSE,    /* _rebuild_sparse_tensor */
+    TD_REBUILD_NESTED,    /* _rebuild_nested_tensor */
+    TD_REBUILD_JAGGED,    /* argument 0 is a dict with the parts, or argument 0 and 1 are the parts */
+    TD_REBUILD_META,      /* _rebuild_meta_tensor_no_storage: a shape and a type without bytes */
+    TD_REBUILD_WRAPPER,   /* _rebuild_wrapper_subclass: a tensor that is made of its state */
+    TD_REBUILD_INLINE,    /* an array of NumPy, or a tensor that was saved as one: the bytes are in the pickle */
 };
 
 /* Returns the value within calls that only state its type, or the value itself. TorchScript wraps lists and dicts so:
  * restore_type_tag(value, type), build_intlist(list) and so on; sets and sizes are calls with a list or tuple too. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns the same, and sets *call to the innermost of these calls where there is one. The call saw the inner value as
- * it was then. */
+/* Returns the same, and sets *call to the innermost of these calls; leaves *call alone when there is none. The call got
+ * the inner value in the state of that moment: items added later are not in it. */
 td_pickle_ref td_torch_unwrap_call(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *call);
 
 /* The call that makes a tensor. */
