@@ -26,7 +26,7 @@ struct td_model_config {
     uint64_t hidden_size;                    /* hidden_size or n_embed */
     uint64_t vocab_size;
     uint64_t layers;               /* num_hidden_layers or n_layer */
-    uint64_t nextn_layers;         /* num_nextn_predict_layers: a second model's, stored after the last layer */
+    uint64_t nextn_layers;         /* num_nextn_predict_layers: layers of a second model, stored after the last one */
     uint64_t experts;              /* num_experts, num_local_experts or n_routed_experts */
     uint64_t q_lora_rank;          /* of multi-head latent attention; 0: queries are not compressed */
     bool new_decoder_architecture; /* Falcon's */

@@ -54,14 +54,16 @@ void td_plan_fini(struct td_plan *plan);
 
 /* Plans the file of rank tp_rank of tp_size from a match, which is borrowed for the call. Memory comes from the match's
  * budget. A plan that could not be made owns nothing. Errors:
- *   TD_FAILED_PRECONDITION  (the message names the tensor) a size that the ranks do not divide; parts that do not make
- * up the dimension; types or shapes that cannot be joined; a slot or an index of a stack that is missing or there
- * twice; a cut within a block of a type; more than TD_PLAN_MAX_MEMORY_BYTES TD_INVALID_ARGUMENT     tp_size is not from
- * 1 to TD_MAX_TP_SIZE, or tp_rank not below tp_size TD_RESOURCE_EXHAUSTED   out of memory or budget */
+ * - TD_FAILED_PRECONDITION, with the tensor's name: the ranks do not divide a size; parts do not make up the dimension;
+ *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a cut lies within a
+ *   block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
+ * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE, or tp_rank is not below tp_size.
+ * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,
                         struct td_error *err);
 
-/* Plans the file of one rank from rules: td_plan_match, then td_plan_from_match, without a budget. */
+/* Plans the file of one rank from rules: calls td_plan_match and td_plan_from_match, without a budget. The rules and
+ * tensors are borrowed for the call; the plan keeps nothing of them. Errors as both functions. */
 bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
                         uint64_t tp_rank, struct td_plan *out, struct td_error *err);
 

@@ -25,7 +25,7 @@ struct td_matched {
     uint32_t index;             /* in a stack; else 0 */
 };
 
-/* Returns the tensor's slot in the result; 0 without a rule. */
+/* Returns the tensor's slot in the result, which is that of its rule; 0 without a rule. */
 uint32_t td_matched_slot(const struct td_matched *matched);
 
 /* Sets TD_FAILED_PRECONDITION with the tensor's name and the reason; returns false. */
@@ -59,10 +59,11 @@ enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* most that a match may take, an
 /* Finds the rule of each tensor. A tensor of fewer than two dimensions that no rule matches is whole on every rank. The
  * rules, and what the tensors point to, must outlive the match. Its memory, and that of plans from it, comes from the
  * budget, which is borrowed; NULL: no limit but TD_PLAN_MAX_MEMORY_BYTES. A match that could not be made owns nothing.
- * Takes the time of the search and of a sort of the tensors. Errors: TD_FAILED_PRECONDITION  (the message names the
- * tensor) no rule matches a tensor of two or more dimensions; its rule refuses it; it has no bytes; its type is not one
- * that plain_types_only allows; its index in a stack is not a number; more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS
- * or TD_PLAN_MAX_MEMORY_BYTES TD_RESOURCE_EXHAUSTED   out of memory or budget */
+ * Takes the time of the search and of a sort of the tensors. Errors:
+ * - TD_FAILED_PRECONDITION, with the tensor's name: no rule matches a tensor of two or more dimensions; the tensor's
+ *   rule refuses it; the tensor has no bytes; plain_types_only does not allow its type; its index in a stack is not a
+ *   number; there are more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS or TD_PLAN_MAX_MEMORY_BYTES.
+ * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
                    struct td_plan_match *out, struct td_error *err);
 
@@ -76,8 +77,8 @@ struct td_unused_rule {
     bool several;                /* other earlier rules take further tensors */
 };
 
-/* Finds out why no tensor has a rule, whose number is in match->unused. *steps goes down with the work; it is
- * TD_PLAN_MAX_STEPS at first, for all unused rules of a plan together. */
+/* Finds out why no tensor has the rule with this number, one of match->unused. Lowers *steps by the characters that it
+ * looks at; the caller sets *steps to TD_PLAN_MAX_STEPS once for all unused rules of a plan. Takes no memory. */
 struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule, uint64_t *steps);
 
 #endif

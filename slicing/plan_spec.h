@@ -37,6 +37,7 @@ bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct t
 bool td_plan_items_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
                         struct td_plan_items *out, struct td_error *err);
 
+/* Frees all that the specification owns. */
 void td_plan_spec_fini(struct td_plan_spec *spec);
 
 /* The part of a plan that all ranks share: the rules, and the rule of each tensor. It is empty when the ranks are
@@ -53,6 +54,7 @@ struct td_plan_basis {
  * from the budget, which is borrowed; NULL: none. Errors as td_engine_rules and td_plan_match. */
 bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, const struct td_tensor_list *tensors,
                         struct td_budget *budget, struct td_plan_basis *out, struct td_error *err);
+/* Frees the shared part. Plans that were made from it stay valid. */
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
 /* Plans the file of rank tp_rank, which must be below tp_size. Errors as td_plan_from_match and td_plan_from_items. */

@@ -16,7 +16,7 @@ struct td_rank_file {
     struct td_blob *header; /* 8 bytes of length, then JSON padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
     uint64_t nbytes;          /* of the whole file */
-    struct td_budget *budget; /* its memory is taken from it; header and layout hold their own shares; or NULL */
+    struct td_budget *budget; /* gave this struct's memory; header and layout give back their own shares; or NULL */
 };
 
 /* An entry of __metadata__. */
@@ -27,11 +27,12 @@ struct td_rank_metadata {
 /* Makes the file of a plan. The plan and the tensors are borrowed for the call. With header_wanted false the file is
  * "raw": the tensors' bytes without a header. With metadata_count 0 the header has no __metadata__. Memory is taken
  * from the budget before it is allocated; the budget is borrowed and must outlive the file; NULL: none. The caller owns
- * the one reference. Errors: TD_FAILED_PRECONDITION  (the message names the tensor) safetensors has no name for the
- * type, or reserves the name
- *                           "__metadata__"; a header of more than 100,000,000 bytes, which safetensors refuses; a file
- * of more than 2^63-1 bytes TD_INVALID_ARGUMENT     the tensors add up to more than 2^64-1 bytes TD_RESOURCE_EXHAUSTED
- * out of memory or budget and those of td_layout_append_output. */
+ * the one reference. Errors as td_layout_append_output, and:
+ * - TD_FAILED_PRECONDITION, with the tensor's name: safetensors has no name for the type, or reserves the name
+ *   "__metadata__". Without a name: the header has more than 100,000,000 bytes, which safetensors refuses, or the file
+ *   more than 2^63-1.
+ * - TD_INVALID_ARGUMENT: the tensors add up to more than 2^64-1 bytes.
+ * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                          const struct td_rank_metadata *metadata, size_t metadata_count, bool header_wanted,
                          struct td_budget *budget, struct td_rank_file **out, struct td_error *err);

@@ -100,17 +100,19 @@ struct td_captures {
     uint32_t count;
 };
 
-/* Returns whether the pattern matches the whole name. Captures are as short as possible, from the left. Takes at most
- * the time of pattern length x name length. */
+/* Returns whether the pattern, which td_rule_check has accepted, matches the whole name. If so, sets *captures to the
+ * shortest captures, from the left; else *captures is undefined. Takes at most the time of pattern length x name
+ * length. */
 bool td_rule_match(const char *pattern, struct td_text name, struct td_captures *captures);
 
-/* Returns the first rule that matches the name, or NULL. *steps is the work that is left: it goes down by about the
- * number of characters looked at, and at 0 the search ends with NULL. `steps` may be NULL: no limit. */
+/* Returns the first rule that matches the name, and sets *captures as td_rule_match does; returns NULL when no rule
+ * matches. *steps is the work that is left: the search lowers *steps by about the number of characters that it looks
+ * at, and ends with NULL when *steps is 0. steps NULL: no limit. */
 const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
                                     uint64_t *steps);
 
-/* Appends the name of the result, which the rule has for a tensor's name, without a NUL. The rule must have an `out`.
- */
+/* Appends the name of the result that the rule makes of a tensor's name, without a NUL: `out` with the captures, which
+ * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. */
 void td_rule_write_out(const struct td_rule *rule, const char *name, const struct td_captures *captures,
                        struct td_buffer *out);
 

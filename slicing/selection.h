@@ -18,7 +18,7 @@ struct td_selection {
     uint64_t dropped; /* bit i: dimension i was indexed by an integer; its size is 1, and the result lacks it */
 };
 
-/* Selects the whole tensor. */
+/* Sets *out to the whole tensor. rank is at most TD_MAX_RANK in all functions here. */
 void td_selection_all(uint32_t rank, const uint64_t *shape, struct td_selection *out);
 
 /* Parses NumPy's basic indexing without steps (https://numpy.org/doc/stable/user/basics.indexing.html): one item for

@@ -16,7 +16,7 @@ const char *td_engine_name(size_t i);
 /* Returns whether there is an engine of this name. */
 bool td_engine_exists(struct td_text name);
 
-/* Writes the names of all engines, separated by ", ". */
+/* Writes the names of all engines, separated by ", ", with a NUL; cuts the text to capacity bytes. */
 void td_engine_list(char *out, size_t capacity);
 
 /* Sets TD_NOT_FOUND with the names of all engines, and returns false. */
@@ -29,11 +29,13 @@ bool td_engine_needs_config(struct td_text name);
 enum { TD_ENGINE_REVISION = 1 };
 
 /* Makes the rules of an engine for a model. `config` is the text of config.json; its p is NULL without one, which
- * "none" and "fsdp" do not need. The rules live in the arena or are static. Errors: TD_NOT_FOUND            an unknown
- * engine TD_INVALID_ARGUMENT     tp_size is not from 1 to TD_MAX_TP_SIZE TD_FAILED_PRECONDITION  config.json is missing
- * or unreadable, or lacks a number; the engine has no table for the architecture (the message lists those that it has,
- * and points to plans with rules); the model is quantised; tp_size is more than the engine takes TD_RESOURCE_EXHAUSTED
- * out of memory */
+ * "none" and "fsdp" do not need. The rules live in the arena or are static. Errors:
+ * - TD_NOT_FOUND: the engine is unknown.
+ * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE.
+ * - TD_FAILED_PRECONDITION: config.json is missing or unreadable, or lacks a number; the engine has no table for the
+ *   architecture (the message lists those that it has, and points to plans with rules); the model is quantised; tp_size
+ *   is more than the engine takes.
+ * - TD_RESOURCE_EXHAUSTED: memory is short. */
 bool td_engine_rules(const char *engine, struct td_text config, const struct td_tensor_list *tensors, uint64_t tp_size,
                      struct td_arena *arena, struct td_rule_list *out, struct td_error *err);
 
