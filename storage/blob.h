@@ -35,7 +35,8 @@ struct td_blob_class {
     bool (*pinned)(struct td_blob *blob);
     /* Returns whether a sample of the range is in memory: cheap, and sometimes wrong. NULL: all of it always is. */
     bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
-    /* Brings the range into memory and waits for the disk. NULL: nothing to do. */
+    /* Brings the range into memory and waits for the disk. Reports no errors: the read that follows does. NULL: nothing
+     * to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Decodes the beginning of the range, so that damage in the file is found before the answer's first byte is sent;
      * fails as reading would. for_head: the answer has no body, so the blob begins no long work and fails only for
@@ -73,7 +74,7 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
  * td_blob_read. */
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 
-/* Returns false when the bytes may have changed since the blob was made. */
+/* Returns true when the bytes cannot have changed since the blob was made; false when they may have. */
 bool td_blob_unchanged(struct td_blob *blob);
 
 /* Returns true while the bytes can be sent without another check of the file: heap memory, or a mapping under a

@@ -56,14 +56,16 @@ void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uin
 bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
                   struct td_error *err);
 
-/* Returns false when the bytes of a blob may have changed since it was made: the answer must then not be completed. */
+/* Returns true when the bytes of no blob can have changed since the blob was made. When it returns false, the answer
+ * must not be completed. */
 bool td_body_unchanged(const struct td_body *body);
 
 /* Returns whether every byte can be sent straight from memory: all blobs have `bytes` and are pinned
  * (td_blob_pinned). */
 bool td_body_is_pinned(const struct td_body *body);
 
-/* Returns false when a sample of the body's bytes has to come from the disk first. */
+/* Returns whether a sample of the body's bytes is in memory; false when the disk has to be read first. Cheap, and
+ * sometimes wrong. */
 bool td_body_is_cached(const struct td_body *body);
 
 /* Brings the first len bytes (or all, when there are fewer) into memory and waits for the disk. Gaps of at most 64 KiB
@@ -74,9 +76,9 @@ void td_body_prefetch(const struct td_body *body, uint64_t len);
  * header comes before the first tensor. */
 enum { TD_PREPARE_LOOKAHEAD = 4 };
 
-/* Finds damage at the beginning of the body before the answer is sent: prepares (td_blob_prepare) the first of the
- * first TD_PREPARE_LOOKAHEAD extents whose blob can be damaged. for_head: the answer has no body, so no deflated stream
- * is unpacked, and only a stream that is known to be damaged fails. Errors as td_blob_read. */
+/* Finds damage at the beginning of the body before the answer is sent: of the first TD_PREPARE_LOOKAHEAD
+ * extents, prepares (td_blob_prepare) the first extent whose blob can be damaged. for_head: the answer has no body, so
+ * no deflated stream is unpacked, and only a stream that is known to be damaged fails. Errors as td_blob_read. */
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err);
 
 /* Returns the number of runs of all extents, at most UINT64_MAX. */

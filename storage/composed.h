@@ -61,7 +61,8 @@ bool td_layout_is_shared(const struct td_layout *layout);
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
-/* Gives back the memory that is reserved for more blocks. Call when nothing more is appended. */
+/* Gives back the memory that is reserved for more blocks. Call after the last td_layout_append. Does nothing when
+ * memory is short. */
 void td_layout_fit(struct td_layout *layout);
 
 /* Returns how many bytes of memory the layout takes; it has taken the same number from its budget. */
@@ -83,7 +84,7 @@ struct td_source_opener {
  * number below source_count, and about 100) and the size of the buffer that the sender copies through
  * (TD_COMPOSED_WINDOW_BYTES, or total_bytes where that is less). Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse.
  * Reading fails as `open` and the sources do, and with TD_INTERNAL when a run leaves its source. td_blob_prepare
- * prepares the first of the range's first TD_PREPARE_LOOKAHEAD blocks whose source can be damaged. */
+ * looks at the range's first TD_PREPARE_LOOKAHEAD blocks and prepares the first whose source can be damaged. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 

@@ -26,8 +26,8 @@ enum {
 #define TD_DECODE_INDEX UINT64_MAX         /* the places at which decoding can begin */
 #define TD_DECODE_CHECKED (UINT64_MAX - 1) /* no data: the whole stream was decoded once, and was right */
 
-/* Identifies a part. `file` is the number of a parsed file (struct td_file). The file's identity would not do: two
- * parsers may read one file under two names, and give their codings the same numbers. */
+/* Identifies a part. `file` is the number of a parsed file (`number` of struct td_file in catalog/snapshot.h). Device
+ * and inode are not enough: two parsers may read one file under two names, and give their codings the same numbers. */
 struct td_decode_key {
     uint64_t file;
     uint32_t coding; /* its number */
@@ -47,7 +47,7 @@ struct td_decoded_part {
     void *data; /* set by the maker; NULL: none */
     size_t len; /* set by the maker; for a tensor's bytes their number */
     void (*destroy)(void *data);
-    /* the cache's own members */
+    /* The cache's own members; others must not read or write them. */
     enum td_decode_state state;
     bool is_costly; /* to make; kept longer than other parts */
     size_t held_bytes;
@@ -115,8 +115,8 @@ struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, cons
 /* Returns whether the part with this key is known to be damaged. If so, sets *err to the error that says how. */
 bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key, struct td_error *err);
 
-/* For a maker: returns whether anybody still waits for the part: the caller, whose cancel is not asked, or another
- * thread. */
+/* Returns whether anybody still waits for the part that a maker makes: the caller of td_decode_cache_get, unless
+ * `cancel` is asked, or another thread. Only for makers. */
 bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
                                const struct td_cancel *cancel);
 
@@ -127,7 +127,7 @@ void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode
 /* Ends the use of a part that td_decode_cache_get or td_decode_cache_find gave. */
 void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_part *part);
 
-/* Figures for metrics. The last three count from the start of the cache. */
+/* Figures for metrics. hits, misses and evictions count from the start of the cache. */
 struct td_decode_counts {
     uint64_t used_bytes;
     uint64_t hits;      /* parts of tensors that were in the cache when they were needed */

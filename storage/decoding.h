@@ -1,5 +1,5 @@
-/* Decoding: what the two kinds of decoded blobs share. decoded_stream.h and decoded_chunks.h read the decoded bytes;
- * both fetch the stored bytes and the parts in the cache by these functions. Thread-safe. */
+/* Functions that both kinds of decoded blobs use. decoded_stream.h and decoded_chunks.h decode; by the functions here
+ * they read the stored bytes and get parts from the cache. Thread-safe. */
 #ifndef TD_STORAGE_DECODING_H
 #define TD_STORAGE_DECODING_H
 

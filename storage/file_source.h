@@ -60,18 +60,20 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
 
 /* Sets *out to a blob over the whole file, with one reference for the caller, after a check that the file still has the
  * identity source->id (device, inode, size, mtime, ctime). Errors: TD_UNAVAILABLE when the file changed or is gone,
- * TD_PERMISSION_DENIED when this process may not read it, TD_RESOURCE_EXHAUSTED, TD_IO. td_blob_unchanged of the blob,
- * which is called before the last byte of an answer is sent, returns false when the size, the mtime or the ctime has
- * changed. One exception lets running answers finish from the old inode when the file is unlinked, replaced by a
- * rename, linked or given other permissions: when only the ctime has changed, and a lease that still holds or a write
- * watch (write_watch.h) shows that nobody wrote. */
+ * TD_PERMISSION_DENIED when this process may not read it, TD_RESOURCE_EXHAUSTED, TD_IO.
+ *
+ * The sender calls td_blob_unchanged of the blob before the last byte of an answer is sent. It returns false when the
+ * size, the mtime or the ctime has changed, with one exception: it returns true when only the ctime has changed, and a
+ * lease that still holds or a write watch (write_watch.h) shows that nobody wrote. So running answers finish from the
+ * old inode when the file is unlinked, replaced by a rename, linked or given other permissions. */
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
                         struct td_blob **out, struct td_error *err);
 
 /* Removes the source from the cache. Call before its owner is freed. Blobs in use stay valid. */
 void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source);
 
-/* Returns an input that reads the open descriptor *fd with pread. `fd` must outlive the input. */
+/* Returns an input of size_bytes bytes that reads the open descriptor *fd with pread. `fd` is borrowed: the variable
+ * must outlive the input, and the caller closes the descriptor. Any number of threads may read the input. */
 struct td_input td_input_descriptor(const int *fd, uint64_t size_bytes);
 
 #endif
