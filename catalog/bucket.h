@@ -54,8 +54,8 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 /* Returns the key of an entry that is in the bucket. */
 const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry);
 
-/* Returns the number of the first listed key that does not come before this one in byte order; key_count when all come
- * before. */
+/* Returns the number of the first listed key that is equal to `key` or comes after it in byte order; key_count when
+ * there is none. */
 size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key);
 
 /* Returns the file with this key, listed or not; NULL when there is none. */

@@ -61,7 +61,8 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 /* Asks for a scan soon and returns at once; many requests become one scan. Not for signal handlers. */
 void td_catalog_request_scan(struct td_catalog *catalog);
 
-/* Does the same; that scan also publishes every finished file, however young it is. SIGHUP calls this. */
+/* Does the same, and makes that scan publish every finished file, however young the file is. The server calls this
+ * after SIGHUP. */
 void td_catalog_request_publish(struct td_catalog *catalog);
 
 /* Most callers that may wait in td_catalog_rescan at once. */
@@ -69,7 +70,7 @@ enum { TD_RESCAN_WAITERS = 64 };
 
 /* The result of a scan that a caller waited for. */
 struct td_rescan {
-    bool done;    /* a scan that began after the call has ended */
+    bool done;    /* a scan that began after the call has ended; if false, `failed` and `settled` are false too */
     bool failed;  /* that scan failed, for the reason in the message: what was published before stays */
     bool settled; /* time alone will publish nothing more; there may be files that are being written to */
     char message[256];
@@ -77,7 +78,8 @@ struct td_rescan {
 
 /* Asks for a scan as td_catalog_request_publish does, and waits until every file that nobody is writing to is
  * published. As a rule this takes some 0.1 s, and without leases the settling time. Waits at most for the settling time
- * and 3 s, at most 20 s in all, and at most 0.2 s after *stop has become true; then *out says how far the scan came.
+ * plus 3 s, and never for more than 20 s; ends within 0.2 s after *stop has become true. *out then says how far the
+ * scan came.
  * Callers share scans. Returns false, TD_RESOURCE_EXHAUSTED, when TD_RESCAN_WAITERS callers wait already. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);

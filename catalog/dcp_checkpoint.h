@@ -4,14 +4,14 @@
 
 #include "catalog/snapshot.h"
 
-/* Returns whether a `.metadata` of metadata_bytes can hold as many pieces as *dcp has, and whether *dcp and its joined
- * tensors fit into max_memory_bytes. Errors: TD_INVALID_ARGUMENT. */
+/* Refuses a *dcp that has more pieces than a `.metadata` of metadata_bytes can hold, or that takes, with its joined
+ * tensors, more than max_memory_bytes of memory. Returns false when it refuses. Errors: TD_INVALID_ARGUMENT. */
 bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_memory_bytes, struct td_error *err);
 
 /* Returns the most memory, in bytes, that the joined tensors of *dcp take. */
 uint64_t td_dcp_join_bytes(const struct td_dcp *dcp);
 
-/* In a list of places: the file is missing or refused. */
+/* A value in a list of places: the file is missing or refused. */
 #define TD_DCP_NO_PART UINT32_MAX
 
 /* Joins the tensors of dcp with the items of its files. The i-th file of dcp is parts[places[i]], which must be

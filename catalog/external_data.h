@@ -19,8 +19,8 @@ struct td_joined_tensors *td_external_join(const struct td_entry *const *parts, 
 /* Returns the most memory, in bytes, that these joined tensors take; 0 when the manifest names no other files. */
 uint64_t td_external_join_bytes(const struct td_manifest *manifest);
 
-/* Returns the first file that the manifest of parts[0] names and that is not among the parts; NULL when all are there.
- */
+/* Returns the path of the first file that the manifest of parts[0] names and that is not among the parts; NULL when all
+ * are there. The path counts from the directory of parts[0] and is borrowed from the manifest. */
 const char *td_external_missing(const struct td_entry *const *parts, size_t part_count);
 
 #endif

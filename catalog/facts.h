@@ -1,5 +1,5 @@
-/* Facts: what the small files beside a checkpoint say of a model: its card and its configurations. A scan reads each
- * file once per identity. The memory of the facts is bounded and counts towards the limit for all files. */
+/* Facts: statements about a model in the small files beside its checkpoint: its card and its configurations. A scan
+ * reads each file once per identity. The memory of the facts is bounded and counts towards the limit for all files. */
 #ifndef TD_CATALOG_FACTS_H
 #define TD_CATALOG_FACTS_H
 
@@ -47,10 +47,11 @@ enum td_facts_kind td_facts_kind_of(const char *path);
  * when the file says nothing. Errors: TD_INVALID_ARGUMENT and a reason when the file cannot be understood (*out then
  * has what stands before the fault, or is NULL); TD_RESOURCE_EXHAUSTED; those of the input. */
 bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out, struct td_error *err);
-void td_facts_destroy(struct td_facts *facts); /* NULL is fine */
+/* Frees the facts. NULL: does nothing. */
+void td_facts_destroy(struct td_facts *facts);
 
-/* Returns what the Hub writes before the tag's value in a repository of a model or of a dataset: "license:", or "".
- * Returns NULL when the Hub has no such tag there, or the same tag came before. */
+/* Returns the static text that the Hub writes before the tag's value in a repository of a model or of a dataset:
+ * "license:", or "". Returns NULL when the Hub has no such tag there, or the same tag came before. */
 const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset);
 
 /* The number of elements of all tensors of one type. */

@@ -15,13 +15,13 @@
 struct td_file *td_file_create(const char *path, const char *name, const struct td_file_id *id,
                                struct td_mapping_cache *maps, const struct td_limits *limits);
 
-/* Returns whether a scan reads the file: the file holds tensors or describes them, or is as short as a Git LFS pointer.
- */
+/* Returns whether a scan reads the file. A scan reads a file that holds tensors or facts or describes tensors, and a
+ * file that is short enough for a Git LFS pointer. */
 bool td_file_is_read(const struct td_file *file);
 
-/* Reads the file's content from `input`: its manifest, index or facts. Turns the file into a plain one when its bytes
- * are not of the format that its name may stand for. Errors: TD_INVALID_ARGUMENT for a broken file and for a Git LFS
- * pointer; TD_RESOURCE_EXHAUSTED; those of `input`. */
+/* Reads the file's content from `input` into the file: its manifest, index or facts. `name` is that of
+ * td_file_create. Turns the file into a plain file when its bytes are not of the format that its name may stand for.
+ * Errors: TD_INVALID_ARGUMENT for a broken file and for a Git LFS pointer; TD_RESOURCE_EXHAUSTED; those of `input`. */
 bool td_file_parse(struct td_file *file, const char *name, const struct td_input *input, const struct td_limits *limits,
                    struct td_error *err);
 

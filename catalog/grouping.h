@@ -29,7 +29,7 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
  * its model or of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_grouping_build(struct td_grouping *g);
 
-/* Frees the list of candidates. */
+/* Frees the list of candidates. Call in every case. */
 void td_grouping_fini(struct td_grouping *g);
 
 #endif

@@ -32,8 +32,8 @@ struct td_hasher;
 /* Opens the log of digests and starts the threads. Errors as td_digest_log_open; TD_RESOURCE_EXHAUSTED. */
 bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err);
 
-/* Stops the threads and waits for their end: a running hash stops at once, only a disk that does not answer is waited
- * for. NULL: does nothing. */
+/* Stops the threads, waits for their end and frees the hasher. A running hash stops at once, except while the disk does
+ * not answer. NULL: does nothing. */
 void td_hasher_destroy(struct td_hasher *hasher);
 
 /* Sets the file's SHA-256 when the log of digests knows it. hasher NULL: does nothing. */

@@ -13,8 +13,9 @@
  * Source: huggingface_hub file_download.py repo_folder_name. */
 bool td_hub_cache_id(const char *name, char *id, size_t capacity);
 
-/* Writes the commit that is published of the cache folder at `path`: the one that refs/main names if its snapshot
- * exists, else the snapshot that was changed last. Returns false when the folder holds no snapshot. */
+/* Writes the commit of the cache folder at `path` that the server publishes, with a NUL, to commit[capacity]: the one
+ * that refs/main names if its snapshot exists, else the snapshot that was changed last. Returns false when the folder
+ * holds no snapshot. */
 bool td_hub_cache_commit(const struct td_root *root, const char *path, char *commit, size_t capacity);
 
 /* Calls `visit` for every commit of which the folder holds a snapshot. Stops and returns false when `visit` does. */
@@ -37,7 +38,8 @@ struct td_hub_place {
     char commit[NAME_MAX + 1];
 };
 
-/* Splits an absolute path without symlinks. Returns false when it does not lie in a snapshot of a cache. */
+/* Splits an absolute path without symlinks into the members of *place. Returns false when the path does not lie in a
+ * snapshot of a cache, or a member would be too long. */
 bool td_hub_cache_place(const char *path, struct td_hub_place *place);
 
 #endif

@@ -68,9 +68,9 @@ struct td_cache_folder {
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
 
-/* Takes the default namespace off a path: "local/demo/rest" becomes "demo/rest" when demo is a repository and nothing
- * lies at the path local/demo. Returns the path, or its end when the namespace was taken off; sets *len to the length
- * of that. */
+/* Removes the default namespace from a path of *len bytes: "local/demo/rest" becomes "demo/rest" when demo is a
+ * repository and nothing lies at the path local/demo. Returns a pointer into the path, and sets *len to the length from
+ * there on; else returns the path and leaves *len alone. */
 const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path, size_t *len);
 
 /* Returns the main revision of the repository with this id, as a model or as a dataset. An id of one segment may have
@@ -83,8 +83,9 @@ const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_d
 const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                                     const char **folder);
 
-/* Returns the same repository at another commit of its cache, or at the commit of a ref. Returns `repo` itself for
- * "main", "HEAD" and its own commits, and NULL when there is no such revision. */
+/* Returns the revision of the repository that `revision` names: another commit of its cache, or a ref ("v1.0"). `repo`
+ * is a main revision, as td_repo_find returns. Returns `repo` itself for "main", "HEAD" and its own commits, and NULL
+ * when there is no such revision. */
 const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision);
 
 /* Returns whether clients should see the repository as a dataset. */

@@ -19,10 +19,10 @@ struct td_shard {
     struct td_shard_of of;
 };
 
-/* Returns what follows the numbers in the name: ".safetensors". */
+/* Returns the part of the name behind the numbers: ".safetensors". Borrowed from the name. */
 const char *td_shard_extension(const struct td_shard *shard);
 
-/* Returns whether stem and extension are the same. */
+/* Returns whether both names have the same stem and the same extension. */
 bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y);
 
 /* Orders groups: shards of one group have the same stem, extension and total. Returns <0, 0 or >0. */

@@ -174,7 +174,8 @@ void td_snapshot_unref(struct td_snapshot *snapshot);
 /* Frees a snapshot without references, for retire functions and for builders that fail. NULL: does nothing. */
 void td_snapshot_free(struct td_snapshot *snapshot);
 
-/* Takes a reference for the caller, and drops one; the last one frees the file. td_file_unref(NULL) does nothing. */
+/* td_file_ref takes a reference for the caller and returns `file`. td_file_unref drops a reference; the last one frees
+ * the file. td_file_unref(NULL) does nothing. Any thread. */
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
 
@@ -182,8 +183,8 @@ void td_file_unref(struct td_file *file);
  * its identity (32 digits). Valid as long as the file. Any thread. */
 const char *td_file_tag(const struct td_file *file);
 
-/* Sets the SHA-256 of the file's bytes (TD_SHA256_BYTES in binary). Any thread. Returns false when it was set before.
- */
+/* Sets the SHA-256 of the file's bytes (TD_SHA256_BYTES in binary). Returns false and changes nothing when the SHA-256
+ * was set before. Any thread. */
 bool td_file_set_sha256(struct td_file *file, const uint8_t *sum);
 
 /* Returns the SHA-256 in hexadecimal, valid as long as the file; NULL while it is not known. Any thread. */
@@ -195,7 +196,8 @@ void td_file_forget_content(struct td_file *file);
 /* Returns an empty list with one reference, or NULL (TD_RESOURCE_EXHAUSTED). */
 struct td_joined_tensors *td_joined_tensors_create(struct td_error *err);
 
-/* Takes a reference for the caller, and drops one; the last one frees the list. NULL may be dropped. */
+/* td_joined_tensors_ref takes a reference for the caller and returns `join`. td_joined_tensors_unref drops a reference;
+ * the last one frees the list. td_joined_tensors_unref(NULL) does nothing. Any thread. */
 struct td_joined_tensors *td_joined_tensors_ref(struct td_joined_tensors *join);
 void td_joined_tensors_unref(struct td_joined_tensors *join);
 
@@ -251,8 +253,8 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text n
 /* Does the same and sets *out to the tensor's number, for td_checkpoint_tensor. */
 bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td_text name, size_t *out);
 
-/* Returns how a tensor of the checkpoint is put together from several pieces; NULL for a tensor in one piece. Borrowed.
- */
+/* Returns the grid of a tensor of the checkpoint that lies in several pieces, borrowed; NULL for a tensor in one
+ * piece. */
 struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
 /* Returns the index of the first tensor whose name is greater than the given one (where a page continues). */

@@ -9,7 +9,7 @@
 
 struct td_found {
     const char *path;     /* as clients know it, below the root */
-    const char *physical; /* where it lies below the root */
+    const char *physical; /* path below the root at which the file lies on disk */
     const char *revision; /* commit of a Hugging Face cache, or NULL */
     bool other_revision;  /* of another revision of the cache than main */
     struct td_file_id id;
