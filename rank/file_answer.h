@@ -6,17 +6,17 @@
 #include "http/response.h"
 #include "rank/rank_store.h"
 
-/* Returns the media type of a file, by its extension; never a type that a browser would run as a page of this server.
+/* Returns the media type for a file's extension; never a type that a browser would run as a page of this server.
  * Static. */
 const char *td_content_type_of(const char *path);
 
-/* Makes the whole file a 200 answer: body, type, validators, Last-Modified. Errors: TD_CONFLICT for a Git LFS pointer;
- * as td_file_source_map. */
+/* Fills the response with a whole 200 answer of the file: body, type, validators, Last-Modified. Errors: TD_CONFLICT
+ * for a Git LFS pointer; as td_file_source_map; then the caller must fail the response. */
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
                     struct td_response *response, struct td_error *err);
 
-/* Does the same for a rank's file and its tag, both from td_rank_store_get; sets no Last-Modified. Errors as
- * td_rank_file_append. */
+/* Does the same for a rank's file and its tag, both from td_rank_store_get; sets no Last-Modified. The answer takes a
+ * reference of its own on the file. Errors as td_rank_file_append; TD_RESOURCE_EXHAUSTED. */
 bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                          struct td_rank_file *file, const char *tag, struct td_response *response,
                          struct td_error *err);

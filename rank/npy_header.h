@@ -11,7 +11,8 @@
 #include <stdint.h>
 
 /* Appends the header of a little-endian, row-major array: magic, version, length and dictionary, padded to a multiple
- * of 64 bytes. Errors: TD_INVALID_ARGUMENT for a type that NumPy does not have ("BF16"); TD_RESOURCE_EXHAUSTED. */
+ * of 64 bytes. `rank` is the number of dimensions, at most TD_MAX_RANK. Errors: TD_INVALID_ARGUMENT for a type that
+ * NumPy does not have ("BF16"); TD_RESOURCE_EXHAUSTED. */
 bool td_npy_header_write(struct td_buffer *out, const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
                          struct td_error *err);
 

@@ -1,4 +1,4 @@
-/* The plans that clients registered: a td_lru of at most TD_PLAN_STORE_BYTES, by plan id. */
+/* The plans that clients registered: a td_lru of at most TD_PLAN_STORE_BYTES, whose keys are plan ids. */
 #ifndef TD_RANK_PLAN_STORE_H
 #define TD_RANK_PLAN_STORE_H
 
@@ -16,8 +16,8 @@ struct td_stored_plan {
     _Atomic int refs;
     uint64_t tp_size;          /* number of ranks */
     bool by_engine, by_config; /* as in td_rank_name */
-    size_t len;
-    char text[];
+    size_t len;                /* of the text */
+    char text[];               /* JSON as the client sent it, without a NUL */
 };
 
 /* Drops a reference, which td_lru_get and the plan's creation give; the last one frees the plan. NULL: does nothing. */

@@ -17,15 +17,16 @@ struct td_rank_name {
     bool by_engine, by_config; /* an engine's rules make the files; these rules read config.json */
 };
 
-/* Sets *out to the name of an engine's files for tp_size ranks. Returns false when there is no such engine. Does not
- * check tp_size: 0 may be filled in later. */
+/* Sets *out to the name of an engine's files for tp_size ranks; borrows `engine`. Returns false when there is no such
+ * engine. Does not check tp_size: a caller that does not know it yet gives 0 and sets out->tp_size later. */
 bool td_rank_name_engine(struct td_text engine, uint64_t tp_size, struct td_rank_name *out);
 
-/* Reads "tp{n}", n from 1 to TD_MAX_TP_SIZE. Returns false for any other text, as do the next functions. Numbers have
- * no sign and no leading zeros, and are below 10^9. */
+/* Reads "tp{n}", n from 1 to TD_MAX_TP_SIZE. The next functions read a whole text in the same way:
+ * numbers have no sign and no leading zeros and are below 10^9; any other text returns false, with *out values
+ * undefined. */
 bool td_rank_name_read_size(struct td_text text, uint64_t *tp_size);
 
-/* Reads "rank{r}". */
+/* Reads "rank{r}". Does not compare the rank with a number of ranks. */
 bool td_rank_name_read_rank(struct td_text text, uint64_t *rank);
 
 /* Reads "rank-{r}.safetensors", "rank-{r}.json" (sets *as_json), or "model-rank-{r}-part-0.safetensors", the name by

@@ -13,11 +13,11 @@
 #include "slicing/rank_file.h"
 
 enum {
-    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above this, a new file replaces kept ones that nobody uses */
-    /* Counts everything that is being planned, kept, and sent. The documented limit is 512 MiB; the rest is for
+    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above this, a new file replaces kept files that no request uses */
+    /* Most memory of all that is being planned, kept, and sent. The documented limit is 512 MiB; the difference is for
        malloc's own overhead. */
     TD_RANK_LIVE_BYTES = 480 * 1024 * 1024,
-    TD_RANK_TRIM_BYTES = 1024 * 1024, /* a plan of this size leaves much freed memory behind */
+    TD_RANK_TRIM_BYTES = 1024 * 1024, /* malloc gives memory back after a plan of at least this size */
     TD_RANK_MAKERS = 4 /* most threads that plan at once, each within the limits of td_plan_match and of a plan */
 };
 
@@ -27,14 +27,13 @@ enum {
 struct td_rank_store {
     struct td_catalog *catalog;
     struct td_lru files; /* kept files, by tag */
-    /* The budget of TD_RANK_LIVE_BYTES for plans, files, slices and descriptions. Each is counted from before its
-     * memory is taken until it is freed. Files that are only kept make room. */
+    /* The budget of TD_RANK_LIVE_BYTES for plans, files, slices and descriptions. Their memory is counted before it is
+     * allocated and until it is freed. When the budget is used up, kept files that no request uses are dropped. */
     struct td_budget live;
-    uint64_t wait_ns;       /* TD_RANK_WAIT_NS */
-    pthread_mutex_t lock;   /* guards the members that follow */
-    pthread_cond_t changed; /* a maker has finished a file, or has left */
-    /* number of makers that have a place; at most TD_RANK_MAKERS */
-    unsigned makers;
+    uint64_t wait_ns;              /* TD_RANK_WAIT_NS */
+    pthread_mutex_t lock;          /* guards the members that follow */
+    pthread_cond_t changed;        /* a maker has finished a file, or has left */
+    unsigned makers;               /* number of makers that have a place; at most TD_RANK_MAKERS */
     struct td_rank_making *making; /* list of the files that are being made now */
 };
 
@@ -44,8 +43,8 @@ struct td_rank_set {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint; /* a checkpoint of the model */
     struct td_rank_name name;
-    struct td_text plan;             /* the text of a registered plan, read when a file has to be made */
-    const struct td_plan_spec *spec; /* the parsed specification, if there is one; else NULL */
+    struct td_text plan;             /* the text of a registered plan, parsed when a file has to be made */
+    const struct td_plan_spec *spec; /* the specification, when the caller has parsed it already; else NULL */
 };
 
 /* Starts an empty store. The catalog is borrowed and must outlive the store; the store must outlive its files. Returns
@@ -55,8 +54,8 @@ bool td_rank_store_init(struct td_rank_store *store, struct td_catalog *catalog)
 /* Frees the kept files. No request may use the store any more. */
 void td_rank_store_fini(struct td_rank_store *store);
 
-/* Writes the validator of a rank's file: a hash over what the file is made of and how. Plans nothing. rank is below the
- * name's tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Writes the validator of a rank's file: a hash over the tags of the checkpoint and config.json, the engine or plan,
+ * the number of ranks and the rank. Plans nothing. rank is below the name's tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rank_store_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err);
 
 /* Writes the validator that the file had before the model's files were hashed. Errors as td_rank_store_tag. */
@@ -64,7 +63,7 @@ bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char
                               struct td_error *err);
 
 /* Finds or makes the file of one rank. Sets *out, which the caller drops with td_rank_file_unref, and writes its
- * validator to tag. When several requests need the same file, one makes it and the others wait, at most
+ * validator to tag. When several requests need the same file, one of them makes the file and the others wait, at most
  * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create and
  * td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of the budget, and when
  * the wait is too long. */
@@ -75,9 +74,10 @@ bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *se
  * small pieces, which malloc's arenas would otherwise keep, beyond the budget. */
 void td_rank_store_trim(size_t planned_bytes);
 
-/* Makes or describes several files of one set, and matches names only once for them. From the first file that has to be
- * made until td_rank_maker_fini, the maker has one of the TD_RANK_MAKERS places. For one thread; store and set are
- * borrowed. */
+/* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the
+ * first file that has to be made until td_rank_maker_fini, the maker has one of the TD_RANK_MAKERS places, so its
+ * thread must not wait for another maker meanwhile. For one thread; store and set are borrowed. All members are
+ * private. */
 struct td_rank_maker {
     struct td_rank_store *store;
     const struct td_rank_set *set;
@@ -90,15 +90,15 @@ struct td_rank_maker {
 /* Starts a maker without a place. */
 void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *set);
 
-/* Frees what was matched and gives the place back. */
+/* Frees the result of the matching and gives the place back. */
 void td_rank_maker_fini(struct td_rank_maker *maker);
 
 /* Does what td_rank_store_get does, with the same errors. */
 bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
                        struct td_error *err);
 
-/* Plans a rank's file anew and sets *out. Call td_plan_fini in every case, before td_rank_maker_fini. Errors as
- * td_rank_store_get. */
+/* Plans a rank's file, also when the store has that file, and sets *out. Waits for a place, at most TD_RANK_WAIT_NS.
+ * Call td_plan_fini in every case, before td_rank_maker_fini. Errors as td_rank_store_get. */
 bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include "rank/rank_store.h"
 #include "rank/virtual_revision.h"
 
-/* Borrows the snapshot, on which the caller must hold a reference. */
+/* A view. Borrows the snapshot, on which the caller must hold a reference. */
 struct td_repo_view {
     struct td_snapshot *snapshot;
     enum td_revision_kind kind;
@@ -19,7 +19,7 @@ struct td_repo_view {
     struct td_rank_name name; /* of RANK and RANKS: engine and number of ranks */
     uint64_t rank;            /* of RANK: the rank */
     const struct td_model *model; /* of RANKS: the model, which has a checkpoint */
-    int64_t updated_ns;
+    int64_t updated_ns;           /* time of the last change, ns since 1970 */
     char commit[TD_COMMIT_BYTES]; /* empty for RANKS */
 };
 
@@ -35,13 +35,13 @@ struct td_repo_item {
 struct td_repo_stat {
     uint64_t size_bytes;
     char tag[TD_SHA256_TEXT_BYTES]; /* strong validator: hexadecimal digits */
-    bool is_sha256;                 /* the tag is the SHA-256 of its bytes */
-    int64_t updated_ns;
+    bool is_sha256;                 /* the tag is the SHA-256 of the item's bytes */
+    int64_t updated_ns;             /* ns since 1970; of a rank file, that of its model */
 };
 
 /* Opens the view of a repository at a revision: "main", "HEAD", a commit, a ref, or the name or commit of a virtual
- * revision. `repo` is a result of td_repo_find. Errors: TD_NOT_FOUND when there is no such revision;
- * TD_RESOURCE_EXHAUSTED. err must not be NULL. */
+ * revision. A view needs no closing. `repo` is a result of td_repo_find. Errors: TD_NOT_FOUND when there is no such
+ * revision; TD_RESOURCE_EXHAUSTED. err must not be NULL. */
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
                        struct td_repo_view *view, struct td_error *err);
 
@@ -50,11 +50,12 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
                         struct td_repo_view *view);
 
-/* Lists all items, sorted by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Lists all items, sorted by path in byte order, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err);
 
-/* Returns whether each checkpoint that the view replaces can be written to a safetensors file. */
+/* Returns whether each checkpoint that the view replaces can be written to a safetensors file; true when the view
+ * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);
 
 /* Returns the i-th of the models whose files are in the view; NULL past the last. */
@@ -63,26 +64,27 @@ const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_
 /* Returns the model's directory in the view, without a '/' behind it; empty when the files lie in the view's own. */
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model);
 
-/* Returns whether the view shows this file of its run as it is on disk. */
+/* Returns whether the view shows this entry of its run, with the content that is on disk. */
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
 
 /* Sets *item to the file of a rank below name.tp_size, in a view of RANKS. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
-/* Finds the item at this path, which is copied into the arena. The view of one rank also has that rank's file by the
- * name of a sharded state, unlisted. Errors: TD_NOT_FOUND, TD_RESOURCE_EXHAUSTED. */
+/* Finds the item at this path and sets *item; the path of a rank file is copied into the arena. A view of RANK also
+ * finds its rank file, which td_repo_view_list lists by another name, by the name of a sharded state
+ * (model-rank-{r}-part-0.safetensors). Errors: TD_NOT_FOUND, TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
-/* Describes many items of a view. An engine's rules are matched once for all ranks of a model, if these follow one
- * another. From the first file that has to be made until td_repo_stats_fini, it holds one of the TD_RANK_MAKERS places,
- * so the caller must not wait for anything meanwhile. For one thread; store and view are borrowed; must not be moved.
- */
+/* Describes many items of a view. An engine's rules are matched once for consecutive items of the same model. From the
+ * first file that has to be made until td_repo_stats_fini, the series holds one of the TD_RANK_MAKERS places, so the
+ * caller must not wait for anything meanwhile. For one thread; store and view are borrowed; the struct must not be
+ * moved. All members are private. */
 struct td_repo_stats {
     struct td_rank_store *store;
     const struct td_repo_view *view;
-    struct td_rank_set set; /* of the model whose rank file came last; model NULL: none did */
+    struct td_rank_set set; /* of the model of the latest rank file; model NULL: there was none */
     struct td_rank_maker maker;
 };
 
@@ -90,16 +92,17 @@ struct td_repo_stats {
 void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view);
 void td_repo_stats_fini(struct td_repo_stats *stats);
 
-/* Describes one item. Errors as td_rank_store_get. */
+/* Describes one item. Makes the file of a rank, if the store does not have it, to learn its length. Errors as
+ * td_rank_store_get. */
 bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
                        struct td_error *err);
 
-/* Describes a single item. Errors as td_rank_store_get. */
+/* Describes a single item, as a series of one. Errors as td_rank_store_get. */
 bool td_repo_item_stat(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                        struct td_repo_stat *stat, struct td_error *err);
 
-/* Makes the item a whole 200 answer: body, type, validators, Last-Modified. Errors as td_file_answer and
- * td_rank_store_get; then the caller must fail the response. */
+/* Fills the response with a whole 200 answer of the item: body, type, validators, Last-Modified. Errors as
+ * td_file_answer and td_rank_store_get; then the caller must fail the response. */
 bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err);
 
