@@ -17,7 +17,7 @@ struct td_stored_plan {
     uint64_t tp_size;          /* number of ranks */
     bool by_engine, by_config; /* as in td_rank_name */
     size_t len;                /* of the text */
-    char text[];               /* JSON as the client sent it, without a NUL */
+    char text[];               /* the plan as canonical JSON, without a NUL */
 };
 
 /* Drops a reference, which td_lru_get and the plan's creation give; the last one frees the plan. NULL: does nothing. */
