@@ -22,14 +22,15 @@ const struct td_facade *td_api_facade(const struct td_facade *port, struct td_te
  * If response->changed is set, the caller asks the catalog for a scan. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
-/* Returns whether the server must read the body of a POST to this target. */
+/* Returns whether the server must read the body of a POST to the request's target. The request's facade must be set, as
+ * for the next two functions. All three are thread-safe. */
 bool td_api_takes_body(const struct td_request *request);
 
 /* Returns whether the facade refuses the request by its method. The server then passes the request on whatever is wrong
  * with its body, and reads none of it. */
 bool td_api_refuses_body(const struct td_request *request);
 
-/* Returns whether the path must be answered even at the limit of connections: health, readiness, metrics. */
+/* Returns whether the request must be answered even at the limit of connections: health, readiness, metrics. */
 bool td_api_is_probe(const struct td_request *request);
 
 #endif

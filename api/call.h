@@ -1,4 +1,5 @@
-/* A call: a request while it is answered, and the functions that handlers of all facades need for that. */
+/* A call: a request with the state of its processing, and the functions that the handlers of all facades need. A call
+ * belongs to one thread. */
 #ifndef TD_API_CALL_H
 #define TD_API_CALL_H
 
@@ -14,7 +15,7 @@ struct td_call {
     struct td_api *api;
     const struct td_request *request;
     const struct td_uri *uri;
-    struct td_snapshot *snapshot; /* the call's reference, which td_api_handle drops; NULL: nobody needed one yet */
+    struct td_snapshot *snapshot; /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
     const struct td_model *model; /* NULL when the path names no model */
     struct td_text rest;          /* the path after the method's name: a tensor, a file, a plan */
     bool is_post;                 /* the route takes POST; else GET and HEAD */
@@ -37,15 +38,17 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 
-/* Takes a reference on the current snapshot for the call. Returns false, after answering 503 with the reason, when
- * there is none yet. */
+/* Takes a reference on the current snapshot for the call; at most once for each call. Returns false, after answering
+ * 503 with the reason, when there is no snapshot yet. */
 bool td_call_take_snapshot(struct td_call *call);
 
-/* Calls the handler and td_call_finish. Answers 405 when the route does not take the request's method. */
+/* Calls the handler, then td_call_finish. Answers 405 instead when the route (is_post) does not take the request's
+ * method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
 
-/* Cuts a whole 200 answer down to the part that the request's conditions and ranges ask for, and turns that part into
- * bytes of files. `head`: the request is a HEAD. Call it once, when the handler is done. */
+/* Cuts a whole 200 answer to GET or HEAD down to the part that the request's conditions and ranges ask for, and turns
+ * that part into bytes of files; a failure becomes an error answer. `head`: the request is a HEAD; ranges do not apply.
+ * Call it once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a repository is about, as the Hub tells it: task, library, tags, and what its small files and its tensors say.
+/* The Hub's description of a repository: task, library and tags, and the facts of its small files and its tensors.
  * Private to api/hub/hub*. */
 #ifndef TD_API_HUB_HUB_ABOUT_H
 #define TD_API_HUB_HUB_ABOUT_H
@@ -7,26 +7,27 @@
 
 enum { TD_HUB_DERIVED_TAGS = 16 };
 
-/* Borrows from the snapshot of the view that it was made of. */
+/* The description. Borrows the view and its snapshot. */
 struct td_hub_about {
     const struct td_repo_view *view;
     bool of_dataset;
     const struct td_facts *card, *config, *tokenizer, *diffusers, *adapter; /* NULL: there is none */
-    const char *pipeline_tag, *library;                                     /* the card's; else derived; or NULL */
-    const char *derived[TD_HUB_DERIVED_TAGS]; /* tags that the card does not say; each once */
+    const char *pipeline_tag, *library;       /* from the card, else derived; NULL: unknown */
+    const char *derived[TD_HUB_DERIVED_TAGS]; /* tags that do not come from the card; no duplicates */
     size_t derived_count;
 };
 
-/* Which parts of a description are asked for. */
+/* The parts of a description that the client asks for. */
 struct td_hub_parts {
     bool config, card, safetensors, gguf;
 };
 
-/* error_count: of the repository's files that are not what their names say, and sets that are not whole. */
+/* Derives the description of the view. error_count: the number of files that are not what their names say and of sets
+ * of files that are not whole; above 0, the repository gets TD_HUB_UNREADABLE_TAG. */
 void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset,
                        size_t error_count);
 
-/* Whether this is one of its tags, as they are written. */
+/* Returns whether this is one of the repository's tags, in the spelling of td_hub_about_add. */
 bool td_hub_about_has_tag(const struct td_hub_about *about, struct td_text tag);
 
 /* Adds "tags" and, when they are known, "pipeline_tag" and "library_name". Errors as td_reserved_take. */

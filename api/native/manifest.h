@@ -12,12 +12,12 @@
 
 /* The part of a manifest that a request asks for. Texts are borrowed. */
 struct td_manifest_query {
-    const struct td_text *match;  /* glob over names, or NULL */
-    const struct td_dtype *dtype; /* only these, or NULL */
-    size_t page_size;             /* tensors; 0 = all */
-    struct td_text after;         /* continue after this name; len 0 with page_first = from the start */
-    bool page_first;
-    struct td_text listing; /* names the listing in page tokens */
+    const struct td_text *match;  /* a glob over names; NULL: all names */
+    const struct td_dtype *dtype; /* the only data type to show; NULL: all */
+    size_t page_size;             /* number of tensors; 0: all */
+    struct td_text after;         /* the page continues after this name, unless page_first is set */
+    bool page_first;              /* the page begins with the first tensor */
+    struct td_text listing;       /* identifies the listing in page tokens (http/page_token.h) */
 };
 
 /* Makes a blob of the manifest, one reference for the caller. The blob holds a reference on the snapshot. cache: where
@@ -27,11 +27,11 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
                              struct td_blob **out, struct td_error *err);
 
-/* A tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
+/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                             const struct td_tensor *tensor);
 
-/* A shape as JSON: [2,3]; and strides, which are there. */
+/* Append a tensor's shape as JSON, [2,3], and its strides, which must not be NULL. */
 void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
 void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
 

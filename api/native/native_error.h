@@ -7,7 +7,7 @@
 /* Returns the word that stands for an HTTP status in errors: "NOT_FOUND". Static. */
 const char *td_status_word(int status);
 
-/* As td_facade's write_error. */
+/* Implements td_facade.write_error. */
 void td_native_write_error(struct td_failure *failure, struct td_buffer *out);
 
 #endif
