@@ -21,8 +21,8 @@ struct td_acceptor_config {
 
 /* Binds the address and starts accepting connections. Each one that is within the limits is registered and handed to
  * the server. Writes the URL of the port to `url`, such as http://127.0.0.1:8080. The config is read during the call
- * alone; server, registry and metrics are borrowed and must outlive the acceptor. Errors: TD_INVALID_ARGUMENT for an
- * address that is none, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED. */
+ * alone; server, registry and metrics are borrowed and must outlive the acceptor. Errors: TD_INVALID_ARGUMENT for a
+ * malformed address, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED. */
 bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
                         struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err);

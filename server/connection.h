@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How many different files one answer may be sent from in place. */
+/* Most different blobs from which one answer is sent in place. */
 enum { TD_PINNED_BLOBS = 4 };
 
 /* Over a short path the kernel lets a send queue grow to megabytes. These are written to memory, fall out of the CPU
@@ -96,7 +96,8 @@ size_t td_registry_count(struct td_registry *registry);
  *   TD_OVER_ADDRESS  *admit is false */
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
-/* Returns the open connection with this descriptor, or NULL. */
+/* Returns the open connection with this descriptor, or NULL. The registry owns the connection until
+ * td_connection_close. */
 struct td_connection *td_registry_find(struct td_registry *registry, int fd);
 
 /* Registers an accepted connection. Returns NULL when out of memory. A connection that is still registered with the
