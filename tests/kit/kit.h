@@ -1,4 +1,4 @@
-/* Checks of the kit itself. A failure is a fault of the test's surroundings and ends the process. */
+/* Checks of the kit itself. A failure means that the environment of the test is broken, and ends the process. */
 #ifndef TD_TESTS_KIT_H
 #define TD_TESTS_KIT_H
 

@@ -20,6 +20,8 @@ void loopback_close(struct loopback *loop);
 
 /* Scans again and waits until the scan has ended. */
 void loopback_rescan(struct loopback *loop);
+
+/* Waits until `count` scans have ended since the start and none is running; ends the process after 120 s. */
 void loopback_wait_scans(struct td_catalog *catalog, uint64_t count);
 
 /* A request on the main port. Its text must outlive it. `lines` is "Name: value\nName: value", or NULL. */
@@ -31,11 +33,12 @@ void loopback_request_init(struct loopback_request *out, const char *method, con
 
 struct answer {
     struct td_response response;
-    char *body; /* NUL-terminated; what GET would send, for HEAD too */
+    char *body; /* NUL-terminated; for HEAD the body that GET would have sent */
     size_t len;
 };
 
-/* Answers one request and reads its body in pieces of uneven sizes. */
+/* Answers one request on the main port and reads its body in pieces of uneven sizes. `lines` as in a loopback_request.
+ * The caller calls answer_fini. */
 void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines, struct answer *out);
 /* Does the same on the S3 port. */
 void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,

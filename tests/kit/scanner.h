@@ -18,13 +18,14 @@ struct scanner {
 void scanner_open(struct scanner *scanner, const struct tree *tree);
 void scanner_close(struct scanner *scanner);
 
-/* Scans. The scan borrows the last snapshot, and the new one then replaces that. */
+/* Scans the tree. The scan reuses the last snapshot; on success the new snapshot replaces the last one, which frees its
+ * models and entries. Errors as td_scan. */
 bool scanner_try(struct scanner *scanner, struct td_error *err);
 
 /* Does the same; the scan must succeed. */
 const struct td_snapshot *scanner_scan(struct scanner *scanner);
 
-/* Returns a model of the last snapshot, or NULL. */
+/* Return a model and an entry of the last snapshot, or NULL. Valid until the next scan. */
 const struct td_model *scanner_model(const struct scanner *scanner, const char *id);
 const struct td_entry *scanner_entry(const struct scanner *scanner, const char *path);
 

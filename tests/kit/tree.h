@@ -1,5 +1,5 @@
 /* Directories of files for tests, made below TMPDIR (or /tmp) and removed with their contents. A failure ends the
- * process, because it is no finding of a test. Names are relative to the tree; missing parents are made. */
+ * process, because no test looks for it. Names are relative to the tree; missing parents are made. */
 #ifndef TD_TESTS_TREE_H
 #define TD_TESTS_TREE_H
 

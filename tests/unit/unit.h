@@ -28,7 +28,7 @@
         }                                                               \
     } while (0)
 
-/* Whether allocations and memory accesses are instrumented: large tests then take a tenth. */
+/* 1 when allocations and memory accesses are instrumented: large tests then use a tenth of their data. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZED = 1 };
 #elif defined(__has_feature)

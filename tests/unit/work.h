@@ -9,8 +9,8 @@
 /* Returns the number of basic blocks that this thread has run. */
 uint64_t work_now(void);
 
-/* Fails the test when twice the input took much more than twice the work. n log n passes; n^2 takes four times the
- * work. */
+/* Fails the test when twice the input took more than 2.5 times the work (`whole`, against `half`). n log n passes; n^2
+ * takes four times the work. */
 void check_linear(uint64_t half, uint64_t whole, const char *what);
 
 #endif
