@@ -23,10 +23,9 @@ static const char json_type[] = "application/json";
 
 const char *td_route_name(enum td_route route)
 {
-    static const char *const names[TD_ROUTE_COUNT] = {
-        "none",    "models",  "model",      "manifest",  "tensor",  "file",     "read",   "plans",
-        "plan",    "shard",   "model_file", "hub_file",  "hub_api", "healthz",  "readyz", "metrics",
-        "openapi", "version", "rescan",     "s3_bucket", "s3_list", "s3_object"};
+#define ROUTE_LABEL(value, label) [value] = (label),
+    static const char *const names[TD_ROUTE_COUNT] = {TD_ROUTES(ROUTE_LABEL)};
+#undef ROUTE_LABEL
     return names[route];
 }
 

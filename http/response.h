@@ -13,32 +13,35 @@
 
 enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
 
-/* Routes, for metrics and the access log. */
-enum td_route {
-    TD_ROUTE_NONE, /* nothing matched, or the request was refused before routing */
-    TD_ROUTE_MODELS,
-    TD_ROUTE_MODEL,
-    TD_ROUTE_MANIFEST,
-    TD_ROUTE_TENSOR,
-    TD_ROUTE_FILE,
-    TD_ROUTE_READ,
-    TD_ROUTE_PLANS,
-    TD_ROUTE_PLAN,
-    TD_ROUTE_RANK_FILE,
-    TD_ROUTE_MODEL_FILE,
-    TD_ROUTE_HUB_FILE, /* the Hub facade: a file; everything else is TD_ROUTE_HUB_API */
-    TD_ROUTE_HUB_API,
-    TD_ROUTE_HEALTHZ,
-    TD_ROUTE_READYZ,
-    TD_ROUTE_METRICS,
-    TD_ROUTE_OPENAPI,
-    TD_ROUTE_VERSION,
-    TD_ROUTE_RESCAN,
-    TD_ROUTE_S3_BUCKET,
-    TD_ROUTE_S3_LIST,
-    TD_ROUTE_S3_OBJECT,
-    TD_ROUTE_COUNT
-};
+/* All routes, each with its label in metrics and in the access log. "none": nothing matched, or the request was refused
+ * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api". */
+#define TD_ROUTES(ROUTE)                     \
+    ROUTE(TD_ROUTE_NONE, "none")             \
+    ROUTE(TD_ROUTE_MODELS, "models")         \
+    ROUTE(TD_ROUTE_MODEL, "model")           \
+    ROUTE(TD_ROUTE_MANIFEST, "manifest")     \
+    ROUTE(TD_ROUTE_TENSOR, "tensor")         \
+    ROUTE(TD_ROUTE_FILE, "file")             \
+    ROUTE(TD_ROUTE_READ, "read")             \
+    ROUTE(TD_ROUTE_PLANS, "plans")           \
+    ROUTE(TD_ROUTE_PLAN, "plan")             \
+    ROUTE(TD_ROUTE_RANK_FILE, "shard")       \
+    ROUTE(TD_ROUTE_MODEL_FILE, "model_file") \
+    ROUTE(TD_ROUTE_HUB_FILE, "hub_file")     \
+    ROUTE(TD_ROUTE_HUB_API, "hub_api")       \
+    ROUTE(TD_ROUTE_HEALTHZ, "healthz")       \
+    ROUTE(TD_ROUTE_READYZ, "readyz")         \
+    ROUTE(TD_ROUTE_METRICS, "metrics")       \
+    ROUTE(TD_ROUTE_OPENAPI, "openapi")       \
+    ROUTE(TD_ROUTE_VERSION, "version")       \
+    ROUTE(TD_ROUTE_RESCAN, "rescan")         \
+    ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")   \
+    ROUTE(TD_ROUTE_S3_LIST, "s3_list")       \
+    ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
+
+#define TD_ROUTE_VALUE(value, label) value,
+enum td_route { TD_ROUTES(TD_ROUTE_VALUE) TD_ROUTE_COUNT };
+#undef TD_ROUTE_VALUE
 
 /* Returns the route's label, such as "models". Static. */
 const char *td_route_name(enum td_route route);
