@@ -68,20 +68,28 @@ static const struct command *find_command(const char *name)
 /* Complains, and suggests what was probably meant. A directory without a command is a common first try. */
 static int unknown_command(const char *name)
 {
-    static const char *const words[] = {"serve", "inspect", "plan", "verify", "health", "help", NULL};
     static const char *const options[] = {"help", "version", NULL};
     bool is_option = name[0] == '-';
+    const char *words[COMMAND_COUNT + 2] = {NULL};
+    char list[256];
     char near[TD_SUGGEST_BYTES];
+    size_t len = 0;
     struct stat st;
     if (!is_option && stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
         td_terminal_complain("\"%s\" is a directory, not a command; to serve it: tensord serve %s", name, name);
         return TD_EXIT_USAGE;
     }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        words[i] = commands[i].name;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i > 0 ? ", " : "", words[i]);
+    }
+    words[COMMAND_COUNT] = "help";
     td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);
     if (strcmp(name, "-v") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0)
         (void)snprintf(near, sizeof near, " (did you mean --version?)");
-    td_terminal_complain("unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help, and --version",
-                         is_option ? "option" : "command", name, near);
+    td_terminal_complain("unknown %s \"%s\"%s; there are %s and help, and --version", is_option ? "option" : "command",
+                         name, near, list);
     return TD_EXIT_USAGE;
 }
 
