@@ -13,6 +13,7 @@
 #include "server/cmd/plan_report.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
+#include "slicing/engine/engine.h"
 #include "slicing/plan_spec.h"
 #include "slicing/rank_file.h"
 
@@ -221,15 +222,19 @@ static bool run(struct job *job, struct td_error *err)
 
 void td_cmd_plan_help(FILE *out)
 {
+    (void)fputs("tensord plan prints what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
+                "\n"
+                "usage:\n"
+                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+                "\n"
+                "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
+                "  --engine NAME    the engine whose layout is planned: ",
+                out);
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+        (void)fprintf(out, "%s%s", i == 0 ? "" : i + 1 < TD_ENGINE_COUNT ? ", " : " or ", td_engine_name(i));
     (void)fputs(
-        "tensord plan prints what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
         "\n"
-        "usage:\n"
-        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
-        "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
-        "\n"
-        "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
-        "  --engine NAME    the engine whose layout is planned: fsdp, nano-vllm, none or vllm\n"
         "  --tp SIZE        the number of ranks, 1 to 4096\n"
         "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
         "  --checkpoint ID  the checkpoint, if the model has several (its first one)\n"
