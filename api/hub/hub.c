@@ -323,7 +323,7 @@ static void answer_file_path(struct td_hub_call *hub)
 {
     size_t verb = file_verb(&hub->path, &hub->as_dataset);
     size_t first = hub->as_dataset ? 1 : 0;
-    size_t rest;
+    size_t rest = 0;
     hub->call->response->route = TD_ROUTE_HUB_FILE;
     if (!find_repo(hub, first, verb - first))
         (void)no_repository(hub);

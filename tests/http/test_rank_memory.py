@@ -28,7 +28,7 @@ KINDS = ["header", "whole", "description", "tensors:read"]
 
 def documented_budget():
     """Return the budget that docs/operations.md promises."""
-    row = re.search(r"^\| memory of rank files, slices and their descriptions[^|]*\| (\d+) MiB,",
+    row = re.search(r"^\| memory of rank files, slices and their descriptions[^|]*\| (\d+) MiB: ",
                     (REPO / "docs/operations.md").read_text(), re.MULTILINE)
     return int(row.group(1)) << 20
 
@@ -244,7 +244,7 @@ def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
     """--max-memory counts a constant for each checkpoint file, given in docs/operations.md. A file of one tensor, with
     its model and its folder, takes no more."""
     count = 4000
-    counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file",
+    counted = re.search(r"`--max-memory` counts ([\d,]+) bytes for each checkpoint file",
                         (REPO / "docs/operations.md").read_text())
     per_file = int(counted.group(1).replace(",", ""))
     taken = []
