@@ -26,7 +26,7 @@ uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t
     return value;
 }
 
-/* Whether it can stand in a link as it is. */
+/* Returns whether the text can stand in a link without escapes. */
 static bool is_plain_host(struct td_text host)
 {
     for (size_t i = 0; i < host.len; i++)
@@ -35,9 +35,9 @@ static bool is_plain_host(struct td_text host)
     return host.len > 0;
 }
 
-/* Whether the client came by TLS. Each proxy adds its scheme behind those that it was sent, so the client's is the
- * first. A client that forges the field spoils its own links. X-Forwarded-Host is not read: caches tell answers apart
- * by Host, so a forged one would lead others elsewhere. */
+/* Returns whether the client uses TLS, by X-Forwarded-Proto. Each proxy appends its scheme to the field, so the
+ * client's scheme comes first. A client that forges the field breaks only its own links. X-Forwarded-Host is not read:
+ * caches tell answers apart by Host, so a forged host would send other clients elsewhere. */
 static bool is_https(const struct td_request *request)
 {
     size_t at = 0;
@@ -76,7 +76,7 @@ bool td_hub_flag(const struct td_hub_call *hub, const char *name)
 
 /* ---- what is in a repository --------------------------------------------------------------------------- */
 
-/* The view at hub->revision. What is wrong is told, not answered. */
+/* Opens the view at hub->revision. Writes a fault to err and answers nothing. */
 static bool try_view(struct td_hub_call *hub, struct td_error *err)
 {
     td_error_init(err);
@@ -99,7 +99,7 @@ bool td_hub_open_view(struct td_hub_call *hub)
 
 bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err)
 {
-    /* no more items than files: what is made has a file's place; but where something is, they are sorted */
+    /* there are no more items than files, as a virtual file replaces a real one; a virtual revision also sorts them */
     size_t each = sizeof **items * (hub->view.kind == TD_REVISION_FILES ? 1 : 2);
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
@@ -108,7 +108,7 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, siz
            td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
-/* Git's name of a text. */
+/* Computes the name that Git gives a text: the SHA-1 of a blob. */
 static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
 {
     char prefix[32];
@@ -172,8 +172,8 @@ void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* {id}/resolve/{revision}/{path}/: the page of a folder, where files are shown as they lie. False: there is none, and
- * nothing was answered. */
+/* Answers {id}/resolve/{revision}/{path}/ with the page of a folder, if the revision shows the files on disk. Returns
+ * false, and answers nothing, when there is no such page. */
 static bool answer_folder(struct td_hub_call *hub, struct td_text path)
 {
     const struct td_repo_view *view = &hub->view;
@@ -201,7 +201,7 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
     return ok || err.code != TD_NOT_FOUND;
 }
 
-/* {id}/resolve/{revision}/{path}, {id}/raw/... */
+/* Answers {id}/resolve/{revision}/{path} and {id}/raw/... */
 static void answer_file(struct td_hub_call *hub, struct td_text path)
 {
     const struct td_call *call = hub->call;
@@ -221,12 +221,12 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         (void)td_hub_fail_error(hub, &err);
         return;
     }
-    if (td_text_equals(hub->revision, hub->view.commit)) /* not by a ref, whatever it is called: it may move */
+    if (td_text_equals(hub->revision, hub->view.commit)) /* a commit never changes; a ref may, whatever its name */
         call->response->cache_control = "public, max-age=31536000, immutable";
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }
 
-/* The one that is asked by POST. */
+/* The verb that clients POST. */
 #define PATHS_INFO "paths-info"
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
@@ -236,10 +236,10 @@ static bool is_segment(const struct td_hub_path *path, size_t i, const char *wor
     return i < path->count && td_text_equals(path->segments[i], word);
 }
 
-/* Where "resolve" or "raw" stands behind an id of one or two segments; 0: nowhere. */
+/* Returns the segment that is "resolve" or "raw" after an id of one or two segments; 0 when there is none. */
 static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
 {
-    size_t behind = path->is_folder ? 1 : 2; /* a revision, and a file's path */
+    size_t behind = path->is_folder ? 1 : 2; /* the segments that follow: a revision and a file's path */
     *as_dataset = is_segment(path, 0, "datasets");
     for (size_t skip = *as_dataset ? 1 : 0; skip < 2; skip--) { /* 1 and 0, or 0 alone */
         for (size_t n = 2; n > 0; n--) {
@@ -253,7 +253,7 @@ static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
     return 0;
 }
 
-/* Below /api/; but a repository of somebody called so has its files there, too. */
+/* Returns whether the path is one below /api/. A repository whose namespace is "api" has its files there, too. */
 static bool is_api(const struct td_hub_path *path)
 {
     bool as_dataset;
@@ -265,7 +265,7 @@ static bool owns(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool as_dataset;
-    td_hub_path_split(&path, raw_path); /* what follows depends on this, so it must not fail */
+    td_hub_path_split(&path, raw_path); /* splitting cannot fail; the facade of the request depends on it */
     return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
 }
 
@@ -275,7 +275,7 @@ static bool is_post(struct td_text raw_path)
     bool is = false;
     td_hub_path_split(&path, raw_path);
     if (is_api(&path))
-        for (size_t i = 3; i <= 4; i++) /* a revision follows: a repository may be called so */
+        for (size_t i = 3; i <= 4; i++) /* a revision follows, since a repository may have this name */
             is = is || (is_segment(&path, i, PATHS_INFO) && i + 1 < path.count);
     return is;
 }
@@ -293,7 +293,7 @@ static bool no_repository(struct td_hub_call *hub)
                        kinds[hub->as_dataset ? 1 : 0]);
 }
 
-/* The repository that segments [first, first + n) name. */
+/* Finds the repository that the segments [first, first + n) name. */
 static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 {
     hub->id = td_hub_path_join(&hub->path, first, first + n);
@@ -301,8 +301,8 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL;
 }
 
-/* The revision at segment `at`: one segment when it was quoted, else as many as name one (refs/pr/1). What follows it
- * begins at *rest. */
+/* Takes the revision at segment `at`: one segment if it was quoted, else as many as name a revision (refs/pr/1). The
+ * path after the revision begins at segment *rest. */
 static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
 {
     enum { MOST = 4 };
@@ -349,10 +349,11 @@ static void answer_auth_check(struct td_hub_call *hub)
         (void)td_hub_fail(hub, 403, NULL, "this server only reads");
 }
 
-/* What can be asked of a repository, and what may stand behind it: nothing unless `below` says so ("" is anything). */
+/* What clients can ask about a repository, and the path that may follow: none, unless `below` gives it ("": any path).
+ */
 static const struct verb {
     const char *word;
-    bool has_revision; /* which follows it */
+    bool has_revision; /* a revision follows the verb */
     const char *below;
     void (*answer)(struct td_hub_call *hub);
 } verbs[] = {
@@ -361,7 +362,7 @@ static const struct verb {
     {"refs", false, NULL, td_hub_answer_refs},          {"auth-check", false, "write", answer_auth_check},
 };
 
-/* The verb at segment i; NULL: there is none. */
+/* Returns the verb at segment i; NULL when there is none. */
 static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
 {
     for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
@@ -370,7 +371,7 @@ static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
     return NULL;
 }
 
-/* What is asked of a repository, at segment `at`; nothing there: its description. */
+/* Answers what the request asks about a repository: the verb at segment `at`, or the description without a verb. */
 static void answer_verb(struct td_hub_call *hub, size_t at)
 {
     const struct td_hub_path *path = &hub->path;
@@ -403,7 +404,7 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
                       advice);
 }
 
-/* Below /api/. */
+/* Answers a path below /api/. */
 static void answer_api(struct td_hub_call *hub)
 {
     const struct td_hub_path *path = &hub->path;
@@ -421,7 +422,8 @@ static void answer_api(struct td_hub_call *hub)
         td_hub_answer_list(hub);
     } else if (path->count > 3 && find_repo(hub, 2, 2)) {
         answer_verb(hub, 4);
-    } else if ((path->count == 3 || find_verb(path, 3) != NULL) && find_repo(hub, 2, 1)) { /* else name is not there */
+    } else if ((path->count == 3 || find_verb(path, 3) != NULL) &&
+               find_repo(hub, 2, 1)) { /* else there is no such name */
         answer_verb(hub, 3);
     } else {
         hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
@@ -433,7 +435,7 @@ static void handle(const struct td_call *call)
 {
     struct td_hub_call hub = {.call = call, .reserved = {.budget = &call->api->lists}};
     struct td_error err = TD_ERROR_INIT;
-    td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
+    td_arena_init(&hub.arena, 0); /* no limit: a view's items are in proportion to the repository */
     if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
         (void)td_hub_fail_error(&hub, &err);
     else if (is_api(&hub.path))
@@ -459,7 +461,7 @@ static void answer(struct td_call *call)
     td_call_serve(call, handle);
 }
 
-/* Clients of the Hub show `error` as it is. */
+/* Clients of the Hub show the text of `error` to people. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
     struct td_json_builder json;

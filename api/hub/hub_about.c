@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what is there ------------------------------------------------------------------------------------- */
+/* ---- derived facts ------------------------------------------------------------------------------------- */
 
 static const struct td_entry *find_file(const struct td_repo_view *view, const char *name)
 {
@@ -21,7 +21,7 @@ static const struct td_facts *facts_of(const struct td_repo_view *view, const ch
     return entry == NULL ? NULL : entry->file->facts;
 }
 
-/* The library that the files are for, where the card does not say. */
+/* Returns the library that the files are for, where the card names none. */
 static const char *derive_library(const struct td_hub_about *about)
 {
     const struct td_facts *config = about->config;
@@ -45,8 +45,8 @@ static void derive(struct td_hub_about *about, const char *tag)
     about->derived[about->derived_count++] = tag;
 }
 
-/* Derives the formats of the checkpoints, of folders below as well, by our names: safetensors, pytorch, gguf, keras and
- * onnx are the Hub's, too. */
+/* Derives the formats of the checkpoints, also of folders below. The names are those of manifests; safetensors,
+ * pytorch, gguf, keras and onnx are the Hub's words, too. */
 static void derive_formats(struct td_hub_about *about)
 {
     enum { MOST_MODELS = 32 };
@@ -82,7 +82,7 @@ void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *vi
 
 /* ---- tags ---------------------------------------------------------------------------------------------- */
 
-/* Whether the i-th tag of the card is one here, and is not derived already. */
+/* Returns whether the i-th tag of the card is shown: it has the form of a tag and is not derived already. */
 static bool is_card_tag(const struct td_hub_about *about, size_t i, const char **prefix)
 {
     const struct td_fact_tag *tag = &about->card->tags[i];
@@ -131,7 +131,7 @@ static bool add_tags(struct td_hub_call *hub, const struct td_hub_about *about, 
             return false;
     for (size_t i = 0; about->card != NULL && i < about->card->tag_count; i++) {
         const char *prefix;
-        char text[320]; /* a prefix, and a word of the card */
+        char text[320]; /* a prefix and a word of the card */
         if (!is_card_tag(about, i, &prefix))
             continue;
         (void)snprintf(text, sizeof text, "%s%s", prefix, about->card->tags[i].value);
@@ -202,7 +202,8 @@ static bool add_config(struct td_hub_call *hub, const struct td_hub_about *about
     return ok;
 }
 
-/* The first checkpoint of this format in the view's own directory, where its files lie as they are; NULL: none. */
+/* Returns the first checkpoint of this format in the view's own directory whose files the view shows as they are on
+ * disk; NULL when there is none. */
 static const struct td_checkpoint *find_checkpoint(const struct td_hub_about *about, const char *format)
 {
     const struct td_model *model = td_repo_view_model(about->view, 0);
@@ -263,7 +264,7 @@ static bool add_safetensors(struct td_hub_call *hub, const struct td_hub_about *
     return true;
 }
 
-/* A value of the file's own metadata, which is JSON; NULL: there is none. */
+/* Returns a value of the file's own metadata, as JSON; NULL when there is none. */
 static const char *metadata_of(const struct td_checkpoint *checkpoint, const char *key)
 {
     for (size_t i = 0; i < checkpoint->metadata_count; i++)
@@ -293,7 +294,7 @@ static bool add_gguf(struct td_hub_call *hub, const struct td_hub_about *about, 
     const char *architecture = metadata_of(checkpoint, "general.architecture");
     size_t len = architecture == NULL ? 0 : strlen(architecture);
     context_key[0] = '\0';
-    if (len > 2 && architecture[0] == '"') /* its key is made of the word between the quotes */
+    if (len > 2 && architecture[0] == '"') /* the word between the quotes is part of another key */
         (void)snprintf(context_key, sizeof context_key, "%.*s.context_length", (int)(len > 66 ? 64 : len - 2),
                        architecture + 1);
     td_json_begin_object(json, "gguf");

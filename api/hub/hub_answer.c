@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What of a text a message shows. */
+/* Returns how many bytes of a text a message shows. */
 static int shown(struct td_text text, size_t most)
 {
     return (int)(text.len > most ? most : text.len);
@@ -12,13 +12,16 @@ static int shown(struct td_text text, size_t most)
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-/* What clients show of an answer to HEAD, and before the body of another: the text, as far as a header holds it. */
+/* Adds the text of the error as a header field, which clients show of an answer to HEAD. A header holds a part of a
+ * long text. */
 static void add_message(const struct td_hub_call *hub, const char *text)
 {
     char shown[TD_HEADER_VALUE_BYTES];
     size_t len = 0;
     for (; text[len] != '\0' && len < sizeof shown - 1; len++)
-        shown[len] = text[len] < ' ' || text[len] > '~' ? '?' : text[len]; /* RFC 9110 5.5: what any client reads */
+        shown[len] = text[len] < ' ' || text[len] > '~'
+                         ? '?'
+                         : text[len]; /* RFC 9110 section 5.5: visible ASCII, which every client reads */
     shown[len] = '\0';
     td_response_add_header(hub->call->response, "X-Error-Message", "%s", shown);
 }
@@ -38,7 +41,7 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
     va_end(args);
     struct td_response *response = hub->call->response;
     td_response_fail(response, status, NULL, "%s", text);
-    if (response->status == status) { /* else 503: no memory even for this */
+    if (response->status == status) { /* else memory was short, and the answer is a 503 */
         if (code != NULL)
             td_response_add_header(response, "X-Error-Code", "%s", code);
         add_message(hub, text);
@@ -64,9 +67,9 @@ bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_t
                        hub->as_dataset ? "datasets" : "models", id_len, hub->id.p, hub->view.commit);
 }
 
-/* ---- revisions that are not there ---------------------------------------------------------------------- */
+/* ---- unknown revisions --------------------------------------------------------------------------------- */
 
-/* The same files of rank 0: whether there is a checkpoint that they could be made of. */
+/* Returns whether the repository has a checkpoint of which rank files can be made: whether the smallest set exists. */
 static bool can_be_split(const struct td_hub_call *hub)
 {
     static const char any[] = "tp1-rank0-none";
@@ -75,14 +78,15 @@ static bool can_be_split(const struct td_hub_call *hub)
     return td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(any), &view, &err);
 }
 
-/* "it has main, v1.0, refs/pr/1, safetensors, tp{n}-rank{r}-{engine}"; of many refs some. */
+/* Writes the revisions that exist: "it has main, v1.0, refs/pr/1, safetensors, tp{n}-rank{r}-{engine}". Names some refs
+ * of many. */
 static void list_revisions(const struct td_hub_call *hub, bool splits, char *out, size_t capacity)
 {
     enum { MOST_REFS = 8 };
     const struct td_repo *repo = hub->repo;
     size_t count = 0;
     size_t used = (size_t)snprintf(out, capacity, "it has main");
-    if (hub->revision.len == TD_COMMIT_BYTES - 1) /* who asks by a commit learns which one it is now */
+    if (hub->revision.len == TD_COMMIT_BYTES - 1) /* a client that asks by a commit learns the present commit */
         used += (size_t)snprintf(out + used, capacity - used, " (%s)", repo->commit);
     for (size_t i = 0; i < repo->ref_count && count <= MOST_REFS; i++) {
         const char *name = repo->refs[i].name;
@@ -103,7 +107,8 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
     struct td_error err = TD_ERROR_INIT;
     bool splits = can_be_split(hub);
     struct td_virtual_revision made;
-    bool is_made = td_virtual_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
+    bool is_made = td_virtual_revision_read_name(revision, &made, &err) ||
+                   err.code != TD_OK; /* a virtual revision, or nearly one */
     if (is_made && !splits)
         (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
     else if (err.code != TD_OK)

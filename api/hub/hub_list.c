@@ -7,19 +7,20 @@
 
 enum { MOST_WORDS = 16 };
 
-/* What /api/models and /api/datasets were asked. Texts are in the call's arena; those without p were not asked for. */
+/* What a request asks of /api/models or /api/datasets. Texts are in the call's arena; p is NULL where the request gives
+ * none. */
 struct listing {
-    struct td_text searches[MOST_WORDS], tags[MOST_WORDS]; /* all have to fit */
+    struct td_text searches[MOST_WORDS], tags[MOST_WORDS]; /* a repository must fit all of them */
     size_t search_count, tag_count;
     struct td_text author, task;
     uint64_t limit, offset;
-    bool by_date, ascending; /* else the newest first */
-    bool none;               /* nothing here has what was asked for */
+    bool by_date, ascending; /* descending unless ascending is set */
+    bool none;               /* no repository here can have what the request asks for */
     bool siblings;
     struct td_hub_parts parts;
 };
 
-/* Whether text contains word; both without case (ASCII). */
+/* Returns whether text contains word, without regard to ASCII case. */
 static bool contains(const char *text, struct td_text word)
 {
     size_t len = strlen(text);
@@ -38,7 +39,7 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
     const char *id = repo->hub_id;
     const char *slash = strchr(id, '/');
     if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets ||
-        (slash != NULL && strchr(slash + 1, '/') != NULL)) /* which clients do not take for an id */
+        (slash != NULL && strchr(slash + 1, '/') != NULL)) /* clients do not accept such an id */
         return false;
     for (size_t i = 0; i < listing->search_count; i++)
         if (!contains(id, listing->searches[i]))
@@ -48,7 +49,7 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
                                                             memcmp(listing->author.p, author.p, author.len) == 0));
 }
 
-/* The repository's files as they lie. */
+/* Returns a view of the repository's files on disk. */
 static struct td_repo_view files_of(const struct td_hub_call *hub, const struct td_repo *repo)
 {
     return (struct td_repo_view){.snapshot = hub->call->snapshot,
@@ -58,7 +59,7 @@ static struct td_repo_view files_of(const struct td_hub_call *hub, const struct 
                                  .prefix_len = repo->prefix_len};
 }
 
-/* Whether it has every tag, and is for the task. */
+/* Returns whether the repository has every tag and is for the task. */
 static bool fits(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
 {
     struct td_repo_view files = files_of(hub, repo);
@@ -77,7 +78,9 @@ static int newest_first(const void *a, const void *b)
     const struct td_repo *x = *(const struct td_repo *const *)a;
     const struct td_repo *y = *(const struct td_repo *const *)b;
     int order = (x->updated_ns < y->updated_ns) - (x->updated_ns > y->updated_ns);
-    return order != 0 ? order : (x > y) - (x < y); /* the same in every page: they lie in one array */
+    return order != 0
+               ? order
+               : (x > y) - (x < y); /* addresses give the same order in every page: all repositories are in one array */
 }
 
 static int oldest_first(const void *a, const void *b)
@@ -93,7 +96,7 @@ static void add_parameter(struct td_buffer *target, const char *name, struct td_
     td_uri_encode(target, value, false);
 }
 
-/* The next page's path and query. */
+/* Writes the path and query of the next page. */
 static void write_target(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset,
                          struct td_buffer *target)
 {
@@ -114,7 +117,8 @@ static void write_target(const struct td_hub_call *hub, const struct listing *li
     add_parameter(target, "pipeline_tag", listing->task);
 }
 
-/* Says where the next page is. Refuses the list when that cannot be said, since its first page would look whole. */
+/* Adds the link to the next page. Answers an error when the link cannot be written: the first page would look like the
+ * whole list. */
 static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
 {
     enum { MOST_TARGET_BYTES = TD_HEADER_VALUE_BYTES - 128 }; /* the rest is for the host's name */
@@ -159,11 +163,11 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
         td_json_end(json);
     }
     td_json_end(json);
-    td_json_flush(json); /* its length decides where the page ends */
+    td_json_flush(json); /* the length decides where the page ends */
     return true;
 }
 
-/* All that are to be listed, in their order. */
+/* Collects the repositories to list, in their order. */
 static void collect(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo **repos,
                     size_t *count)
 {
@@ -176,7 +180,7 @@ static void collect(const struct td_hub_call *hub, const struct listing *listing
         qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
 }
 
-/* ---- what was asked ------------------------------------------------------------------------------------ */
+/* ---- the query ----------------------------------------------------------------------------------------- */
 
 static bool refuse(const struct td_hub_call *hub, const char *what, struct td_text text)
 {
@@ -197,7 +201,7 @@ static bool add_word(const struct td_hub_call *hub, struct td_text words[MOST_WO
     return true;
 }
 
-/* Tags, parted by commas. */
+/* Reads tags that are separated by commas. */
 static bool add_tags(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
 {
     while (value.len > 0) {
@@ -224,7 +228,7 @@ static bool is_one_of(struct td_text value, const char *const *words)
     return false;
 }
 
-/* Nothing is downloaded or liked here, so any order is that by downloads. */
+/* Reads the order. The server counts no downloads or likes, so an order by them is any order. */
 static bool set_sort(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
 {
     static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at", NULL};
@@ -241,7 +245,7 @@ static bool set_direction(const struct td_hub_call *hub, struct listing *listing
     return is_one_of(value, known) || refuse(hub, "direction", value);
 }
 
-/* What a list would have in any case is passed over. */
+/* Ignores members that a list has in any case. */
 static void set_expand(struct listing *listing, struct td_text value)
 {
     listing->siblings = listing->siblings || td_text_equals(value, "siblings");
@@ -251,11 +255,11 @@ static void set_expand(struct listing *listing, struct td_text value)
     listing->parts.gguf = listing->parts.gguf || td_text_equals(value, "gguf");
 }
 
-/* One parameter of the query. False: an error was answered. */
+/* Reads one parameter of the query. Returns false after it answered an error. */
 static bool take_parameter(const struct td_hub_call *hub, struct listing *listing, struct td_text name,
                            struct td_text value)
 {
-    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers, which are read by their name */
+    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers; td_hub_number reads them */
     if (td_text_equals(name, "search"))
         return add_word(hub, listing->searches, &listing->search_count, value);
     if (td_text_equals(name, "filter") || td_text_equals(name, "library"))
@@ -267,7 +271,7 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
     else if (td_text_equals(name, "gated"))
         listing->none = listing->none || is_yes(value);
     else if (td_text_equals(name, "inference") || td_text_equals(name, "inference_provider"))
-        listing->none = true; /* nobody serves them elsewhere */
+        listing->none = true; /* no inference provider serves these repositories */
     else if (td_text_equals(name, "full"))
         listing->siblings = listing->siblings || is_yes(value);
     else if (td_text_equals(name, "config"))
@@ -285,7 +289,7 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
     return true;
 }
 
-/* name=value of a raw query, decoded into the arena. */
+/* Decodes name=value of a raw query into the arena. */
 static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
 {
     char *text = td_arena_alloc(&hub->arena, raw.len + 1);
@@ -293,7 +297,7 @@ static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *
     return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
 }
 
-/* Reads the whole query, in which parameters repeat. False: an error was answered. */
+/* Reads the whole query, in which parameters may repeat. Returns false after it answered an error. */
 static bool read_query(struct td_hub_call *hub, struct listing *listing)
 {
     struct td_text target = hub->call->request->target;
@@ -331,7 +335,7 @@ static bool read_listing(struct td_hub_call *hub, struct listing *listing)
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-/* The page that begins at the listing's offset; *end is where the next one does. */
+/* Writes the page that begins at the listing's offset. The next page begins at *end. */
 static bool write_page(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *const *repos,
                        size_t count, struct td_buffer *json, uint64_t *end, struct td_error *err)
 {

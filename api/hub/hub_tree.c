@@ -9,23 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A path that was asked for, and when: the first of all, the second. */
+/* A path that the request names, and its place in the request. */
 struct asked {
     struct td_text path;
     size_t turn;
 };
 
-/* What is being listed: all items of the view by path, and where the list of the answer stands. */
+/* A list while it is written: all items of the view by path, and the state of the answer. */
 struct tree {
     struct td_hub_call *hub;
     const struct td_repo_item *items;
     size_t count;
-    uint64_t until_ns; /* for digests */
+    uint64_t until_ns; /* monotonic ns; the answer waits for digests until then */
     bool expand;
-    struct asked *asked; /* paths, in the arena */
+    struct asked *asked; /* the paths of paths-info, in the arena */
     size_t asked_count, asked_capacity;
     size_t written;
-    char link[TD_HEADER_VALUE_BYTES]; /* to the next page; empty: none */
+    char link[TD_HEADER_VALUE_BYTES]; /* the link to the next page; empty: there is none */
     struct td_json_builder *json;
     struct td_error *err;
 };
@@ -95,7 +95,7 @@ static bool write_directory(struct tree *tree, struct td_text path)
     return true;
 }
 
-/* The first item whose path is not less than path + border. */
+/* Returns the first item whose path is not less than path + border. */
 static size_t bound(const struct tree *tree, struct td_text path, char border)
 {
     size_t low = 0;
@@ -114,14 +114,14 @@ static size_t bound(const struct tree *tree, struct td_text path, char border)
     return low;
 }
 
-/* The items below a directory; all for the empty path. */
+/* Finds the items below a directory; all items for the empty path. */
 static void items_below(const struct tree *tree, struct td_text path, size_t *first, size_t *end)
 {
     *first = path.len == 0 ? 0 : bound(tree, path, '/');
     *end = path.len == 0 ? tree->count : bound(tree, path, '/' + 1);
 }
 
-/* How long the beginning is, up to and with a '/', that two paths share. */
+/* Returns the length of the directories that two paths share, with the last '/'. */
 static size_t shared_directories(const char *a, const char *b)
 {
     size_t shared = 0;
@@ -131,8 +131,8 @@ static size_t shared_directories(const char *a, const char *b)
     return shared;
 }
 
-/* The directories that begin with this item: those above it, below path[0, from), that the item before did not lie in.
- * Not recursively the first of them alone. */
+/* Writes the directories that begin with this item: the directories of the item below path[0, from) that do not hold
+ * the item before. Writes only the first of them unless the list is recursive. */
 static bool write_new_directories(struct tree *tree, const char *before, const char *path, size_t from, bool recursive)
 {
     size_t shared = before == NULL ? from : shared_directories(before, path);
@@ -149,7 +149,8 @@ static bool write_new_directories(struct tree *tree, const char *before, const c
     return true;
 }
 
-/* Where the list goes on with item i. By the commit: there it is the same item. False when that cannot be said. */
+/* Writes the link to the page that begins with item i. The link names the commit, so that i stays the same item.
+ * Returns false when the link cannot be written. */
 static bool set_next(struct tree *tree, struct td_text directory, bool recursive, size_t i)
 {
     const struct td_hub_call *hub = tree->hub;
@@ -168,14 +169,14 @@ static bool set_next(struct tree *tree, struct td_text directory, bool recursive
     return ok;
 }
 
-/* Whether the page should end. Files that are made take time, so a slow page is a short one, but never an empty one. */
+/* Returns whether the page should end. Virtual files take time to plan, so a slow page is short, but never empty. */
 static bool is_full(const struct tree *tree)
 {
     return tree->written >= TD_HUB_PAGE_ITEMS || tree->json->out->len >= TD_HUB_PAGE_BYTES ||
            (tree->written > 0 && td_clock_ns() > tree->until_ns + TD_HUB_PLAN_NS);
 }
 
-/* The directory's files and directories; recursively all that is below. From ?cursor= on, until the answer is full. */
+/* Lists the directory's files and directories, or recursively all below it, from ?cursor= on until the page is full. */
 static bool write_tree(struct tree *tree, struct td_text directory, bool recursive)
 {
     size_t first;
@@ -205,10 +206,10 @@ static bool is_directory(const struct tree *tree, struct td_text path)
     return first < end;
 }
 
-/* The file at this path; NULL when there is none. */
+/* Returns the file at this path; NULL when there is none. */
 static const struct td_repo_item *find_file(const struct tree *tree, struct td_text path)
 {
-    size_t at = bound(tree, path, '\0'); /* the path itself comes first of those that begin with it */
+    size_t at = bound(tree, path, '\0'); /* the path itself sorts before the paths that begin with it */
     if (at < tree->count && td_text_compare(td_text_of(tree->items[at].path), path) == 0)
         return &tree->items[at];
     return NULL;
@@ -275,7 +276,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
-/* Limits on the memory of a JSON body's tree: 10,000 paths take 80 bytes each, and a byte for each of their own. */
+/* Limits the memory of a JSON body's tree: 10,000 paths of 80 bytes each, and the bytes of the paths. */
 enum { BODY_FREE_BYTES = 2 * 1024 * 1024, BODY_PER_BYTE = 4 };
 
 static bool add_path(struct tree *tree, struct td_text path)
@@ -308,8 +309,8 @@ static int by_path(const void *a, const void *b)
     return order != 0 ? order : by_turn(a, b);
 }
 
-/* Leaves each path once, in the order in which they were first named. What the Hub answers to a path that is named
- * twice is not known; its clients ask for each once. */
+/* Removes repeated paths and keeps the order in which paths were first named. The Hub's answer to a repeated path is
+ * not known; its clients name each path once. */
 static void drop_repeated(struct tree *tree)
 {
     size_t kept = 0;
@@ -326,7 +327,7 @@ static void drop_repeated(struct tree *tree)
     qsort(tree->asked, kept, sizeof *tree->asked, by_turn);
 }
 
-/* What is not there is left out. */
+/* Writes the items of the paths. Leaves out paths that do not exist. */
 static bool write_path(struct tree *tree, struct td_text path)
 {
     const struct td_repo_item *file = path.len == 0 ? NULL : find_file(tree, path);
@@ -344,7 +345,7 @@ static bool write_paths(struct tree *tree)
     return ok;
 }
 
-/* Takes the next name=value off the form; false at its end. */
+/* Takes the next name=value off the form. Returns false at its end. */
 static bool next_field(struct td_text *form, struct td_text *field)
 {
     const char *end = form->len == 0 ? NULL : memchr(form->p, '&', form->len);
@@ -356,7 +357,7 @@ static bool next_field(struct td_text *form, struct td_text *field)
     return found;
 }
 
-/* Whether the form says expand=true, before or behind its paths. */
+/* Returns whether the form has expand=true, before or after its paths. */
 static bool form_expands(struct td_text form)
 {
     struct td_text field;
@@ -366,7 +367,7 @@ static bool form_expands(struct td_text form)
     return false;
 }
 
-/* paths=a&paths=b%2Fc&expand=true */
+/* Reads a form such as paths=a&paths=b%2Fc&expand=true. */
 static bool read_form(struct tree *tree, struct td_text form)
 {
     static const char name[] = "paths=";
@@ -402,11 +403,11 @@ static bool read_json_paths(struct tree *tree, const struct td_json_document *do
     return true;
 }
 
-/* Reads {"paths": [...], "expand": true}; other members are passed over. */
+/* Reads {"paths": [...], "expand": true}; ignores other members. */
 static bool read_json(struct tree *tree, struct td_text body)
 {
     struct td_json_document document;
-    struct td_arena *arena = &tree->hub->arena; /* the paths stay there */
+    struct td_arena *arena = &tree->hub->arena; /* the paths stay in the arena */
     const size_t limit = arena->limit_bytes;
     arena->limit_bytes = arena->used_bytes + BODY_FREE_BYTES + BODY_PER_BYTE * body.len;
     td_json_document_read(&document, body, arena, tree->err);
