@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to so much text is kept until it is sent; more is measured first and rendered again. */
+/* A text of at most this length is kept until it is sent. A longer text is rendered twice: measured, then sent. */
 enum { KEPT_BYTES = 256 * 1024 };
 
-/* Missing files that a manifest names: the names of a group can claim 99,999. */
+/* A manifest names at most this many missing files: the names of a group can claim 99,999. */
 enum { MISSING_FILES_MAX = 1000 };
 
 /* A manifest that is rendered. */
@@ -31,7 +31,7 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-/* Clients remove the segments "." and ".." from a path. */
+/* Returns whether the name has a segment "." or "..", which clients remove from a path. */
 static bool has_dot_segment(const char *name)
 {
     while (name[0] != '\0') {
@@ -43,7 +43,7 @@ static bool has_dot_segment(const char *name)
     return false;
 }
 
-/* Such a name becomes one segment, without a plain dot. */
+/* Writes such a name as one segment, with every dot escaped. */
 static void write_dotted_name(struct td_buffer *out, const struct td_tensor *tensor)
 {
     for (uint32_t i = 0; i < tensor->name_len; i++) {
@@ -54,7 +54,7 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
-/* Whether the checkpoint is the one without ?checkpoint=, among the incomplete ones or among the others. */
+/* Returns whether the checkpoint is the default one: the first of the incomplete ones, or of the others. */
 static bool is_default(const struct td_model *model, const struct td_checkpoint *checkpoint)
 {
     return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
@@ -99,7 +99,7 @@ void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *te
     write_numbers(out, tensor->strides, tensor->rank);
 }
 
-/* Where the boxes of a tensor lie that is not in one place. */
+/* Writes the place of each box of a tensor that lies in several pieces. */
 static void write_pieces(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                          const struct td_tensor *tensor)
 {
@@ -119,8 +119,8 @@ static void write_pieces(struct td_buffer *out, const struct td_model *model, co
     td_buffer_putc(out, ']');
 }
 
-/* How the bytes come, if it is not from their place as they are; what lies there otherwise has no offset, which clients
- * might read at. */
+/* Writes how the bytes are answered if they differ from the bytes in the file. Such a tensor has no offset, because
+ * clients would read the wrong bytes there. */
 static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
 {
     enum td_access access = td_tensor_access(tensor);

@@ -21,7 +21,7 @@ enum { PAGE_SIZE_MAX = 10000 };
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
 
-/* Reads page_size: *size stays at its default without the parameter. False: 400 was answered. */
+/* Reads page_size. Leaves *size as it is without the parameter. Returns false after it answered 400. */
 static bool page_size(const struct td_call *call, size_t *size)
 {
     const struct td_text *text = td_uri_parameter(call->uri, "page_size");
@@ -36,7 +36,7 @@ static bool page_size(const struct td_call *call, size_t *size)
     return true;
 }
 
-/* Reads page_token into *after; *first is true without one. False: an error was answered. */
+/* Reads page_token into *after. Sets *first without the parameter. Returns false after it answered an error. */
 static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
 {
     const struct td_text *token = td_uri_parameter(call->uri, "page_token");
@@ -51,7 +51,7 @@ static bool page_token(const struct td_call *call, struct td_text listing, struc
     return false;
 }
 
-/* Names a listing in page tokens: what is listed and what filters it. False: an error was answered. */
+/* Writes the name of a listing for page tokens: the list and its filters. Returns false after it answered an error. */
 static bool listing_name(const struct td_call *call, struct td_buffer *out, const char *kind, const char *id,
                          const struct td_text *const *filters, size_t count)
 {
@@ -171,7 +171,7 @@ static bool add_problems(struct description *description, const struct td_proble
     return true;
 }
 
-/* Adds the token of the page that begins behind this model; an empty one when NULL. */
+/* Adds the token of the page that begins after this model; an empty token for NULL. */
 static bool add_next_page(struct description *description, struct td_text listing, const struct td_model *last)
 {
     struct td_buffer token;
@@ -241,8 +241,8 @@ void td_handle_models(const struct td_call *call)
     td_buffer_fini(&after);
 }
 
-/* Adds config.json, with every number as it stands; null when it is missing, no JSON or too long. Returns false when
- * the file changed meanwhile or memory is short. */
+/* Adds config.json with its numbers unchanged, or null when the file is missing, no JSON, or too long. Returns false
+ * when the file changed meanwhile or memory is short. */
 static bool add_config(struct description *description)
 {
     const struct td_call *call = description->call;
@@ -325,7 +325,8 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
     td_json_builder_fini(&json);
 }
 
-/* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1.
+/* Returns the checkpoint that the request names; NULL after it answered an error. can_be_part: the route takes
+ * ?partial=1.
  */
 static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
 {
@@ -376,7 +377,7 @@ const struct td_checkpoint *td_native_checkpoint_or_part(const struct td_call *c
     return found != NULL ? found : find_checkpoint(call, partial == NULL);
 }
 
-/* Reads dtype; NULL without the parameter. False: 400 was answered, listing what is known. */
+/* Reads dtype; NULL without the parameter. Returns false after it answered 400 with the known types. */
 static bool dtype_filter(const struct td_call *call, const struct td_dtype **dtype)
 {
     const struct td_text *name = td_uri_parameter(call->uri, "dtype");
@@ -395,7 +396,7 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
     return false;
 }
 
-/* The whole manifest is validated by the checkpoint's tag; a part of it by that and by what selects the part. */
+/* Sets the entity tag: a digest of the checkpoint's tag and of the parameters that select a part of the manifest. */
 static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
 {
     char tag[TD_TAG_BYTES];

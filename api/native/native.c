@@ -1,4 +1,5 @@
-/* The routing of the native interface. The last route takes every other path for a name as on the Hub's site. */
+/* Routes the requests of the native interface: first the paths of the system, then /models. All other paths are taken
+ * for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
 
 #include "api/find_name.h"
@@ -27,10 +28,10 @@ static const struct system_route system_routes[] = {
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
 
-/* What follows a model's id, the tensors aside. */
+/* The words that may follow a model's id, without those of tensors. */
 static const struct {
     const char *word;
-    bool has_rest; /* something must follow the word, or nothing may */
+    bool has_rest; /* whether something must follow the word; else nothing may */
     bool is_post;
     enum td_route route;
     void (*handle)(const struct td_call *call);
@@ -44,7 +45,7 @@ static const struct {
     {"model.safetensors", false, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
 };
 
-/* The part of the path that a person would take for the model's id, for the message. */
+/* Returns the part of the path that looks like the model's id, for an error message. */
 static struct td_text supposed_id(struct td_text path)
 {
     static const char *const methods[] = {"/tensors", "/files", "/plans", "/shards", "/model.safetensors"};
@@ -59,7 +60,7 @@ static struct td_text supposed_id(struct td_text path)
     return path;
 }
 
-/* True when rest is `word` itself or goes on with word + '/'; then *after is what follows that. */
+/* Returns whether the path begins with the segment `word`; *after is then the path that follows. */
 static bool take_segment(struct td_text rest, const char *word, struct td_text *after)
 {
     size_t n = strlen(word);
@@ -70,7 +71,8 @@ static bool take_segment(struct td_text rest, const char *word, struct td_text *
     return true;
 }
 
-/* /models/{id}/tensors and /models/{id}/tensors/ are the manifest, unless a tensor has the empty name. */
+/* Returns whether the path names a tensor. /models/{id}/tensors and /models/{id}/tensors/ are the manifest, but for a
+ * tensor with the empty name. */
 static bool names_a_tensor(const struct td_call *call, struct td_text rest)
 {
     struct td_tensor_ref ref;
@@ -89,7 +91,7 @@ static bool is_below_models(struct td_text raw_path)
     return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 && (raw_path.len == len || raw_path.p[len] == '/');
 }
 
-/* Chooses the handler below /models; NULL when there is none (404 was answered). path is after "/models/". */
+/* Chooses the handler of a path below /models/; NULL after it answered 404. */
 static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_response *response = call->response;
@@ -128,8 +130,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     return NULL;
 }
 
-/* Writes a clause about a path that is not there: what it would be as a name, or as a folder of a repository. Ends with
- * "; ", or is empty. */
+/* Writes a clause about an unknown path: what the path is as a name, or in which repository it is a folder. The clause
+ * ends with "; ", or is empty. */
 static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
                         char out[TD_NAME_ADVICE_BYTES])
 {
@@ -157,7 +159,7 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
                        id);
         return;
     }
-    size_t len = 1; /* up to /resolve/, or all */
+    size_t len = 1; /* the length up to /resolve/, or of all */
     while (len < path.len &&
            (path.len - len < sizeof resolve - 1 || memcmp(path.p + len, resolve, sizeof resolve - 1) != 0))
         len++;
@@ -165,8 +167,7 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
         td_name_advise_repo(call->snapshot, false, (struct td_text){.p = path.p + 1, .len = len - 1}, out);
 }
 
-/* Chooses the handler of a path that may be a name as on the Hub's site, which is for browsers; NULL when there is none
- * (404 was answered). */
+/* Chooses the handler of a path that may be a name as on the Hub's site, for browsers; NULL after it answered 404. */
 static void (*route_name(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_named_page page;
@@ -184,7 +185,7 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     return NULL;
 }
 
-/* Chooses the handler and fills the call; NULL when the answer is already made. */
+/* Chooses the handler and fills in the call; NULL after it answered. */
 static void (*route(struct td_call *call))(const struct td_call *)
 {
     struct td_text path = call->uri->path;
@@ -223,14 +224,14 @@ static bool is_of_s3(const struct td_call *call)
 {
     static const char *const parameters[] = {"list-type", "x-id", "X-Amz-Signature"};
     static const struct {
-        const char *name, *value; /* that they begin with */
+        const char *name, *value; /* how both begin */
     } fields[] = {{"Authorization", "AWS"}, {"X-Amz-", ""}, {"Amz-Sdk-", ""}};
     for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
         if (td_uri_parameter(call->uri, parameters[i]) != NULL)
             return true;
     for (size_t i = 0; i < call->request->header_count; i++) {
         const struct td_header *header = &call->request->headers[i];
-        if (td_text_equals_ignore_case(header->name, "X-Amz-Cf-Id")) /* CloudFront's, of whatever it passes on */
+        if (td_text_equals_ignore_case(header->name, "X-Amz-Cf-Id")) /* CloudFront adds this to every request */
             continue;
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
             if (begins_with(header->name, fields[k].name) && begins_with(header->value, fields[k].value))
@@ -253,7 +254,7 @@ static void fail_s3(const struct td_call *call)
 
 static bool owns(struct td_text raw_path)
 {
-    if (is_below_models(raw_path)) /* first: most requests are */
+    if (is_below_models(raw_path)) /* first, since most requests are */
         return true;
     for (size_t i = 0; i < SYSTEM_ROUTES; i++)
         if (td_text_equals(raw_path, system_routes[i].path))
@@ -269,7 +270,7 @@ static bool is_probe(const struct td_request *request)
     return false;
 }
 
-/* The end of the decoded path decides. Whether there is such a model is a matter of the answer. */
+/* The end of the decoded path decides; the answer tells whether the model exists. */
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;

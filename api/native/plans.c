@@ -18,12 +18,12 @@ enum {
     SHOWN_BYTES = 200
 };
 
-/* All ranks of a plan have to be planned within this time, which is a bound, not an aim. */
+/* A limit on the time for planning all ranks of a plan; most plans take milliseconds. */
 enum { PLANNING_S = 10 };
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
-/* The registered plan of this id, a reference for the caller; NULL: an error was answered. */
+/* Returns the registered plan of this id, a reference for the caller; NULL after it answered an error. */
 static struct td_stored_plan *find_stored(const struct td_call *call, struct td_text name)
 {
     char id[TD_TAG_BYTES];
@@ -40,7 +40,7 @@ static struct td_stored_plan *find_stored(const struct td_call *call, struct td_
     return stored;
 }
 
-/* What a registered plan's files are wanted by. */
+/* Fills in the set of a registered plan's files. */
 static void describe(const struct td_stored_plan *stored, struct td_rank_set *set)
 {
     set->name.tp_size = stored->tp_size;
@@ -51,7 +51,7 @@ static void describe(const struct td_stored_plan *stored, struct td_rank_set *se
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* Makes the JSON the answer; it may be as large as a plan, so it is of the same budget. */
+/* Makes the JSON the answer. Its memory counts in the budget of rank files, since it may be as large as a plan. */
 static void send_json(const struct td_call *call, struct td_buffer *json)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -82,7 +82,7 @@ static void describe_file(const struct td_call *call, const struct td_rank_set *
     td_buffer_fini(&json);
 }
 
-/* The rank's file, or what it is made of as JSON. */
+/* Answers with the rank's file, or with its description as JSON. */
 static void answer_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank, bool as_json)
 {
     struct td_rank_maker maker;
@@ -122,7 +122,7 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
-/* Takes the text before the next '/' (or all) off the front. */
+/* Takes the text before the next '/', or all of it, off the front. */
 static struct td_text next_segment(struct td_text *rest)
 {
     size_t n = 0;
@@ -134,7 +134,7 @@ static struct td_text next_segment(struct td_text *rest)
     return segment;
 }
 
-/* False: an error was answered. */
+/* Reads the name of a rank file. Returns false after it answered an error. */
 static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
 {
     if (td_rank_name_read_file(text, rank, as_json))
@@ -168,7 +168,7 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
                      fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
 }
 
-/* {engine}/tp{n}/{file} */
+/* Answers shards/{engine}/tp{n}/{file}. */
 void td_handle_rank_file(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
@@ -228,7 +228,7 @@ static bool add_rank(const struct td_rank_set *set, uint64_t rank, const struct 
     return ok && (!json->out->failed || td_buffer_refuse(json->out, err));
 }
 
-/* Adds the rules of a client that match no tensor. Not those of an engine, whose rules are for more models than one. */
+/* Adds the client's rules that match no tensor. Leaves out an engine's rules, which are for many models. */
 static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_builder *json)
 {
     const struct td_plan_match *match = &maker->basis.match;
@@ -239,7 +239,7 @@ static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_b
     td_json_end(json);
 }
 
-/* Adds "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
+/* Adds "outputs" and "dropped" of rank 0, and "unused_rules". */
 static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *json, struct td_error *err)
 {
     struct td_plan plan;
@@ -279,7 +279,7 @@ static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, s
     return true;
 }
 
-/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
+/* Writes {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"}. */
 static void write_plan(const struct td_call *call, const struct td_rank_set *set)
 {
     struct td_rank_maker maker;
@@ -306,7 +306,7 @@ static void write_plan(const struct td_call *call, const struct td_rank_set *set
     td_buffer_fini(&out);
 }
 
-/* Answers with the plan; 200. */
+/* Answers 200 with the plan. */
 static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
     struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
@@ -324,7 +324,7 @@ static bool answer_plan(const struct td_call *call, const struct td_rank_name *n
     return call->response->status == 200;
 }
 
-/* Keeps the text under its id; *is_new says whether it was not there. */
+/* Keeps the text under its id. Sets *is_new when the id was unknown. */
 static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
                        bool *is_new)
 {
@@ -342,7 +342,8 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     return true;
 }
 
-/* The id is of the plan's canonical text: in whatever order and with whatever blanks it is written, a plan has one id.
+/* The id is a digest of the plan's canonical text, so a plan has one id in whatever order and with whatever blanks it
+ * is written.
  */
 static void register_plan(const struct td_call *call, const struct td_buffer *text, struct td_plan_spec *spec)
 {
@@ -386,7 +387,7 @@ void td_handle_plans(const struct td_call *call)
     td_plan_spec_fini(&spec);
 }
 
-/* A registered plan, as it was answered when it was registered. */
+/* Answers with a registered plan, as at its registration. */
 static void answer_stored(const struct td_call *call, const struct td_rank_name *name,
                           const struct td_stored_plan *stored)
 {
@@ -401,7 +402,7 @@ static void answer_stored(const struct td_call *call, const struct td_rank_name 
     td_plan_spec_fini(&spec);
 }
 
-/* {plan}, or {plan}/{file} */
+/* Answers plans/{plan} and plans/{plan}/{file}. */
 void td_handle_plan(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};

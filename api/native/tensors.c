@@ -18,7 +18,8 @@ enum { SHAPE_HEADER_BYTES = 127 };
 
 static const char octets[] = "application/octet-stream";
 
-/* Makes [off, off+len) of the blob the body; drops the reference. False: an error was answered. */
+/* Makes the bytes [off, off+len) of the blob the body, and drops the reference. Returns false after it answered an
+ * error. */
 static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off, uint64_t len,
                      struct td_error *err)
 {
@@ -35,7 +36,7 @@ enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
 
 static const char *const formats[FORMAT_COUNT + 1] = {"raw", "npy", "safetensors", NULL};
 
-/* What of a tensor is asked for, and how it is to be written. */
+/* The requested part of a tensor and its output format. */
 struct wanted {
     struct td_tensor_ref ref;
     size_t number; /* of the tensor */
@@ -47,7 +48,7 @@ struct wanted {
     enum format format;
 };
 
-/* The format of this name; FORMAT_COUNT: a 400 was answered. */
+/* Returns the format of this name; FORMAT_COUNT after it answered 400. */
 static enum format read_format(const struct td_call *call, struct td_text text)
 {
     enum format format = FORMAT_RAW;
@@ -59,7 +60,7 @@ static enum format read_format(const struct td_call *call, struct td_text text)
     return format;
 }
 
-/* ?slice= and ?shard=. */
+/* Reads ?slice= and ?shard=. */
 static bool read_selection(const struct td_call *call, struct wanted *wanted, struct td_error *err)
 {
     const struct td_text *slice = td_uri_parameter(call->uri, "slice");
@@ -77,7 +78,7 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
     return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
 }
 
-/* Appends the part as a made file: with a safetensors header, with NumPy's, or bare. */
+/* Appends the part as a virtual file: with a header of safetensors or of NumPy, or bare. */
 static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct wanted *wanted,
                         struct td_error *err)
 {
@@ -106,7 +107,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     return ok;
 }
 
-/* The body. False: an error was answered. */
+/* Sets the body. Returns false after it answered an error. */
 static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
                              const struct wanted *wanted)
 {
@@ -141,7 +142,7 @@ static void fail_absent(const struct td_call *call, const struct td_checkpoint *
     td_buffer_fini(&absence);
 }
 
-/* The tensor that the path names. False: an error was answered. */
+/* Finds the tensor that the path names. Returns false after it answered an error. */
 static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint, struct wanted *wanted)
 {
     struct td_response *response = call->response;
@@ -157,7 +158,7 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
     return tensor->reason == NULL;
 }
 
-/* X-Tensor-Dtype and X-Tensor-Shape, of what is sent. */
+/* Adds X-Tensor-Dtype and X-Tensor-Shape of the bytes that are sent. */
 static bool add_tensor_headers(const struct td_call *call, const struct wanted *wanted)
 {
     struct td_tensor sent = {.rank = wanted->rank, .shape = wanted->shape};
@@ -170,7 +171,7 @@ static bool add_tensor_headers(const struct td_call *call, const struct wanted *
         return td_call_no_memory(call);
     }
     td_response_add_header(call->response, "X-Tensor-Dtype", "%s", wanted->ref.tensor->dtype->name);
-    if (shape.len <= SHAPE_HEADER_BYTES) /* dozens of dimensions: the manifest has them */
+    if (shape.len <= SHAPE_HEADER_BYTES) /* a longer shape, of dozens of dimensions, is in the manifest alone */
         td_response_add_header(call->response, "X-Tensor-Shape", "%s", text);
     td_buffer_fini(&shape);
     return true;
@@ -184,8 +185,8 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
     return hash;
 }
 
-/* What of a tensor is sent, beyond the file's bytes at a place: another order of them, or a part, is another
- * representation. */
+/* Returns a hash of the part and the format. Another order of the bytes, or a part of them, is another representation.
+ */
 static uint64_t hash_of_wanted(const struct wanted *wanted)
 {
     const struct td_tensor *tensor = wanted->ref.tensor;
@@ -204,7 +205,7 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
         hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
     }
     if (wanted->part || wanted->format != FORMAT_RAW) {
-        hash = mix(hash, tensor->name, tensor->name_len); /* a safetensors header has it */
+        hash = mix(hash, tensor->name, tensor->name_len); /* a safetensors header holds the name */
         hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
         hash = mix(hash, part->starts, tensor->rank * sizeof *part->starts);
         hash = mix(hash, part->sizes, tensor->rank * sizeof *part->sizes);
@@ -215,7 +216,8 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
     return hash;
 }
 
-/* The file's tag and the place in it, or, of a tensor in several files, the checkpoint's, which covers all. */
+/* Writes the file's tag and the place in the file; for a tensor in several files the checkpoint's tag, which covers all
+ * files. */
 static void write_tensor_tag(const struct wanted *wanted, const char *tag, char *out, size_t capacity)
 {
     const struct td_tensor *tensor = wanted->ref.tensor;
@@ -271,7 +273,7 @@ void td_handle_file(const struct td_call *call)
     if (!td_call_check_parameters(call, known))
         return;
     const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
-    struct td_text folder = call->rest; /* with a '/' at its end or, as fsspec asks for it, without */
+    struct td_text folder = call->rest; /* it ends with '/', except in requests of fsspec */
     folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
     if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
         return;
@@ -296,12 +298,12 @@ void td_handle_files(const struct td_call *call)
 /* Limits on the memory of the body's tree and lists: a body without faults takes at most 19 bytes for each byte. */
 enum { BATCH_FREE_BYTES = 64 * 1024, BATCH_PER_BYTE = 32 };
 
-/* What a POST to tensors:read asks for. */
+/* The request of a POST to tensors:read. */
 struct batch {
     struct td_arena arena;
     struct td_plan_items items;
     bool has_items;
-    enum format format; /* FORMAT_COUNT: none was said */
+    enum format format; /* FORMAT_COUNT: the request names none */
 };
 
 static bool read_batch_format(const struct td_json_document *document, const cJSON *item, struct batch *batch)
@@ -351,7 +353,7 @@ static bool read_batch(const struct td_call *call, struct batch *batch, struct t
     return batch->has_items || td_error_at(err, TD_INVALID_ARGUMENT, body.len, "\"tensors\" is missing");
 }
 
-/* Bare bytes have no names: there the same tensor may come twice. */
+/* Gives the results their names. Bare bytes have no names, so a tensor may be read twice. */
 static bool name_results(struct batch *batch, struct td_error *err)
 {
     struct td_plan_item *items = td_arena_array(&batch->arena, batch->items.count, sizeof *items);
@@ -383,7 +385,8 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
               td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
                                   &call->response->body, &err);
-    size_t planned_bytes = ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* part of it may be freed already */
+    size_t planned_bytes =
+        ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* a failed plan may have freed a part already */
     td_plan_fini(&plan);
     td_rank_store_trim(planned_bytes);
     td_rank_file_unref(file);
