@@ -225,7 +225,7 @@ def test_errors_are_the_clients_own(hub, cache):
 
 def test_errors_can_be_read(hub):
     assert "POST is not allowed here" in str(fails("HfHubHTTPError", hub.create_repo, repo_id="ns/new", token="hf_any"))
-    assert "there are rank0 to rank1" in str(fails("RevisionNotFoundError", hub.model_info, repo_id="ns/plain",
+    assert "use rank0 to rank1" in str(fails("RevisionNotFoundError", hub.model_info, repo_id="ns/plain",
                                                    revision="tp2-rank2-none"))
 
 

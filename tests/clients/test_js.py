@@ -106,7 +106,7 @@ def test_errors(out):
     assert out["noRepo"]["status"] == 404 and out["noRevision"]["status"] == 404
     assert out["noWriting"]["status"] == 405 and "POST is not allowed here" in out["noWriting"]["message"], out[
         "noWriting"]
-    assert "there are rank0 to rank1" in out["noRank"]["message"], out["noRank"]
+    assert "use rank0 to rank1" in out["noRank"]["message"], out["noRank"]
     for name in ("noRepo", "noRevision", "noRank", "noWriting"):
         assert "object" not in out[name]["message"], "a message that people can read"
 
