@@ -12,8 +12,8 @@
 struct td_partial_set {
     const char *id;
     const struct td_entry *index; /* an index or a .metadata; NULL: the set is a group */
-    /* Of an index: one entry for each of its files, NULL for a file that is missing, refused or without tensors. Of a
-     * group: its readable members, ordered by number. */
+    /* With an index: an entry for each file that the index names; NULL for a file that is missing, refused or without
+     * tensors. For a group: the readable members, ordered by number. */
     const struct td_entry *const *parts;
     size_t part_count;
 };

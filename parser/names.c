@@ -1,7 +1,6 @@
-/* What is hard: names come from files that are not trusted, and there may be a million of them. The sort is a merge
- * sort of the runs that are there already: qsort's worst case is quadratic where memory is short, and a writer sorts by
- * type and then by name, which leaves a few runs. Most comparisons look only at eight bytes of each name, those after
- * the prefix that all names share. */
+/* Sorts names by merging the runs that are sorted already. A hostile file may have a million names, and qsort is
+ * quadratic in the worst case when memory is short. Writers sort tensors by type and then by name, which leaves a few
+ * runs. Most comparisons read only eight bytes of each name: those after the prefix that all names share. */
 #include "parser/names.h"
 
 #include "core/checked.h"

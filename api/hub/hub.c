@@ -349,7 +349,7 @@ static void answer_auth_check(struct td_hub_call *hub)
         (void)td_hub_fail(hub, 403, NULL, "this server only reads");
 }
 
-/* What clients can ask about a repository, and the path that may follow: none, unless `below` gives it ("": any path).
+/* The verbs of a repository's paths. `below` is the path that may follow a verb: "" allows any path, NULL allows none.
  */
 static const struct verb {
     const char *word;

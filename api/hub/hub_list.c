@@ -7,8 +7,8 @@
 
 enum { MOST_WORDS = 16 };
 
-/* What a request asks of /api/models or /api/datasets. Texts are in the call's arena; p is NULL where the request gives
- * none. */
+/* The query of a request for /api/models or /api/datasets. Texts are in the call's arena; p is NULL where the request
+ * gives none. */
 struct listing {
     struct td_text searches[MOST_WORDS], tags[MOST_WORDS]; /* a repository must fit all of them */
     size_t search_count, tag_count;

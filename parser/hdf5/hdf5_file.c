@@ -1,5 +1,5 @@
-/* What is hard: the file is not trusted, and its structures name each other by address. So every structure may be
- * visited once (`visited`, a hash table), bytes of structure are counted against a budget (td_h5_spend), and scratch
+/* A hostile file can let its structures name each other by address without end. So the reader visits each structure at
+ * most once (`visited`, a hash table), bytes of structure are counted against a budget (td_h5_spend), and scratch
  * and arena share one memory limit (account). Small structures are read through a cache of 64 pages of 4 KiB. */
 #include "parser/hdf5/hdf5_file.h"
 
