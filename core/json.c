@@ -46,12 +46,6 @@ bool td_json_fail(struct td_json *json, const char *format, ...)
     return td_error_at(json->err, TD_INVALID_ARGUMENT, json->base + json->start, "%s", message);
 }
 
-bool td_json_unknown_key(struct td_json *json, const char *known)
-{
-    int shown = json->value_len > 64 ? 64 : (int)json->value_len; /* as it is spelled in the text */
-    return td_json_fail(json, "unknown key \"%.*s\"; %s", shown, json->text.p + json->value, known);
-}
-
 /* Records at the next byte that `what` is expected there. */
 static enum td_json_token json_error_here(struct td_json *json, const char *what)
 {

@@ -92,10 +92,6 @@ size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nt
 /* Records a fault at the latest token; the reader then stops. Returns false. */
 bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Records that the latest KEY is unknown: `unknown key "x"; KNOWN`, where `known` says which keys are right. Returns
- * false. */
-bool td_json_unknown_key(struct td_json *json, const char *known);
-
 /* Appends the text, one JSON value, to out without insignificant whitespace and otherwise byte for byte, so numbers
  * keep every digit. Errors (the contents of out are then undefined): TD_INVALID_ARGUMENT with the position when the
  * text is not JSON, TD_RESOURCE_EXHAUSTED. */

@@ -5,8 +5,6 @@
 #include <cjson/cJSON.h>
 
 #include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A raw value from this length on is not copied into the tree. */
@@ -188,19 +186,6 @@ void td_json_add_text(struct td_json_builder *builder, const char *key, struct t
 void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text)
 {
     td_json_add_text(builder, key, td_text_of(text));
-}
-
-void td_json_add_format(struct td_json_builder *builder, const char *key, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (len < 0 || (size_t)len >= sizeof text)
-        builder->out->failed = true;
-    else
-        td_json_add_text(builder, key, td_text_n(text, (size_t)len));
 }
 
 void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value)

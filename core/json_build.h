@@ -63,10 +63,6 @@ void td_json_flush(struct td_json_builder *builder);
 void td_json_add_text(struct td_json_builder *builder, const char *key, struct td_text text);
 void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text);
 
-/* Adds a string made as printf makes it. */
-void td_json_add_format(struct td_json_builder *builder, const char *key, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Add a number: all 64 bits of an integer, or seconds with three decimals. */
 void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value);
 void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds);

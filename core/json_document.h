@@ -54,7 +54,8 @@ bool td_json_document_fail_key(const struct td_json_document *document, const cJ
 bool td_json_document_fail_end(const struct td_json_document *document, const cJSON *item, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reports that an item's key is unknown, as td_json_unknown_key does. Returns false. */
+/* Reports that an item's key is unknown: names the key, at most 64 bytes of it, and adds `known`, a text about the
+ * known keys. Returns false. */
 bool td_json_document_unknown_key(const struct td_json_document *document, const cJSON *item, const char *known);
 
 /* Returns the document's root when the root is an object. Else reports a fault, in which `what` names what is wanted

@@ -242,7 +242,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 }
 
 /* Makes the text the body. budget: where its bytes were taken from; NULL: nowhere. */
-static void set_text(struct td_response *response, const char *type, struct td_buffer *text, struct td_budget *budget)
+static void set_json(struct td_response *response, struct td_buffer *text, struct td_budget *budget)
 {
     struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
@@ -266,21 +266,16 @@ static void set_text(struct td_response *response, const char *type, struct td_b
         td_response_fail_error(response, &err);
         return;
     }
-    td_response_describe(response, type);
+    td_response_describe(response, json_type);
     td_response_set_etag(response, "%s", tag);
-}
-
-void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text)
-{
-    set_text(response, type, text, NULL);
 }
 
 void td_response_set_json(struct td_response *response, struct td_buffer *json)
 {
-    set_text(response, json_type, json, NULL);
+    set_json(response, json, NULL);
 }
 
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget)
 {
-    set_text(response, json_type, json, budget);
+    set_json(response, json, budget);
 }

@@ -123,9 +123,6 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
  * buffer empty. Without memory the response becomes an error. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
-/* Does the same for another media type, which must be static. */
-void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
-
 /* Does the same for a JSON buffer whose `len` bytes are taken from the budget, by the buffer itself or by the caller.
  * The bytes are given back when nothing holds the body any more, and also on failure. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);

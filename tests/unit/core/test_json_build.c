@@ -12,7 +12,7 @@ static void build(struct td_json_builder *builder, bool flushes)
         if (flushes)
             td_json_flush(builder);
         td_json_add_u64(builder, "u64", UINT64_MAX - 6);
-        td_json_add_format(builder, "format", "%s-%d", "a\"", 7);
+        td_json_add_string(builder, "format", "a\"-7");
         td_json_begin_object(builder, "empty");
         if (flushes)
             td_json_flush(builder);
