@@ -287,6 +287,12 @@ class Tensord(Server):
         return "/models/%s/files/%s" % (name, name), self.fixture.size, 0
 
 
+class TensordBefore(Tensord):
+    """A build of an older commit, to see what a change costs."""
+
+    name = "before"
+
+
 # ---- small requests ----
 
 def get_status(port, path):

@@ -103,6 +103,8 @@ def add_targets(targets, rows, names):
                 targets.at_most("CPU / nginx, " + cell, r["cpu_vs_nginx"], 0.6, raw=raw.get("cpu_vs_nginx"))
         if "raw" in names:
             targets.at_least("rate / raw, " + cell, r["rate_vs_raw"], 0.8)
+        if "before" in names:
+            targets.at_least("rate / before, " + cell, r["rate_vs_before"], 0.97)
 
 
 def run(load, servers, fixture, options):

@@ -63,6 +63,9 @@ def parse_arguments():
                        help="a small run of all eight in about 30 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
+    p.add_argument("--before", metavar="BINARY",
+                   help="a tensord built from an older commit: it takes turns with --tensord as server 'before', "
+                        "for throughput alone")
     p.add_argument("--nginx", default=bench_servers.find_nginx())
     p.add_argument("--bin-dir", help="where load_client and raw_send are (found in build*/bench)")
     p.add_argument("--dir", help="where to put the files, kept for the next run (a temporary directory, removed)")
@@ -91,12 +94,16 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
+    if options.before and not os.access(options.before, os.X_OK):
+        raise BenchError("no tensord at %s, which --before names" % options.before)
     options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode")
                      if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
+    if options.before and options.modes != ["throughput"]:
+        raise BenchError("--before goes with --throughput alone")
     if options.size is None:
         options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
     if min(options.rounds, options.cold_rounds, options.parse_rounds, min(
@@ -128,6 +135,8 @@ def make_servers(options, work, fixture, binaries):
             servers.append(bench_servers.Tensord(work, fixture, options.tensord))
         else:
             servers.append(bench_servers.Raw(work, fixture, os.path.join(binaries, "raw_send")))
+    if options.before:
+        servers.append(bench_servers.TensordBefore(work, fixture, options.before))
     return servers
 
 
