@@ -11,6 +11,7 @@
 
 #include "catalog/refusals.h"
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 
 #include <inttypes.h>
@@ -121,21 +122,16 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
     }
 }
 
-static const char *plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot *snapshot,
                          const struct td_catalog_status *status, uint64_t took_ns)
 {
     td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s", status->model_count,
-           plural(status->model_count), status->tensor_count, plural(status->tensor_count), status->file_count,
-           plural(status->file_count), (double)took_ns / 1e9);
+           td_plural(status->model_count), status->tensor_count, td_plural(status->tensor_count), status->file_count,
+           td_plural(status->file_count), (double)took_ns / 1e9);
     td_refusals_log(old, snapshot);
     if (status->unsettled_count > 0)
         td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; the next scans look again",
-               status->unsettled_count, plural(status->unsettled_count));
+               status->unsettled_count, td_plural(status->unsettled_count));
 }
 
 /* Warns, once until it changes, that no model is served or that too few are usable. A forgotten mount looks like this.
@@ -150,7 +146,7 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
         td_log(TD_LOG_WARN,
                "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
                "model.safetensors",
-               catalog->root_path, status->file_count, plural(status->file_count));
+               catalog->root_path, status->file_count, td_plural(status->file_count));
     bool too_few = status->usable_count < required;
     if (too_few && (!logged->too_few || logged->usable_count != status->usable_count))
         td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",

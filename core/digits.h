@@ -34,4 +34,10 @@ void td_hex_write(const uint8_t *bytes, size_t len, char *text);
  * for any other text. */
 bool td_hex_read(struct td_text text, uint64_t *out);
 
+/* Returns the ending of a noun after this number in a message: "" after 1, else "s". */
+static inline const char *td_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 #endif

@@ -1,7 +1,7 @@
 /* Allocation functions for zlib (zalloc and zfree of z_stream): plain malloc and free, so that tests can make them
  * fail. */
-#ifndef TD_STORAGE_INFLATE_MEMORY_H
-#define TD_STORAGE_INFLATE_MEMORY_H
+#ifndef TD_CORE_INFLATE_MEMORY_H
+#define TD_CORE_INFLATE_MEMORY_H
 
 #include "core/checked.h"
 

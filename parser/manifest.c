@@ -4,6 +4,7 @@
 #include "parser/names.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,6 +289,18 @@ static bool find_aliases(struct td_manifest *manifest, struct td_error *err)
     }
     free(order);
     return ok;
+}
+
+bool td_manifest_note_omitted(struct td_manifest *manifest, size_t omitted, struct td_error *err)
+{
+    char text[32];
+    if (omitted == 0)
+        return true;
+    struct td_metadata *last = &manifest->metadata[TD_METADATA_MAX - 1];
+    (void)snprintf(text, sizeof text, "%zu", omitted + 1); /* with the one that is replaced */
+    last->key = "(further entries)";
+    last->value = td_arena_strndup(&manifest->arena, td_text_of(text));
+    return last->value != NULL || td_error_no_memory(err);
 }
 
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)

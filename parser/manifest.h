@@ -54,6 +54,9 @@ struct td_tensor {
 /* The reason of a tensor in another file, until the catalog has found that file. */
 #define TD_REASON_OTHER_FILE "stored in another file"
 
+/* The most metadata entries that a parser lists of a file whose metadata may be of any number. */
+enum { TD_METADATA_MAX = 1000 };
+
 struct td_metadata {
     const char *key;   /* UTF-8 */
     const char *value; /* a serialised JSON value: "\"pt\"" */
@@ -83,6 +86,10 @@ struct td_manifest {
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes);
 /* Frees all that the manifest owns. The manifest is then empty. */
 void td_manifest_fini(struct td_manifest *manifest);
+
+/* Replaces the last metadata entry by one that says how many entries the parser omitted because there were more than
+ * TD_METADATA_MAX. omitted: 0 does nothing. Returns false when out of memory. */
+bool td_manifest_note_omitted(struct td_manifest *manifest, size_t omitted, struct td_error *err);
 
 /* Sorts the tensors by name, sums up total_bytes and looks for aliases. Every parser ends with this call. Errors:
  * TD_INVALID_ARGUMENT for a repeated name, which the message has, and for a total of 2^64 bytes or more;

@@ -1,6 +1,6 @@
 #include "storage/chunk_filter.h"
 
-#include "storage/inflate_memory.h"
+#include "core/inflate_memory.h"
 
 #include <libdeflate.h>
 #include <string.h>

@@ -12,7 +12,7 @@
  * (get_part). */
 #include "storage/decoded_stream.h"
 
-#include "storage/inflate_memory.h"
+#include "core/inflate_memory.h"
 
 #include <libdeflate.h>
 #include <string.h>

@@ -35,7 +35,6 @@ enum {
     SPARSE_DIMS = 3,
     PAIR_KEY = 1, /* key of StringStringEntryProto, or domain of OperatorSetIdProto */
     PAIR_VALUE = 2,
-    METADATA_MAX = 1000, /* entries; the number of further ones is shown in place of the last */
 };
 
 struct location {
@@ -178,7 +177,7 @@ static bool read_graph(struct reader *r, const struct td_protobuf_field *message
 static bool add_metadata(struct reader *r, const char *key, const struct td_buffer *json)
 {
     struct td_manifest *manifest = r->onnx.manifest;
-    if (manifest->metadata_count == METADATA_MAX) {
+    if (manifest->metadata_count == TD_METADATA_MAX) {
         r->omitted++;
         return true;
     }
@@ -276,14 +275,7 @@ static bool check_metadata(struct reader *r)
     if (twice < names.count)
         return td_error_set(r->onnx.err, TD_INVALID_ARGUMENT, "the metadata have \"%.96s\" twice",
                             manifest->metadata[twice].key);
-    if (r->omitted == 0)
-        return true;
-    char text[32];
-    (void)snprintf(text, sizeof text, "%zu", r->omitted + 1); /* this entry replaces one */
-    struct td_metadata *last = &manifest->metadata[METADATA_MAX - 1];
-    *last =
-        (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
-    return last->value != NULL || td_error_no_memory(r->onnx.err);
+    return td_manifest_note_omitted(manifest, r->omitted, r->onnx.err);
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */

@@ -21,7 +21,6 @@
 #include <string.h>
 
 enum {
-    METADATA_MAX = 1000,    /* entries; the number of further ones is shown in place of the last */
     DEPTH_MAX = 1000,       /* containers within one another */
     PARTS_DEPTH_MAX = 8,    /* tensors made of tensors made of ...: only here does the walk recurse */
     PATH_MAX_BYTES = 16383, /* of a name: a shared key could repeat at every depth */
@@ -66,7 +65,7 @@ static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *json)
 {
     struct td_manifest *manifest = w->manifest;
-    if (manifest->metadata_count == METADATA_MAX) {
+    if (manifest->metadata_count == TD_METADATA_MAX) {
         w->omitted++;
         return true;
     }
@@ -335,19 +334,6 @@ static bool visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char 
     return ok;
 }
 
-/* Replaces the last metadata entry by the number of omitted ones, if any were omitted. */
-static bool add_omitted(struct td_torch_walker *w)
-{
-    char text[32];
-    struct td_manifest *manifest = w->manifest;
-    if (w->omitted == 0)
-        return true;
-    (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* this entry replaces one */
-    manifest->metadata[METADATA_MAX - 1] =
-        (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
-    return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
-}
-
 /* Adds the number of repeated keys as metadata, if there were any. Of items with equal keys the last counts, as in
  * Python. */
 static bool add_duplicates(struct td_torch_walker *w)
@@ -401,7 +387,7 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
         manifest->bare = true; /* the root is a tensor: the contents of a container are visited below */
     while (ok && w.depth > 0)
         ok = step(&w);
-    ok = ok && add_omitted(&w) && check_memory(&w, root);
+    ok = ok && td_manifest_note_omitted(w.manifest, w.omitted, w.err) && check_memory(&w, root);
     end(&w);
     return ok;
 }

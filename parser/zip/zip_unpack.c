@@ -1,6 +1,6 @@
 #include "parser/zip/zip_unpack.h"
 
-#include "core/checked.h"
+#include "core/inflate_memory.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -8,20 +8,6 @@
 #include <zlib.h>
 
 enum { INFLATE_CHUNK_BYTES = 8192 };
-
-/* zlib allocates through these, so tests can count its memory and make it fail like any other. */
-static voidpf inflate_alloc(voidpf opaque, uInt count, uInt size)
-{
-    (void)opaque;
-    size_t bytes;
-    return td_mul_size(count, size, &bytes) ? malloc(bytes) : NULL;
-}
-
-static void inflate_free(voidpf opaque, voidpf p)
-{
-    (void)opaque;
-    free(p);
-}
 
 struct unpacking {
     const struct td_input *input;
@@ -117,7 +103,7 @@ static bool inflate_member(const struct td_input *input, const struct td_zip_ent
     u->entry = entry;
     u->err = err;
     u->read_bytes = 0;
-    u->stream = (z_stream){.zalloc = inflate_alloc, .zfree = inflate_free};
+    u->stream = (z_stream){.zalloc = td_inflate_alloc, .zfree = td_inflate_free};
     bool ok = inflateInit2(&u->stream, -MAX_WBITS) == Z_OK; /* raw: a zip member has no zlib header */
     if (!ok) {
         (void)td_error_no_memory(err);

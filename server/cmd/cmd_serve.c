@@ -9,6 +9,7 @@
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 #include "server/acceptor.h"
 #include "server/config.h"
@@ -217,11 +218,6 @@ static int wait_signal(struct service *service, long timeout_ns)
     return number;
 }
 
-static const char *plural(size_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static bool is_end(int number)
 {
     return number == SIGTERM || number == SIGINT;
@@ -252,7 +248,7 @@ static void drain(struct service *service)
     uint64_t now_ns = td_clock_ns();
     uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
     size_t open = td_registry_count(&service->registry);
-    td_log(TD_LOG_INFO, "draining: %zu connection%s open; /readyz answers 503 from now on", open, plural(open));
+    td_log(TD_LOG_INFO, "draining: %zu connection%s open; /readyz answers 503 from now on", open, td_plural(open));
     while (td_clock_ns() < accept_until_ns)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
@@ -263,12 +259,12 @@ static void drain(struct service *service)
     while (td_registry_count(&service->registry) > 0) {
         if (td_clock_ns() >= until_ns) {
             open = td_registry_count(&service->registry);
-            td_log(TD_LOG_WARN, "cutting %zu connection%s still busy after --drain-timeout", open, plural(open));
+            td_log(TD_LOG_WARN, "cutting %zu connection%s still busy after --drain-timeout", open, td_plural(open));
             return;
         }
         if (is_end(wait_signal(service, STEP_NS))) {
             open = td_registry_count(&service->registry);
-            td_log(TD_LOG_WARN, "second signal: cutting %zu connection%s", open, plural(open));
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connection%s", open, td_plural(open));
             return;
         }
     }

@@ -135,11 +135,6 @@ static void print_unreadable(struct verification *v, const char *physical, const
     v->tally.unreadable++;
 }
 
-static const char *plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void print_summary(const struct verification *v)
 {
     const struct tally *tally = &v->tally;
@@ -155,7 +150,7 @@ static void print_summary(const struct verification *v)
     td_terminal_bytes(bytes, size, sizeof size);
     (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
                  " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
-                 tally->files, plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
+                 tally->files, td_plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
                  tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 

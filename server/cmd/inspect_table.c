@@ -3,6 +3,7 @@
 #include "server/cmd/inspect_table.h"
 
 #include "api/native/manifest.h"
+#include "core/digits.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>
@@ -30,11 +31,6 @@ struct table {
     int widths[COLUMN_COUNT];     /* 0: the column is not shown */
     struct td_buffer text, shown; /* scratch memory of the last cell */
 };
-
-static const char *plural(size_t count)
-{
-    return count == 1 ? "" : "s";
-}
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
@@ -83,7 +79,7 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
         size_t files;
         (void)td_grid_parts(td_checkpoint_grid(table->checkpoint, tensor), &files);
         begin_note(out);
-        td_buffer_printf(out, "%" PRIu32 " pieces in %zu file%s", tensor->piece_count, files, plural(files));
+        td_buffer_printf(out, "%" PRIu32 " pieces in %zu file%s", tensor->piece_count, files, td_plural(files));
     }
     if (tensor->strides != NULL) {
         begin_note(out);
@@ -201,7 +197,7 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count, count == 1 ? " " : "s", size);
     }
     if (unserved > 0)
-        (void)printf("  not addressable    %8zu tensor%s\n", unserved, plural(unserved));
+        (void)printf("  not addressable    %8zu tensor%s\n", unserved, td_plural(unserved));
 }
 
 static void print_metadata(struct table *table)
@@ -222,7 +218,7 @@ static void print_heading(struct table *table)
     td_terminal_bytes(checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", td_terminal_name(table->model->id, &table->shown));
     (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in ", td_terminal_name(checkpoint->id, &table->shown),
-                 checkpoint->format, checkpoint->tensor_count, plural(checkpoint->tensor_count), size);
+                 checkpoint->format, checkpoint->tensor_count, td_plural(checkpoint->tensor_count), size);
     if (table->file_count == 1)
         (void)printf("%s\n", td_terminal_name(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
     else
