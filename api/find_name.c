@@ -69,7 +69,7 @@ bool td_name_find_page(const struct td_snapshot *snapshot, struct td_text path, 
     const size_t datasets_len = sizeof datasets - 1;
     memset(out, 0, sizeof *out);
     if (path.len > 0 && path.p[0] == '/')
-        path = (struct td_text){.p = path.p + 1, .len = path.len - 1};
+        path = td_text_skip(path, 1);
     if (path.len > 0 && path.p[path.len - 1] == '/')
         path.len--;
     size_t len = path.len;

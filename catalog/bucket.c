@@ -317,7 +317,7 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
 static struct td_text bucket_name(const void *context, size_t i)
 {
     const char *name = ((const struct td_bucket *)context)[i].name;
-    return (struct td_text){.p = name, .len = strlen(name)};
+    return td_text_of(name);
 }
 
 static size_t find_bucket(const struct td_bucket *buckets, size_t count, struct td_text name, bool *found)
@@ -386,7 +386,7 @@ static struct td_text key_at(const void *context, size_t i)
 {
     const struct bucket_keys *keys = context;
     const char *key = td_bucket_key(keys->bucket, td_bucket_entry(keys->snapshot, keys->bucket, i));
-    return (struct td_text){.p = key, .len = strlen(key)};
+    return td_text_of(key);
 }
 
 static size_t search(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,

@@ -133,7 +133,7 @@ static struct unit *unit_set_aside(struct builder *b)
 static struct td_text candidate_name(const void *context, size_t i)
 {
     const char *name = td_base_name(((const struct td_candidate *)context)[i].path);
-    return (struct td_text){.p = name, .len = strlen(name)};
+    return td_text_of(name);
 }
 
 /* Returns the index of the candidate with this base name, or SIZE_MAX. Candidates of one directory share a prefix, so

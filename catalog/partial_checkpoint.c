@@ -297,13 +297,13 @@ static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkp
 static struct td_text indexed_name(const void *context, size_t i)
 {
     const struct td_shard_entry *entry = &((const struct td_shard_index *)context)->entries[i];
-    return (struct td_text){.p = entry->tensor, .len = entry->tensor_len};
+    return td_text_n(entry->tensor, entry->tensor_len);
 }
 
 static struct td_text joined_name(const void *context, size_t i)
 {
     const struct td_dcp_tensor *tensor = &((const struct td_dcp *)context)->tensors[i];
-    return (struct td_text){.p = tensor->name, .len = tensor->name_len};
+    return td_text_n(tensor->name, tensor->name_len);
 }
 
 /* Returns the number of the file in which an index or a .metadata has the tensor; SIZE_MAX when in none. */

@@ -98,7 +98,7 @@ static bool find_directories(struct builder *b)
         const char *path = snapshot->entries[i].path;
         const char *name = td_base_name(path);
         if (!b->in_cache[i] && name != path)
-            b->directories[count++] = (struct td_text){.p = path, .len = (size_t)(name - path) - 1};
+            b->directories[count++] = td_text_n(path, (size_t)(name - path) - 1);
     }
     if (count > 0)
         qsort(b->directories, count, sizeof *b->directories, name_compare);

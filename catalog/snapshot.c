@@ -72,7 +72,7 @@ static struct td_text entry_path(const void *context, size_t i)
 {
     const struct entry_run *run = context;
     const char *path = run->entries[i].path + run->prefix_len;
-    return (struct td_text){.p = path, .len = strlen(path)};
+    return td_text_of(path);
 }
 
 /* Returns the number of the first name that is not less than directory + border. */
@@ -207,7 +207,7 @@ void td_file_unref(struct td_file *file)
 static struct td_text model_id(const void *context, size_t i)
 {
     const char *id = ((const struct td_model *)context)[i].id;
-    return (struct td_text){.p = id, .len = strlen(id)};
+    return td_text_of(id);
 }
 
 static size_t find_model(const struct td_snapshot *snapshot, struct td_text id, bool *found)
@@ -302,7 +302,7 @@ struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint
 static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensor = td_checkpoint_tensor(context, i).tensor;
-    return (struct td_text){.p = tensor->name, .len = tensor->name_len};
+    return td_text_n(tensor->name, tensor->name_len);
 }
 
 static size_t find_tensor(const struct td_checkpoint *checkpoint, struct td_text name, bool *found)

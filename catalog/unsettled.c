@@ -17,7 +17,7 @@ void td_unsettled_list_fini(struct td_unsettled_list *list)
 static struct td_text unsettled_path(const void *context, size_t i)
 {
     const char *path = ((const struct td_unsettled *)context)[i].path;
-    return (struct td_text){.p = path, .len = strlen(path)};
+    return td_text_of(path);
 }
 
 const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path)

@@ -388,7 +388,7 @@ static int cache_compare(const void *a, const void *b)
 static struct td_text cache_path(const void *context, size_t i)
 {
     const char *path = ((const struct td_cache_folder *)context)[i].path;
-    return (struct td_text){.p = path, .len = strlen(path)};
+    return td_text_of(path);
 }
 
 /* Returns whether the cache's id begins with that of another: models--gpt2 and models--gpt2--sub. */

@@ -18,6 +18,12 @@ bool td_text_equals_ignore_case(struct td_text text, const char *word)
     return text.len == strlen(word) && (text.len == 0 || strncasecmp(text.p, word, text.len) == 0);
 }
 
+bool td_text_begins_ignore_case(struct td_text text, const char *word)
+{
+    size_t len = strlen(word);
+    return text.len >= len && (len == 0 || strncasecmp(text.p, word, len) == 0);
+}
+
 int td_text_compare(struct td_text a, struct td_text b)
 {
     size_t shorter = a.len < b.len ? a.len : b.len;
@@ -39,11 +45,10 @@ bool td_text_take_char(struct td_text *text, char c)
     return true;
 }
 
-bool td_text_take(struct td_text *text, const char *word)
+struct td_text td_text_take_until(struct td_text *text, char separator)
 {
-    size_t len = strlen(word);
-    if (!td_text_begins(*text, td_text_n(word, len)))
-        return false;
-    *text = td_text_skip(*text, len);
-    return true;
+    const char *at = text->len == 0 ? NULL : memchr(text->p, separator, text->len);
+    struct td_text part = td_text_n(text->p, at == NULL ? text->len : (size_t)(at - text->p));
+    *text = td_text_skip(*text, part.len + (at == NULL ? 0 : 1));
+    return part;
 }

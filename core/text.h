@@ -35,6 +35,9 @@ struct td_text td_text_of(const char *string);
 bool td_text_equals(struct td_text text, const char *word);
 bool td_text_equals_ignore_case(struct td_text text, const char *word);
 
+/* Returns whether the text begins with this NUL-terminated word, in any case of ASCII letters. */
+bool td_text_begins_ignore_case(struct td_text text, const char *word);
+
 /* Compares two texts byte by byte; a prefix comes before longer texts. All listings have this order. Returns a number
  * below, equal to or above 0. */
 int td_text_compare(struct td_text a, struct td_text b);
@@ -42,9 +45,12 @@ int td_text_compare(struct td_text a, struct td_text b);
 /* Returns whether the text begins with `beginning`. */
 bool td_text_begins(struct td_text text, struct td_text beginning);
 
-/* Remove the character or the word from the beginning of the text. Return false and change nothing when the text does
- * not begin with it. */
+/* Removes the character from the beginning of the text. Returns false and changes nothing when the text does not begin
+ * with it. */
 bool td_text_take_char(struct td_text *text, char c);
-bool td_text_take(struct td_text *text, const char *word);
+
+/* Removes and returns the part before the first separator, which is removed as well. Without a separator the part is
+ * the whole text, and nothing remains. */
+struct td_text td_text_take_until(struct td_text *text, char separator);
 
 #endif

@@ -37,7 +37,7 @@ static bool next_tag(struct tag_list *list, struct entity_tag *tag)
     if (list->p == list->end || *list->p != '"')
         return false;
     list->p++;
-    tag->opaque = (struct td_text){.p = start, .len = (size_t)(list->p - start)};
+    tag->opaque = td_text_n(start, (size_t)(list->p - start));
     return true;
 }
 

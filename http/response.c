@@ -46,7 +46,7 @@ void td_response_init(struct td_response *response)
     response->announced_bytes = 0;
     response->facade = NULL;
     response->cancel = NULL;
-    response->resource = (struct td_text){.p = "", .len = 0};
+    response->resource = TD_TEXT("");
     response->request_id[0] = '\0';
     td_body_init(&response->body);
 }

@@ -43,7 +43,7 @@ static struct td_text without_authority(struct td_text target)
             continue;
         while (n < target.len && target.p[n] != '/' && target.p[n] != '?')
             n++;
-        return (struct td_text){.p = target.p + n, .len = target.len - n};
+        return td_text_skip(target, n);
     }
     return target;
 }
@@ -52,7 +52,7 @@ struct td_text td_uri_raw_path(struct td_text target)
 {
     target = without_authority(target);
     const char *mark = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
-    return (struct td_text){.p = target.p, .len = mark == NULL ? target.len : (size_t)(mark - target.p)};
+    return td_text_n(target.p, mark == NULL ? target.len : (size_t)(mark - target.p));
 }
 
 static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
@@ -65,7 +65,7 @@ static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri
     struct td_text name = {.p = item.p, .len = name_len};
     struct td_text value = {.p = item.p + item.len, .len = 0};
     if (equals != NULL)
-        value = (struct td_text){.p = equals + 1, .len = item.len - name_len - 1};
+        value = td_text_n(equals + 1, item.len - name_len - 1);
     if (uri->parameter_count == TD_URI_MAX_PARAMETERS)
         return query == TD_URI_REPEATS ||
                td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
@@ -98,7 +98,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query q
     const char *mark = path.len < target.len ? target.p + path.len : NULL;
     uri->raw_path = path;
     if (path.len == 0)
-        path = (struct td_text){.p = "/", .len = 1};
+        path = TD_TEXT("/");
     if (path.p[0] != '/')
         return td_error_set(err, TD_INVALID_ARGUMENT, "the request target must begin with '/'");
     uri->memory = malloc(target.len + 2); /* decoding never lengthens */
@@ -116,7 +116,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query q
     while (at <= end) {
         const char *ampersand = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
         const char *stop = ampersand == NULL ? end : ampersand;
-        if (!parse_parameter(uri, (struct td_text){.p = at, .len = (size_t)(stop - at)}, query, &memory, err))
+        if (!parse_parameter(uri, td_text_n(at, (size_t)(stop - at)), query, &memory, err))
             return false;
         at = stop + 1;
     }

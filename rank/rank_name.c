@@ -27,7 +27,7 @@ static bool take_between(struct td_text text, const char *prefix, const char *su
     if (text.len < before + after || memcmp(text.p, prefix, before) != 0 ||
         memcmp(text.p + text.len - after, suffix, after) != 0)
         return false;
-    *out = (struct td_text){.p = text.p + before, .len = text.len - before - after};
+    *out = td_text_n(text.p + before, text.len - before - after);
     return true;
 }
 

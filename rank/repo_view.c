@@ -40,7 +40,7 @@ static bool set_virtual(struct td_repo_view *view, const struct td_virtual_revis
     const char *engine = td_engine_name(virtual->engine); /* outlives the request */
     view->kind = virtual->kind;
     view->rank = virtual->rank;
-    (void)td_rank_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, virtual->tp_size, &view->name);
+    (void)td_rank_name_engine(td_text_of(engine), virtual->tp_size, &view->name);
     return td_virtual_revision_write_commit(virtual, base, view->commit) || td_error_no_memory(err);
 }
 
@@ -193,8 +193,8 @@ static void write_rank_file_name(const struct td_repo_view *view, const struct t
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model)
 {
     if (model->directory_len <= view->prefix_len)
-        return (struct td_text){.p = "", .len = 0};
-    return (struct td_text){.p = model->id + view->prefix_len, .len = model->directory_len - view->prefix_len};
+        return TD_TEXT("");
+    return td_text_n(model->id + view->prefix_len, model->directory_len - view->prefix_len);
 }
 
 /* Fills in the item of a rank file. */
@@ -347,7 +347,7 @@ static bool find_rank_file(const struct td_repo_view *view, const struct td_mode
         if (path.len <= directory.len || memcmp(path.p, directory.p, directory.len) != 0 ||
             path.p[directory.len] != '/')
             return false;
-        path = (struct td_text){.p = path.p + directory.len + 1, .len = path.len - directory.len - 1};
+        path = td_text_skip(path, directory.len + 1);
     }
     return is_rank_file_name(view, model, path, rank);
 }
@@ -367,8 +367,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
         uint64_t rank;
-        if (!is_replaced(view, model) ||
-            !find_rank_file(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
+        if (!is_replaced(view, model) || !find_rank_file(view, model, path, &rank))
             continue;
         *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);

@@ -31,23 +31,12 @@ static bool read_safetensors(struct td_text name, struct td_virtual_revision *ou
 {
     (void)err;
     out->tp_size = 1;
-    return td_text_equals(name, TD_SAFETENSORS_REVISION) &&
-           find_engine((struct td_text){.p = "none", .len = 4}, &out->engine);
+    return td_text_equals(name, TD_SAFETENSORS_REVISION) && find_engine(TD_TEXT("none"), &out->engine);
 }
 
 static bool is_safetensors(const struct td_virtual_revision *revision)
 {
     return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
-}
-
-/* Takes the text before the next '-' (or all of it) and that '-' off the front. */
-static struct td_text take_part(struct td_text *rest)
-{
-    const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
-    struct td_text part = {.p = rest->p, .len = dash == NULL ? rest->len : (size_t)(dash - rest->p)};
-    size_t taken = part.len + (dash == NULL ? 0 : 1);
-    *rest = (struct td_text){.p = rest->p + taken, .len = rest->len - taken};
-    return part;
 }
 
 static int shown(struct td_text text)
@@ -59,8 +48,8 @@ static int shown(struct td_text text)
 static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     struct td_text engine = name;
-    struct td_text size = take_part(&engine);
-    struct td_text rank = take_part(&engine);
+    struct td_text size = td_text_take_until(&engine, '-');
+    struct td_text rank = td_text_take_until(&engine, '-');
     if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
         return false;
     if (!td_rank_name_read_size(size, &out->tp_size))

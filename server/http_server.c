@@ -178,7 +178,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     hide_query(target);
     exchange->active = true;
     exchange->start_ns = td_clock_ns();
-    exchange->facade = td_api_facade(session->connection->facade, (struct td_text){.p = session->target, .len = len});
+    exchange->facade = td_api_facade(session->connection->facade, td_text_n(session->target, len));
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);
     return session;
 }
@@ -194,7 +194,7 @@ static struct td_text trimmed(struct td_text p)
     }
     while (p.len > 0 && (p.p[p.len - 1] == ' ' || p.p[p.len - 1] == '\t'))
         p.len--;
-    return (struct td_text){.p = p.p, .len = p.len};
+    return p;
 }
 
 static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
@@ -207,7 +207,7 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
         return MHD_NO;
     }
     struct td_header *header = &exchange->headers[exchange->header_count++];
-    header->name = (struct td_text){.p = name, .len = name_len};
+    header->name = td_text_n(name, name_len);
     header->value = trimmed(td_text_n(value == NULL ? "" : value, value == NULL ? 0 : value_len));
     return MHD_YES;
 }

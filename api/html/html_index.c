@@ -117,11 +117,6 @@ struct row {
     const char *subject, *text;
 };
 
-static struct td_text text_of(const char *text)
-{
-    return (struct td_text){.p = text, .len = strlen(text)};
-}
-
 /* Writes "1.5 MiB" for a reader, the exact number as the cell's title. */
 static void write_size_cell(struct td_buffer *out, uint64_t bytes)
 {
@@ -191,8 +186,8 @@ static void answer_page(const struct td_call *call, const struct td_html_page *p
 static size_t write_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     const struct td_model *model = &page->snapshot->models[at];
-    struct td_text id = text_of(model->id);
-    struct row row = {.prefix = text_of("/models/"), .path = id, .suffix = "/", .shown = id};
+    struct td_text id = td_text_of(model->id);
+    struct row row = {.prefix = td_text_of("/models/"), .path = id, .suffix = "/", .shown = id};
     row.text = "";
     if (model->checkpoint_count > 0) {
         row.bytes = &model->total_bytes;
@@ -213,8 +208,8 @@ static size_t write_start(const struct td_html_page *page, size_t at, struct td_
     if (at < page->snapshot->model_count)
         return write_model(page, at, out);
     const struct td_repo *repo = &page->snapshot->repos[at - page->snapshot->model_count];
-    struct td_text id = text_of(repo->id);
-    struct row row = {.prefix = text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
+    struct td_text id = td_text_of(repo->id);
+    struct row row = {.prefix = td_text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
     row.bytes = &repo->file_bytes;
     row.text = "dataset";
     if (td_repo_is_dataset(repo) && !repo->is_other_revision)
@@ -225,7 +220,7 @@ static size_t write_start(const struct td_html_page *page, size_t at, struct td_
 void td_html_models(const struct td_call *call)
 {
     bool is_start = td_text_equals(call->uri->path, "/");
-    struct td_text title = text_of(is_start ? "Models and datasets" : "Models");
+    struct td_text title = td_text_of(is_start ? "Models and datasets" : "Models");
     const struct td_text none = {.p = "", .len = 0};
     struct td_html_page page;
     begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
@@ -277,9 +272,9 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
         write_text(out, td_text_of(problem->message));
         td_buffer_puts(out, "</td></tr>\n");
     } else if (is_linked(model, at)) {
-        struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
+        struct row row = {.prefix = td_text_of("/models/"), .path = td_text_of(model->id)};
         row.suffix = links[at].suffix;
-        row.shown = text_of(links[at].shown);
+        row.shown = td_text_of(links[at].shown);
         row.text = links[at].text;
         write_row(out, &row);
     }
@@ -288,9 +283,9 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
 
 void td_html_model(const struct td_call *call)
 {
-    const struct td_text above = text_of("/models/");
+    const struct td_text above = td_text_of("/models/");
     struct td_html_page page;
-    begin_page(call, &page, text_of(call->model->id), &above, "");
+    begin_page(call, &page, td_text_of(call->model->id), &above, "");
     page.end_row = LINKS + call->model->problems.count;
     page.write_row = write_of_model;
     answer_page(call, &page);
@@ -307,7 +302,7 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
     bool is_folder = name[len] == '/';
     struct td_text shown = {.p = name, .len = len + (is_folder ? 1 : 0)};
     struct row row = {.path = shown, .shown = shown, .suffix = "", .text = ""};
-    row.prefix = (struct td_text){.p = page->base.data, .len = page->base.len};
+    row.prefix = td_buffer_text(&page->base);
     row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
     if (!is_folder && entry->file->error != NULL)
         row.text = entry->file->error;
@@ -373,8 +368,8 @@ bool td_html_files_page(const struct td_call *call, const struct td_html_files *
     td_buffer_puts(&title, ": files/");
     td_buffer_append(&title, path.p, path.len);
     write_above(&above, files, path);
-    begin_page(call, &page, (struct td_text){.p = title.data, .len = title.len},
-               &(struct td_text){.p = above.data, .len = above.len}, headings_of_files);
+    begin_page(call, &page, td_buffer_text(&title), &(struct td_text){.p = above.data, .len = above.len},
+               headings_of_files);
     page.head.failed = page.head.failed || title.failed || above.failed;
     td_buffer_fini(&title);
     td_buffer_fini(&above);
@@ -391,14 +386,14 @@ bool td_html_files_page(const struct td_call *call, const struct td_html_files *
 bool td_html_folder(const struct td_call *call, struct td_text path)
 {
     const struct td_model *model = call->model;
-    struct td_html_files files = {.name = text_of(model->id)};
+    struct td_html_files files = {.name = td_text_of(model->id)};
     struct td_buffer base;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&base);
     td_buffer_puts(&base, "/models/");
     td_uri_encode(&base, td_text_of(model->id), true);
     td_buffer_puts(&base, "/files/");
-    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.base = td_buffer_text(&base);
     files.above = files.base;
     files.above.len -= base.failed ? files.above.len : strlen("files/");
     files.first_entry = model->first_entry;
@@ -417,7 +412,7 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
 static void answer_repository(const struct td_call *call, const struct td_named_page *page)
 {
     const struct td_repo *repo = page->repo;
-    struct td_html_files files = {.name = text_of(repo->hub_id),
+    struct td_html_files files = {.name = td_text_of(repo->hub_id),
                                   .first_entry = repo->first_entry,
                                   .entry_count = repo->entry_count,
                                   .prefix_len = repo->prefix_len};
@@ -427,8 +422,8 @@ static void answer_repository(const struct td_call *call, const struct td_named_
     td_buffer_puts(&base, page->as_dataset ? "/datasets/" : "/");
     td_uri_encode(&base, td_text_of(repo->hub_id), true);
     td_buffer_puts(&base, "/resolve/main/");
-    files.base = (struct td_text){.p = base.data, .len = base.len};
-    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, text_of(""), &err);
+    files.base = td_buffer_text(&base);
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, td_text_of(""), &err);
     td_buffer_fini(&base);
     if (!ok)
         td_response_fail_error(call->response, &err);

@@ -188,7 +188,7 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
     td_buffer_puts(&base, "/resolve/");
     td_uri_encode(&base, hub->revision, false);
     td_buffer_putc(&base, '/');
-    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.base = td_buffer_text(&base);
     files.first_entry = view->first_entry;
     files.entry_count = view->entry_count;
     files.prefix_len = view->prefix_len;
@@ -377,7 +377,7 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     const struct td_hub_path *path = &hub->path;
     const struct verb *verb = find_verb(path, at);
     size_t rest = at + 1;
-    hub->revision = (struct td_text){.p = "main", .len = strlen("main")};
+    hub->revision = TD_TEXT("main");
     if (at >= path->count) {
         td_hub_answer_info(hub);
         return;

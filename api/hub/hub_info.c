@@ -10,7 +10,7 @@ struct td_text td_hub_author_of(const char *id)
 {
     const char *slash = strchr(id, '/');
     const char *author = slash == NULL ? TD_REPO_DEFAULT_NAMESPACE : id;
-    return (struct td_text){.p = author, .len = slash == NULL ? strlen(author) : (size_t)(slash - id)};
+    return td_text_n(author, slash == NULL ? strlen(author) : (size_t)(slash - id));
 }
 
 bool td_hub_begin_repo(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo *repo,

@@ -207,10 +207,10 @@ static bool add_tags(const struct td_hub_call *hub, struct listing *listing, str
     while (value.len > 0) {
         const char *comma = memchr(value.p, ',', value.len);
         size_t len = comma == NULL ? value.len : (size_t)(comma - value.p);
-        if (len > 0 && !add_word(hub, listing->tags, &listing->tag_count, (struct td_text){.p = value.p, .len = len}))
+        if (len > 0 && !add_word(hub, listing->tags, &listing->tag_count, td_text_n(value.p, len)))
             return false;
         len += comma == NULL ? 0 : 1;
-        value = (struct td_text){.p = value.p + len, .len = value.len - len};
+        value = td_text_skip(value, len);
     }
     return true;
 }
@@ -293,7 +293,7 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
 static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
 {
     char *text = td_arena_alloc(&hub->arena, raw.len + 1);
-    *out = (struct td_text){.p = text, .len = 0};
+    *out = td_text_n(text, 0);
     return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
 }
 
@@ -313,8 +313,8 @@ static bool read_query(struct td_hub_call *hub, struct listing *listing)
         const char *value_at = equals == NULL ? item_end : equals + 1;
         struct td_text name;
         struct td_text value;
-        if (!decode(hub, (struct td_text){.p = at, .len = (size_t)(name_end - at)}, &name, &err) ||
-            !decode(hub, (struct td_text){.p = value_at, .len = (size_t)(item_end - value_at)}, &value, &err))
+        if (!decode(hub, td_text_n(at, (size_t)(name_end - at)), &name, &err) ||
+            !decode(hub, td_text_n(value_at, (size_t)(item_end - value_at)), &value, &err))
             return td_hub_fail_error(hub, &err);
         if (!take_parameter(hub, listing, name, value))
             return false;

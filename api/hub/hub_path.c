@@ -16,7 +16,7 @@ void td_hub_path_split(struct td_hub_path *path, struct td_text raw_path)
         while (end < raw_path.len && (raw_path.p[end] != '/' || is_last))
             end++;
         if (end > at)
-            path->segments[path->count++] = (struct td_text){.p = raw_path.p + at, .len = end - at};
+            path->segments[path->count++] = td_text_n(raw_path.p + at, end - at);
     }
 }
 
@@ -48,8 +48,8 @@ void td_hub_path_fini(struct td_hub_path *path)
 struct td_text td_hub_path_join(const struct td_hub_path *path, size_t first, size_t end)
 {
     if (first >= end)
-        return (struct td_text){.p = "", .len = 0};
+        return TD_TEXT("");
     const struct td_text *last = &path->segments[end - 1];
     const char *from = path->segments[first].p;
-    return (struct td_text){.p = from, .len = (size_t)(last->p + last->len - from)};
+    return td_text_n(from, (size_t)(last->p + last->len - from));
 }

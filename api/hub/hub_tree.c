@@ -351,9 +351,9 @@ static bool next_field(struct td_text *form, struct td_text *field)
     const char *end = form->len == 0 ? NULL : memchr(form->p, '&', form->len);
     size_t len = end == NULL ? form->len : (size_t)(end - form->p);
     bool found = form->len > 0;
-    *field = (struct td_text){.p = form->p, .len = len};
+    *field = td_text_n(form->p, len);
     len += end == NULL ? 0 : 1;
-    *form = (struct td_text){.p = form->p + len, .len = form->len - len};
+    *form = td_text_skip(*form, len);
     return found;
 }
 
@@ -382,7 +382,7 @@ static bool read_form(struct tree *tree, struct td_text form)
         path.p = decoded;
         if (decoded == NULL)
             return td_error_no_memory(tree->err);
-        item = (struct td_text){.p = item.p + name_len, .len = item.len - name_len};
+        item = td_text_skip(item, name_len);
         if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !add_path(tree, path))
             return false;
     }

@@ -29,7 +29,7 @@ static int shown(struct td_text text)
 static void write_bucket(const struct td_bucket *bucket, struct td_buffer *out)
 {
     td_buffer_puts(out, "<Bucket>");
-    td_xml_element(out, "Name", (struct td_text){.p = bucket->name, .len = strlen(bucket->name)});
+    td_xml_element(out, "Name", td_text_of(bucket->name));
     td_s3_date(out, "CreationDate", bucket->updated_ns);
     td_buffer_puts(out, "</Bucket>");
 }
@@ -59,7 +59,7 @@ static void list_buckets(const struct td_call *call)
 {
     const struct td_snapshot *snapshot = call->snapshot;
     const struct td_text *prefix = td_uri_parameter(call->uri, "prefix");
-    struct td_text begin = prefix == NULL ? (struct td_text){.p = "", .len = 0} : *prefix;
+    struct td_text begin = prefix == NULL ? TD_TEXT("") : *prefix;
     struct td_buffer xml;
     size_t i;
     size_t most;
@@ -81,7 +81,7 @@ static void list_buckets(const struct td_call *call)
     td_buffer_puts(&xml, "</Buckets><Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>");
     if (i < snapshot->bucket_count && last != NULL) {
         td_buffer_puts(&xml, "<ContinuationToken>");
-        td_page_token_write(&xml, begin, (struct td_text){.p = last->name, .len = strlen(last->name)});
+        td_page_token_write(&xml, begin, td_text_of(last->name));
         td_buffer_puts(&xml, "</ContinuationToken>");
     }
     if (begin.len > 0)
@@ -285,7 +285,7 @@ static void route(const struct td_call *call, struct td_text path)
     size_t name_len = slash == NULL ? path.len : (size_t)(slash - path.p);
     struct td_text key = {.p = path.p + path.len, .len = 0};
     if (slash != NULL)
-        key = (struct td_text){.p = slash + 1, .len = path.len - name_len - 1};
+        key = td_text_n(slash + 1, path.len - name_len - 1);
     call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
     if (path.len == 0) {
         answer_root(call);
@@ -295,7 +295,7 @@ static void route(const struct td_call *call, struct td_text path)
     if (bucket == NULL)
         td_response_fail_as(call->response, 404, "NoSuchBucket",
                             "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
-                            shown((struct td_text){.p = path.p, .len = name_len}), path.p, port_hint(call));
+                            shown(td_text_n(path.p, name_len)), path.p, port_hint(call));
     else if (key.len > 0)
         answer_object(call, bucket, key);
     else
@@ -339,7 +339,7 @@ static void answer(struct td_call *call)
         return;
     if (!td_call_take_snapshot(call))
         return;
-    route(call, (struct td_text){.p = path.p + 1, .len = path.len - 1});
+    route(call, td_text_skip(path, 1));
     finish(call);
 }
 

@@ -32,7 +32,7 @@ static const char *code_of(int *status)
 
 static void element(struct td_buffer *out, const char *name, const char *text)
 {
-    td_xml_element(out, name, (struct td_text){.p = text, .len = strlen(text)});
+    td_xml_element(out, name, td_text_of(text));
 }
 
 void td_s3_write_error(struct td_failure *failure, struct td_buffer *out)

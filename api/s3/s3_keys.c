@@ -15,17 +15,6 @@
 
 /* ---- the directories of rank files --------------------------------------------------------------------- */
 
-/* Takes the text before the next '/' (or all of it) and that '/' off the front. */
-static struct td_text take_segment(struct td_text *rest)
-{
-    const char *slash = rest->len == 0 ? NULL : memchr(rest->p, '/', rest->len);
-    size_t n = slash == NULL ? rest->len : (size_t)(slash - rest->p);
-    struct td_text segment = {.p = rest->p, .len = n};
-    n += slash == NULL ? 0 : 1;
-    *rest = (struct td_text){.p = rest->p + n, .len = rest->len - n};
-    return segment;
-}
-
 /* Returns the path that the key would have in a directory of DIR ("": in DIR itself), with a '/' behind it; NULL for
  * want of memory. */
 static char *path_of(const char *directory, struct td_text key, struct td_arena *arena)
@@ -68,9 +57,9 @@ static bool split_below(struct td_snapshot *snapshot, const char *directory, str
     if (out->model == NULL || out->model->checkpoint_count == 0 || strlen(out->model->id) < strlen(directory))
         return false;
     struct td_text rest = {.p = out->path + at, .len = out->len - at};
-    struct td_text word = take_segment(&rest);
-    out->engine = take_segment(&rest);
-    out->size = take_segment(&rest);
+    struct td_text word = td_text_take_until(&rest, '/');
+    out->engine = td_text_take_until(&rest, '/');
+    out->size = td_text_take_until(&rest, '/');
     return td_text_equals(word, "shards");
 }
 
@@ -104,7 +93,7 @@ bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket 
         return false;
     size_t name_len = parts.len - key.len;
     td_repo_view_ranks(snapshot, parts.model, &name, &out->view);
-    out->base = (struct td_text){.p = parts.path + name_len, .len = base_len + 1 - name_len};
+    out->base = td_text_n(parts.path + name_len, base_len + 1 - name_len);
     return true;
 }
 
@@ -165,7 +154,7 @@ static void skip_hidden(struct td_s3_keys *keys)
 static struct td_text run_name(const void *context, size_t i)
 {
     const char *path = run_path(context, i);
-    return (struct td_text){.p = path, .len = strlen(path)};
+    return td_text_of(path);
 }
 
 /* Moves to the first path of the view that does not come before this one; "" comes before all. */

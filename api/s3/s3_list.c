@@ -48,7 +48,7 @@ struct page {
 static struct td_text text_of(const struct td_call *call, const char *name)
 {
     const struct td_text *value = td_uri_parameter(call->uri, name);
-    return value == NULL ? (struct td_text){.p = "", .len = 0} : *value;
+    return value == NULL ? TD_TEXT("") : *value;
 }
 
 bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out)
@@ -171,7 +171,7 @@ static void write_text(const struct page *page, struct td_buffer *out, const cha
     td_buffer_init(&encoded);
     td_uri_encode(&encoded, text, true);
     out->failed = out->failed || encoded.failed;
-    td_xml_element(out, name, (struct td_text){.p = encoded.data, .len = encoded.len});
+    td_xml_element(out, name, td_buffer_text(&encoded));
     td_buffer_fini(&encoded);
 }
 
@@ -189,7 +189,7 @@ static bool write_object(struct page *page, const struct td_repo_item *item)
     if (!td_repo_stats_get(&page->stats, item, &stat, &page->err))
         return false;
     td_buffer_puts(out, "<Contents>");
-    write_text(page, out, "Key", (struct td_text){.p = page->key.data, .len = page->key.len});
+    write_text(page, out, "Key", td_buffer_text(&page->key));
     td_s3_date(out, "LastModified", stat.updated_ns);
     td_buffer_printf(out,
                      "<ETag>&quot;%s" TD_S3_ETAG_END "&quot;</ETag><Size>%" PRIu64
@@ -201,7 +201,7 @@ static bool write_object(struct page *page, const struct td_repo_item *item)
 static void write_prefix(struct page *page, size_t len)
 {
     td_buffer_puts(&page->prefixes, "<CommonPrefixes>");
-    write_text(page, &page->prefixes, "Prefix", (struct td_text){.p = page->key.data, .len = len});
+    write_text(page, &page->prefixes, "Prefix", td_text_n(page->key.data, len));
     td_buffer_puts(&page->prefixes, "</CommonPrefixes>");
 }
 
@@ -276,7 +276,7 @@ static void write_page(const struct page *page, const struct td_bucket *bucket, 
     const struct listing *listing = page->listing;
     td_xml_begin(out);
     td_buffer_puts(out, "<ListBucketResult xmlns=\"" TD_S3_XMLNS "\">");
-    td_xml_element(out, "Name", (struct td_text){.p = bucket->name, .len = strlen(bucket->name)});
+    td_xml_element(out, "Name", td_text_of(bucket->name));
     write_text(page, out, "Prefix", listing->prefix);
     write_where(page, out);
     td_buffer_printf(out, "<MaxKeys>%zu</MaxKeys>", listing->max_keys);

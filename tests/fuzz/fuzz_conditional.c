@@ -56,10 +56,10 @@ static bool read_tags(struct field *field, struct td_text text)
             struct td_text tag = {.p = text.p, .len = n};
             field->strong = field->strong || td_text_equals(tag, etag);
             if (tag.p[0] == 'W')
-                tag = (struct td_text){.p = tag.p + 2, .len = n - 2};
+                tag = td_text_n(tag.p + 2, n - 2);
             field->weak = field->weak || td_text_equals(tag, etag);
         }
-        text = request_text_trim((struct td_text){.p = text.p + n, .len = text.len - n});
+        text = request_text_trim(td_text_skip(text, n));
         if (text.len == 0)
             return true;
         if (text.p[0] != ',')
@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 4096)
         return 0;
     text.request = (struct td_request){.method = {.p = "GET", .len = 3}, .target = {.p = "/", .len = 1}};
-    request_text_headers(&text, (struct td_text){.p = (const char *)data, .len = size});
+    request_text_headers(&text, td_text_n((const char *)data, size));
     td_response_init(&response);
     response.last_modified_s = date_s;
     response.content_type = "text/plain";

@@ -54,7 +54,7 @@ static struct td_text next_word(struct td_text *line)
     const char *stop = memchr(line->p, ' ', line->len);
     struct td_text word = {.p = line->p, .len = stop == NULL ? line->len : (size_t)(stop - line->p)};
     size_t used = word.len + (stop == NULL ? 0 : 1);
-    *line = (struct td_text){.p = line->p + used, .len = line->len - used};
+    *line = td_text_skip(*line, used);
     return word;
 }
 

@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < 8; i++)
         length |= (uint64_t)data[i] << 8 * i;
     const char *value = (const char *)data + 8;
-    enum td_range_result result = td_range_parse((struct td_text){.p = value, .len = size - 8}, length, ranges, &count);
+    enum td_range_result result = td_range_parse(td_text_n(value, size - 8), length, ranges, &count);
     oracle_run(&oracle, value, size - 8, length);
     bool excessive = oracle.spec_count > TD_MAX_RANGES || count_overlaps(&oracle) > 2;
     if (oracle.verdict != ORACLE_VALID || length == 0) {

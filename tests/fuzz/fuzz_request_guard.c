@@ -56,7 +56,7 @@ static bool same_name(struct td_text text, const char *name)
 static bool begins_like(struct td_text text, const char *name)
 {
     size_t n = strlen(name);
-    return text.len >= n && same_name((struct td_text){.p = text.p, .len = n}, name);
+    return text.len >= n && same_name(td_text_n(text.p, n), name);
 }
 
 /* Host = uri-host [ ":" port ], RFC 9110 section 7.2; of IP literals only the characters are checked. */
@@ -80,12 +80,12 @@ static bool is_host(struct td_text text)
         for (size_t i = 0; i < inner.len; i++)
             if (!(isxdigit((unsigned char)inner.p[i]) != 0 || one_of(inner.p[i], ":.")))
                 return false;
-    } else if (!all((struct td_text){.p = text.p, .len = host}, "-._~!$&'()*+,;=%")) {
+    } else if (!all(td_text_n(text.p, host), "-._~!$&'()*+,;=%")) {
         return false;
     }
     if (host == text.len)
         return true;
-    return text.p[host] == ':' && is_digits((struct td_text){.p = text.p + host + 1, .len = text.len - host - 1});
+    return text.p[host] == ':' && is_digits(td_text_skip(text, host + 1));
 }
 
 /* origin-form or absolute-form, RFC 9112 section 3.2; bytes by RFC 3986 section 2 */
@@ -95,9 +95,9 @@ static bool is_target(struct td_text text)
         return false;
     if (text.p[0] == '/')
         return true;
-    size_t scheme = text.len >= 7 && same_name((struct td_text){text.p, 7}, "http://")    ? 7
-                    : text.len >= 8 && same_name((struct td_text){text.p, 8}, "https://") ? 8
-                                                                                          : 0;
+    size_t scheme = text.len >= 7 && same_name(td_text_n(text.p, 7), "http://")    ? 7
+                    : text.len >= 8 && same_name(td_text_n(text.p, 8), "https://") ? 8
+                                                                                   : 0;
     size_t end = scheme;
     while (end < text.len && text.p[end] != '/' && text.p[end] != '?')
         end++;

@@ -244,7 +244,7 @@ static void take_body(struct td_request *request, const uint8_t *data, size_t si
     const char *text = (const char *)data;
     const char *at = size == 0 ? NULL : memmem(text, size, blank, 2);
     if (at != NULL && td_text_equals(request->method, "POST"))
-        request->body = (struct td_text){.p = at + 2, .len = size - (size_t)(at + 2 - text)};
+        request->body = td_text_n(at + 2, size - (size_t)(at + 2 - text));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -47,8 +47,8 @@ static inline void request_text_headers(struct request_text *out, struct td_text
             continue;
         struct td_header *header = &out->headers[out->request.header_count++];
         size_t name_len = (size_t)(colon - line.p);
-        header->name = (struct td_text){.p = line.p, .len = name_len};
-        header->value = request_text_trim((struct td_text){.p = colon + 1, .len = line.len - name_len - 1});
+        header->name = td_text_n(line.p, name_len);
+        header->value = request_text_trim(td_text_n(colon + 1, line.len - name_len - 1));
     }
 }
 
@@ -57,7 +57,7 @@ static inline void request_text_read(struct request_text *out, const uint8_t *da
     struct td_text rest = {.p = (const char *)data, .len = size};
     out->request.method = request_text_line(&rest);
     out->request.target = request_text_line(&rest);
-    out->request.body = (struct td_text){.p = "", .len = 0};
+    out->request.body = TD_TEXT("");
     request_text_headers(out, rest);
 }
 

@@ -47,7 +47,7 @@ void loopback_rescan(struct loopback *loop)
 
 static struct td_text text_of(const char *p, size_t len)
 {
-    return (struct td_text){.p = p, .len = len};
+    return td_text_n(p, len);
 }
 
 void loopback_request_init(struct loopback_request *out, const char *method, const char *target, const char *lines)

@@ -121,7 +121,7 @@ static inline void post(struct place *place, const char *target, const char *bod
     struct loopback_request request;
     struct td_body_cursor cursor = {0};
     loopback_request_init(&request, "POST", target, NULL);
-    request.request.body = (struct td_text){.p = body, .len = strlen(body)};
+    request.request.body = td_text_of(body);
     td_api_handle(&place->loop.api, &request.request, &out->response);
     out->len = (size_t)out->response.body.total_bytes;
     out->body = malloc(out->len + 1);

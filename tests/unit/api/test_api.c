@@ -166,14 +166,14 @@ static void probes_are_known(void **state)
     struct td_request request = {0};
     for (size_t i = 0; i < COUNT_OF(probes); i++) {
         request.facade = &td_native_facade;
-        request.target = (struct td_text){.p = probes[i], .len = strlen(probes[i])};
+        request.target = td_text_of(probes[i]);
         assert_true(td_api_is_probe(&request));
         request.facade = &td_s3_facade;
         assert_false(td_api_is_probe(&request));
     }
     request.facade = &td_native_facade;
     for (size_t i = 0; i < COUNT_OF(others); i++) {
-        request.target = (struct td_text){.p = others[i], .len = strlen(others[i])};
+        request.target = td_text_of(others[i]);
         assert_false(td_api_is_probe(&request));
     }
 }
@@ -285,7 +285,7 @@ static int rescan_status(struct place *place, enum td_rescan_from from, bool is_
                                  .header_count = name == NULL ? 0 : 1};
     struct td_response response;
     if (name != NULL)
-        header.name = (struct td_text){.p = name, .len = strlen(name)};
+        header.name = td_text_of(name);
     place->loop.api.rescan_from = from;
     td_api_handle(&place->loop.api, &request, &response);
     int status = response.status;

@@ -54,11 +54,11 @@ static bool ask(struct place *place, const char *path, struct td_response *respo
 {
     struct td_html_files files = {.prefix_len = strlen("org/m/"), .entry_count = place->count};
     struct td_call call = {.snapshot = &place->snapshot, .response = response};
-    files.name = (struct td_text){.p = "org/m", .len = 5};
-    files.base = (struct td_text){.p = "/b/", .len = 3};
+    files.name = TD_TEXT("org/m");
+    files.base = TD_TEXT("/b/");
     td_error_init(err);
     td_response_init(response);
-    return td_html_files_page(&call, &files, (struct td_text){.p = path, .len = strlen(path)}, err);
+    return td_html_files_page(&call, &files, td_text_of(path), err);
 }
 
 static struct td_blob *page_of(struct place *place, const char *path, struct td_response *response)

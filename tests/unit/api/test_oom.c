@@ -171,7 +171,7 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     if (is_s3)
         request.request.facade = &td_s3_facade;
     if (sent != NULL)
-        request.request.body = (struct td_text){.p = sent, .len = strlen(sent)};
+        request.request.body = td_text_of(sent);
     td_api_handle(&place->loop.api, &request.request, response);
     size_t len = (size_t)response->body.total_bytes;
     *body = __real_malloc(len + 1);

@@ -13,6 +13,8 @@ static void texts_compare_by_length_and_bytes(void **state)
     assert_false(td_text_equals(text, "Ranges"));
     assert_true(td_text_equals_ignore_case(text, "rANGE"));
     assert_false(td_text_equals_ignore_case(text, "ranges"));
+    assert_true(td_text_begins_ignore_case(text, "rAN") && td_text_begins_ignore_case(text, "RANGE"));
+    assert_false(td_text_begins_ignore_case(text, "ranges") || td_text_begins_ignore_case(text, "ang"));
     text.len = 4; /* borrowed text ends where its length says */
     assert_true(td_text_equals(text, "Rang"));
     assert_int_equal(td_text_of("two").len, 3);
@@ -30,9 +32,11 @@ static void an_empty_text_needs_no_pointer(void **state)
     assert_int_equal(td_text_compare(text, text), 0);
     assert_true(td_text_equals_ignore_case(text, ""));
     assert_false(td_text_equals(text, "a"));
-    assert_true(td_text_take(&text, ""));
-    assert_false(td_text_take(&text, "a"));
+    assert_true(td_text_begins_ignore_case(text, ""));
+    assert_false(td_text_begins_ignore_case(text, "a"));
     assert_false(td_text_take_char(&text, 'a'));
+    assert_int_equal(td_text_take_until(&text, 'a').len, 0);
+    assert_int_equal(text.len, 0);
     assert_null(td_text_skip(text, 0).p);
     assert_int_equal(td_text_skip(text, 0).len, 0);
 }
@@ -51,16 +55,25 @@ static void a_beginning_is_skipped(void **state)
 static void what_is_taken_is_gone(void **state)
 {
     (void)state;
-    struct td_text text = TD_TEXT("bytes=0-");
-    assert_false(td_text_take(&text, "byte="));
-    assert_int_equal(text.len, 8);
-    assert_true(td_text_take(&text, "bytes="));
-    assert_true(td_text_equals(text, "0-"));
-    assert_false(td_text_take_char(&text, '-'));
-    assert_true(td_text_take_char(&text, '0'));
+    struct td_text text = td_text_n("-0-", 2);
+    assert_false(td_text_take_char(&text, '0'));
     assert_true(td_text_take_char(&text, '-'));
+    assert_true(td_text_equals(text, "0"));
+    assert_true(td_text_take_char(&text, '0'));
     assert_int_equal(text.len, 0);
-    assert_false(td_text_take(&text, "bytes=")); /* nothing behind the end is read */
+    assert_false(td_text_take_char(&text, '-')); /* nothing behind the end is read */
+}
+
+static void parts_are_taken_until_a_separator(void **state)
+{
+    (void)state;
+    struct td_text text = td_text_n("vllm//tp8/x", 9); /* the last '/' lies behind the end */
+    assert_true(td_text_equals(td_text_take_until(&text, '/'), "vllm"));
+    assert_true(td_text_equals(text, "/tp8"));
+    assert_true(td_text_equals(td_text_take_until(&text, '/'), ""));
+    assert_true(td_text_equals(td_text_take_until(&text, '/'), "tp8"));
+    assert_int_equal(text.len, 0);
+    assert_true(td_text_equals(td_text_take_until(&text, '/'), ""));
 }
 
 static void messages_show_the_beginning(void **state)
@@ -81,6 +94,7 @@ int main(void)
         cmocka_unit_test(an_empty_text_needs_no_pointer),
         cmocka_unit_test(a_beginning_is_skipped),
         cmocka_unit_test(what_is_taken_is_gone),
+        cmocka_unit_test(parts_are_taken_until_a_separator),
         cmocka_unit_test(messages_show_the_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

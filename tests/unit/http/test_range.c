@@ -19,7 +19,7 @@ static struct outcome parse(const char *value, uint64_t size)
     char *exact = malloc(strlen(value) + 1); /* reading on is seen by the sanitizer */
     assert_non_null(exact);
     memcpy(exact, value, strlen(value));
-    out.result = td_range_parse((struct td_text){.p = exact, .len = strlen(value)}, size, out.ranges, &out.count);
+    out.result = td_range_parse(td_text_n(exact, strlen(value)), size, out.ranges, &out.count);
     free(exact);
     return out;
 }

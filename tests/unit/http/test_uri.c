@@ -2,11 +2,6 @@
 
 #include "tests/unit/unit.h"
 
-static struct td_text text_of(const char *text)
-{
-    return (struct td_text){.p = text, .len = strlen(text)};
-}
-
 /* "path|name=value|name=value", or "!" when it is refused. */
 static void describe_as(struct td_text target, enum td_uri_query query, char *out, size_t capacity)
 {
@@ -95,11 +90,11 @@ static void targets_are_taken_apart(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char got[256];
-        describe(text_of(cases[i][0]), got, sizeof got);
+        describe(td_text_of(cases[i][0]), got, sizeof got);
         CHECK(strcmp(got, cases[i][1]) == 0, "\"%s\": %s, wanted %s", cases[i][0], got, cases[i][1]);
     }
     char got[16];
-    describe((struct td_text){.p = "/a\0b", .len = 4}, got, sizeof got);
+    describe(TD_TEXT("/a\0b"), got, sizeof got);
     assert_string_equal(got, "!");
 }
 
@@ -110,10 +105,10 @@ static void parameters_are_limited(void **state)
     char got[512];
     for (int i = 0; i < TD_URI_MAX_PARAMETERS; i++)
         (void)snprintf(target + strlen(target), 8, "p%d=1&", i);
-    describe(text_of(target), got, sizeof got);
+    describe(td_text_of(target), got, sizeof got);
     assert_string_not_equal(got, "!");
     (void)strcat(target, "q=1");
-    describe(text_of(target), got, sizeof got);
+    describe(td_text_of(target), got, sizeof got);
     assert_string_equal(got, "!");
 }
 
@@ -133,7 +128,7 @@ static void parameters_may_repeat(void **state)
     };
     char got[512];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        describe_as(text_of(cases[i][0]), TD_URI_REPEATS, got, sizeof got);
+        describe_as(td_text_of(cases[i][0]), TD_URI_REPEATS, got, sizeof got);
         CHECK(strcmp(got, cases[i][1]) == 0, "\"%s\": %s, wanted %s", cases[i][0], got, cases[i][1]);
     }
     char target[1024] = "/?";
@@ -142,7 +137,7 @@ static void parameters_may_repeat(void **state)
         (void)snprintf(target + strlen(target), 16, "p%d=%d&p%d=x&", i, i, i);
     for (int i = 0; i < TD_URI_MAX_PARAMETERS; i++)
         (void)snprintf(wanted + strlen(wanted), 16, "|p%d=%d", i, i);
-    describe_as(text_of(target), TD_URI_REPEATS, got, sizeof got);
+    describe_as(td_text_of(target), TD_URI_REPEATS, got, sizeof got);
     assert_string_equal(got, wanted);
 }
 
@@ -151,7 +146,7 @@ static void parameters_are_found(void **state)
     (void)state;
     struct td_uri uri;
     struct td_error err = TD_ERROR_INIT;
-    assert_true(td_uri_parse(&uri, text_of("/?page_size=10&match=&MATCH=x"), TD_URI_STRICT, &err));
+    assert_true(td_uri_parse(&uri, td_text_of("/?page_size=10&match=&MATCH=x"), TD_URI_STRICT, &err));
     assert_true(td_text_equals(*td_uri_parameter(&uri, "page_size"), "10"));
     assert_true(td_uri_parameter(&uri, "match")->len == 0);
     assert_true(td_text_equals(*td_uri_parameter(&uri, "MATCH"), "x"));
@@ -177,7 +172,7 @@ static void any_bytes_come_back(void **state)
         for (size_t i = random_below(&seed, 3); len > 0 && i > 0; i--)
             exact[random_below(&seed, len)] = (char)random_next(&seed);
         enum td_uri_query query = round % 2 == 0 ? TD_URI_STRICT : TD_URI_REPEATS;
-        if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, query, &err)) {
+        if (td_uri_parse(&uri, td_text_n(exact, len), query, &err)) {
             assert_true(uri.path.len > 0 && uri.path.p[0] == '/');
             assert_true(td_utf8_valid(uri.path.p, uri.path.len));
             assert_null(memchr(uri.path.p, '\0', uri.path.len));
@@ -241,7 +236,7 @@ static void encoding_is_undone_by_parsing(void **state)
         td_uri_encode(&out, td_text_n(name, len), random_below(&seed, 2) == 0);
         td_buffer_puts(&out, "?p=");
         td_uri_encode(&out, td_text_n(name, len), false);
-        assert_true(td_uri_parse(&uri, (struct td_text){.p = out.data, .len = out.len}, TD_URI_STRICT, &err));
+        assert_true(td_uri_parse(&uri, td_buffer_text(&out), TD_URI_STRICT, &err));
         assert_true(uri.path.len == len + 1 && uri.parameter_count == 1 && uri.parameters[0].value.len == len);
         assert_memory_equal(uri.path.p + 1, name, len);
         assert_memory_equal(uri.parameters[0].value.p, name, len);

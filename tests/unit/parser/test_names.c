@@ -130,7 +130,7 @@ static void sort_reports_want_of_memory(void **state)
 static struct td_text string_at(const void *context, size_t i)
 {
     const char *const *strings = context;
-    return (struct td_text){.p = strings[i], .len = strlen(strings[i])};
+    return td_text_of(strings[i]);
 }
 
 /* What the order makes of a list of strings, joined by spaces. */
@@ -178,7 +178,7 @@ static void names_go_by_bytes(void **state)
 /* Names that are the beginnings of one text: what counts is the length, for nothing ends them. */
 static struct td_text beginning_at(const void *context, size_t i)
 {
-    return (struct td_text){.p = context, .len = 30 - 3 * i};
+    return td_text_n(context, 30 - 3 * i);
 }
 
 static void names_end_where_their_length_says(void **state)
@@ -207,7 +207,7 @@ static struct td_text numbered(const void *context, size_t i)
 {
     (void)context;
     looked_at++;
-    return (struct td_text){.p = numbers[i], .len = strlen(numbers[i])};
+    return td_text_of(numbers[i]);
 }
 
 static void order_looks_at_few_names(void **state)
@@ -305,7 +305,7 @@ static struct td_text half_repeated(const void *context, size_t i)
     char *text = texts[turn++ % 2]; /* two are compared at a time */
     (void)context;
     (void)snprintf(text, sizeof texts[0], i % 2 == 0 ? "x" : "x#%zu", i / 2 + 2);
-    return (struct td_text){.p = text, .len = strlen(text)};
+    return td_text_of(text);
 }
 
 static uint64_t work_of_numbering(size_t count)
@@ -390,7 +390,7 @@ static void apply_moves_whole_items(void **state)
 static struct td_text pointer_name(const void *context, size_t i)
 {
     const char *text = ((const char *const *)context)[i];
-    return (struct td_text){.p = text, .len = strlen(text)};
+    return td_text_of(text);
 }
 
 /* Every name and every gap between two, in lists of every length; and a name that stands there more than once. */

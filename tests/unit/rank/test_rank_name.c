@@ -2,11 +2,6 @@
 
 #include "tests/unit/unit.h"
 
-static struct td_text text_of(const char *text)
-{
-    return (struct td_text){.p = text, .len = strlen(text)};
-}
-
 /* api/openapi.yaml, /models/{model}/shards/{engine}/{tp}/{file}: tp1 to tp4096. */
 static void sizes_are_from_1_to_4096(void **state)
 {
@@ -14,11 +9,11 @@ static void sizes_are_from_1_to_4096(void **state)
     static const char *const bad[] = {"",    "tp", "tp0",  "tp01", "tp4097",        "tp-1", "tp+1", "tp 1",
                                       "TP1", "p1", "tp1 ", "tp1x", "tp99999999999", "1",    "t"};
     uint64_t size = 0;
-    assert_true(td_rank_name_read_size(text_of("tp1"), &size) && size == 1);
-    assert_true(td_rank_name_read_size(text_of("tp8"), &size) && size == 8);
-    assert_true(td_rank_name_read_size(text_of("tp4096"), &size) && size == 4096);
+    assert_true(td_rank_name_read_size(td_text_of("tp1"), &size) && size == 1);
+    assert_true(td_rank_name_read_size(td_text_of("tp8"), &size) && size == 8);
+    assert_true(td_rank_name_read_size(td_text_of("tp4096"), &size) && size == 4096);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_rank_name_read_size(text_of(bad[i]), &size), "%s", bad[i]);
+        CHECK(!td_rank_name_read_size(td_text_of(bad[i]), &size), "%s", bad[i]);
 }
 
 static void files_have_three_names(void **state)
@@ -49,11 +44,11 @@ static void files_have_three_names(void **state)
     uint64_t rank;
     bool as_json;
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_rank_name_read_file(text_of(good[i].name), &rank, &as_json) && rank == good[i].rank &&
+        CHECK(td_rank_name_read_file(td_text_of(good[i].name), &rank, &as_json) && rank == good[i].rank &&
                   as_json == good[i].as_json,
               "%s", good[i].name);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_rank_name_read_file(text_of(bad[i]), &rank, &as_json), "%s", bad[i]);
+        CHECK(!td_rank_name_read_file(td_text_of(bad[i]), &rank, &as_json), "%s", bad[i]);
 }
 
 /* docs/slicing.md: none and fsdp go by names and shapes, the others by config.json too. */
@@ -61,15 +56,15 @@ static void engines_are_those_there_are(void **state)
 {
     (void)state;
     struct td_rank_name name;
-    assert_true(td_rank_name_engine(text_of("none"), 3, &name));
+    assert_true(td_rank_name_engine(td_text_of("none"), 3, &name));
     assert_true(name.tp_size == 3 && name.by_engine && !name.by_config && name.id.len == 0);
-    assert_true(td_rank_name_engine(text_of("fsdp"), 1, &name) && !name.by_config);
-    assert_true(td_rank_name_engine(text_of("vllm"), 1, &name) && name.by_config);
-    assert_true(td_rank_name_engine(text_of("nano-vllm"), 1, &name) && name.by_config);
-    assert_false(td_rank_name_engine(text_of(""), 1, &name));
-    assert_false(td_rank_name_engine(text_of("vllmx"), 1, &name));
-    assert_false(td_rank_name_engine((struct td_text){.p = "nonesuch", .len = 8}, 1, &name));
-    assert_true(td_rank_name_engine((struct td_text){.p = "nonesuch", .len = 4}, 1, &name));
+    assert_true(td_rank_name_engine(td_text_of("fsdp"), 1, &name) && !name.by_config);
+    assert_true(td_rank_name_engine(td_text_of("vllm"), 1, &name) && name.by_config);
+    assert_true(td_rank_name_engine(td_text_of("nano-vllm"), 1, &name) && name.by_config);
+    assert_false(td_rank_name_engine(td_text_of(""), 1, &name));
+    assert_false(td_rank_name_engine(td_text_of("vllmx"), 1, &name));
+    assert_false(td_rank_name_engine(TD_TEXT("nonesuch"), 1, &name));
+    assert_true(td_rank_name_engine(td_text_n("nonesuch", 4), 1, &name));
 }
 
 int main(void)

@@ -16,11 +16,6 @@ struct place {
     struct td_rank_set want;
 };
 
-static struct td_text text_of(const char *text)
-{
-    return (struct td_text){.p = text, .len = strlen(text)};
-}
-
 static void open_place(struct place *place, const char *engine)
 {
     static const struct tree_tensor tensors[] = {{"w", "F32", "[16,2]", 128}, {"b", "F32", "[2]", 8}};
@@ -31,7 +26,7 @@ static void open_place(struct place *place, const char *engine)
     assert_true(td_rank_store_init(&place->store, place->loop.catalog));
     place->want = (struct td_rank_set){.snapshot = place->snapshot, .model = &place->snapshot->models[0]};
     place->want.checkpoint = &place->want.model->checkpoints[0];
-    assert_true(td_rank_name_engine(text_of(engine), RANKS, &place->want.name));
+    assert_true(td_rank_name_engine(td_text_of(engine), RANKS, &place->want.name));
 }
 
 /* Whatever happened, nothing is being made and no memory is held. */
@@ -100,7 +95,7 @@ static void tags_tell_files_apart(void **state)
     assert_true(td_rank_store_tag(&want, 1, tags[1], NULL));
     want.name.tp_size = RANKS / 2;
     assert_true(td_rank_store_tag(&want, 0, tags[2], NULL));
-    assert_true(td_rank_name_engine(text_of("none"), RANKS, &want.name));
+    assert_true(td_rank_name_engine(td_text_of("none"), RANKS, &want.name));
     assert_true(td_rank_store_tag(&want, 0, tags[3], NULL));
     for (size_t i = 0; i < COUNT_OF(tags); i++)
         for (size_t k = 0; k < i; k++)

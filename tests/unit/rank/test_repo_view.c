@@ -397,7 +397,7 @@ static void all_ranks_of_a_model(void **state)
     open_place(&place);
     const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
     assert_non_null(model);
-    assert_true(td_rank_name_engine((struct td_text){.p = "none", .len = 4}, 12, &name));
+    assert_true(td_rank_name_engine(TD_TEXT("none"), 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
     assert_true(td_repo_view_list(&view, &place.arena, &items, &count, &err));
     assert_int_equal(count, 4 + 12);
@@ -512,7 +512,7 @@ static void names_are_matched_once_for_all_ranks(void **state)
     struct td_repo_view view;
     open_place(&place);
     const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
-    assert_true(td_rank_name_engine((struct td_text){.p = "fsdp", .len = 4}, 12, &name));
+    assert_true(td_rank_name_engine(TD_TEXT("fsdp"), 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
     expect_same_stats(&place, &view, 1, 12);
     view = open_view(&place, "ns/parts", "tp2-rank1-none"); /* three models */

@@ -7,15 +7,10 @@
 #define BASE "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "1123456789abcdef0123456789abcdef01234567"
 
-static struct td_text text_of(const char *text)
-{
-    return (struct td_text){.p = text, .len = strlen(text)};
-}
-
 static struct td_virtual_revision named(const char *name)
 {
     struct td_virtual_revision revision;
-    CHECK(td_virtual_revision_read_name(text_of(name), &revision, NULL), "%s", name);
+    CHECK(td_virtual_revision_read_name(td_text_of(name), &revision, NULL), "%s", name);
     return revision;
 }
 
@@ -75,7 +70,7 @@ static void other_names_are_none(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct td_virtual_revision revision;
-        CHECK(!td_virtual_revision_read_name(text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
+        CHECK(!td_virtual_revision_read_name(td_text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
     }
 }
 
@@ -102,7 +97,7 @@ static void what_is_wrong_is_said(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_virtual_revision revision;
         struct td_error err = TD_ERROR_INIT;
-        assert_false(td_virtual_revision_read_name(text_of(cases[i].name), &revision, &err));
+        assert_false(td_virtual_revision_read_name(td_text_of(cases[i].name), &revision, &err));
         if (cases[i].part == NULL)
             CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);
         else
@@ -130,7 +125,7 @@ static void commits_say_what_they_are(void **state)
         assert_true(td_virtual_revision_write_commit(&revision, i % 2 == 0 ? BASE : OTHER, commits[i]));
         assert_int_equal(strlen(commits[i]), 40);
         assert_int_equal(strspn(commits[i], "0123456789abcdef"), 40);
-        assert_true(td_virtual_revision_read_commit(text_of(commits[i]), &found));
+        assert_true(td_virtual_revision_read_commit(td_text_of(commits[i]), &found));
         CHECK(found.kind == revision.kind && found.engine == revision.engine && found.tp_size == revision.tp_size &&
                   found.rank == revision.rank,
               "%s", commits[i]);
@@ -170,11 +165,11 @@ static void what_cannot_be_made_has_no_commit(void **state)
         char commit[TD_COMMIT_BYTES];
         struct td_virtual_revision revision;
         (void)snprintf(commit, sizeof commit, "%.24s%s", BASE, cases[i].parameters);
-        CHECK(td_virtual_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s",
+        CHECK(td_virtual_revision_read_commit(td_text_of(commit), &revision) == cases[i].is_one, "%s",
               cases[i].parameters);
-        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 39}, &revision));
-        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 41}, &revision));
-        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 0}, &revision));
+        assert_false(td_virtual_revision_read_commit(td_text_n(commit, 39), &revision));
+        assert_false(td_virtual_revision_read_commit(td_text_n(commit, 41), &revision));
+        assert_false(td_virtual_revision_read_commit(td_text_n(commit, 0), &revision));
     }
 }
 

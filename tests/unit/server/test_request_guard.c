@@ -260,15 +260,15 @@ static void every_byte_in_its_place(void **state)
             const bool wanted[] = {token, target, token, value, host};
             loopback_request_init(&request, "GET", "/", H "\nX: y");
             if (place == 0)
-                request.request.method = (struct td_text){.p = byte, .len = 1};
+                request.request.method = td_text_n(byte, 1);
             else if (place == 1)
-                request.request.target = (struct td_text){.p = in_path, .len = sizeof in_path};
+                request.request.target = td_text_n(in_path, sizeof in_path);
             else if (place == 2)
-                request.headers[1].name = (struct td_text){.p = byte, .len = 2};
+                request.headers[1].name = td_text_n(byte, 2);
             else if (place == 3)
-                request.headers[1].value = (struct td_text){.p = byte, .len = 2};
+                request.headers[1].value = td_text_n(byte, 2);
             else
-                request.headers[0].value = (struct td_text){.p = in_path + 1, .len = 2};
+                request.headers[0].value = td_text_n(in_path + 1, 2);
             struct td_guard_verdict verdict = td_request_guard(&request.request, "HTTP/1.1", false, &most);
             CHECK((verdict.status == 0) == wanted[place], "byte 0x%02x in a %s: %d", (unsigned)c, places[place],
                   verdict.status);
@@ -285,14 +285,14 @@ static void sizes_are_limited(void **state)
     long_text[0] = '/';
     /* the target, and the names and values of all fields: "Host" "localhost" is 13 */
     loopback_request_init(&request, "GET", "/", H);
-    request.request.target = (struct td_text){.p = long_text, .len = MOST_BYTES - 13};
+    request.request.target = td_text_n(long_text, MOST_BYTES - 13);
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
     request.request.target.len++;
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 431);
     loopback_request_init(&request, "GET", "/", H "\nX: y");
-    request.headers[1].value = (struct td_text){.p = long_text, .len = MOST_BYTES - 15};
+    request.headers[1].value = td_text_n(long_text, MOST_BYTES - 15);
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
-    request.headers[1].name = (struct td_text){.p = "XY", .len = 2};
+    request.headers[1].name = TD_TEXT("XY");
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 431);
     loopback_request_init(&request, "GET", "/", H); /* more fields than were collected */
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", true, &most).status, 431);
