@@ -8,6 +8,14 @@ void td_stored_plan_unref(struct td_stored_plan *plan)
         free(plan);
 }
 
+void td_stored_plan_describe(const struct td_stored_plan *plan, struct td_rank_set *set)
+{
+    set->name.tp_size = plan->tp_size;
+    set->name.by_engine = plan->by_engine;
+    set->name.by_config = plan->by_config;
+    set->plan = td_text_n(plan->text, plan->len);
+}
+
 static void *ref(void *value)
 {
     struct td_stored_plan *plan = value;

@@ -3,6 +3,7 @@
 #define TD_RANK_PLAN_STORE_H
 
 #include "http/lru.h"
+#include "rank/rank_store.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,6 +23,9 @@ struct td_stored_plan {
 
 /* Drops a reference, which td_lru_get and the plan's creation give; the last one frees the plan. NULL: does nothing. */
 void td_stored_plan_unref(struct td_stored_plan *plan);
+
+/* Fills in the set of the plan's rank files: its ranks, how they are named, and the text, which is borrowed. */
+void td_stored_plan_describe(const struct td_stored_plan *plan, struct td_rank_set *set);
 
 /* How a td_lru takes and drops references on struct td_stored_plan. */
 extern const struct td_lru_class td_plan_store_class;

@@ -1,4 +1,4 @@
-#include "api/native/manifest.h"
+#include "api/native/manifest_view.h"
 
 #include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"

@@ -1,6 +1,6 @@
 /* Manifests as JSON: blobs whose rows, the tensors, are rendered while they are sent (http/rendered.h). */
-#ifndef TD_API_NATIVE_MANIFEST_H
-#define TD_API_NATIVE_MANIFEST_H
+#ifndef TD_API_NATIVE_MANIFEST_VIEW_H
+#define TD_API_NATIVE_MANIFEST_VIEW_H
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"

@@ -1,14 +1,13 @@
-#include "api/native/manifest.h"
+/* The list of models and the description of a model. */
+#include "api/native/listing.h"
 #include "api/native/routes.h"
 
 #include "api/html/html_index.h"
-#include "catalog/partial_checkpoint.h"
 #include "http/page_token.h"
 #include "http/reservation.h"
 #include "rank/config_text.h"
 
 #include "core/clock.h"
-#include "core/digits.h"
 #include "core/glob.h"
 #include "core/json.h"
 #include "core/json_build.h"
@@ -16,59 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PAGE_SIZE_MAX = 10000 };
-
-/* ---- parameters ---------------------------------------------------------------------------------------- */
-
-/* Reads page_size. Leaves *size as it is without the parameter. Returns false after it answered 400. */
-static bool page_size(const struct td_call *call, size_t *size)
-{
-    const struct td_text *text = td_uri_parameter(call->uri, "page_size");
-    uint64_t value = 0;
-    if (text == NULL)
-        return true;
-    if (!td_number_read(*text, PAGE_SIZE_MAX, &value) || value < 1) {
-        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d", PAGE_SIZE_MAX);
-        return false;
-    }
-    *size = (size_t)value;
-    return true;
-}
-
-/* Reads page_token into *after. Sets *first without the parameter. Returns false after it answered an error. */
-static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
-{
-    const struct td_text *token = td_uri_parameter(call->uri, "page_token");
-    *first = token == NULL || token->len == 0;
-    if (*first || td_page_token_read(*token, listing, after))
-        return true;
-    if (after->failed)
-        return td_call_no_memory(call);
-    td_response_fail(call->response, 400, NULL,
-                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
-                     "parameters, or leave it out to begin again");
-    return false;
-}
-
-/* Writes the name of a listing for page tokens: the list and its filters. Returns false after it answered an error. */
-static bool listing_name(const struct td_call *call, struct td_buffer *out, const char *kind, const char *id,
-                         const struct td_text *const *filters, size_t count)
-{
-    td_buffer_puts(out, kind);
-    td_buffer_putc(out, '\n');
-    td_buffer_puts(out, id);
-    for (size_t i = 0; i < count; i++) {
-        td_buffer_putc(out, '\n');
-        if (filters[i] != NULL) {
-            td_buffer_putc(out, '=');
-            td_buffer_append(out, filters[i]->p, filters[i]->len);
-        }
-    }
-    return !out->failed || td_call_no_memory(call);
-}
-
-/* ---- entries ------------------------------------------------------------------------------------------- */
 
 /* A list or a description while it is written. Its length is bounded by its budget alone, because a model may have any
  * number of files and a scan any number of errors. Each row is printed when room for the next one is reserved. */
@@ -218,7 +164,7 @@ void td_handle_models(const struct td_call *call)
 {
     static const char *const known[] = {"page_size", "page_token", "match", NULL};
     const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
-    size_t limit = PAGE_SIZE_MAX;
+    size_t limit = TD_PAGE_SIZE_MAX;
     bool first;
     struct td_buffer name;
     struct td_buffer after;
@@ -228,13 +174,13 @@ void td_handle_models(const struct td_call *call)
     }
     td_buffer_init(&name);
     td_buffer_init(&after);
-    if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
-        listing_name(call, &name, "models", "", filters, 1) &&
-        page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
+    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
+        td_listing_name(call, &name, "models", "", filters, 1) &&
+        td_listing_page_token(call, td_buffer_text(&name), &after, &first)) {
         size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
         struct description description;
         begin(&description, call);
-        finish(&description, add_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
+        finish(&description, add_models(&description, at, limit, td_buffer_text(&name)));
         td_html_add_vary(call);
     }
     td_buffer_fini(&name);
@@ -306,148 +252,4 @@ void td_handle_model(const struct td_call *call)
               add_config(&description) && add_files(&description) && add_problems(&description, &call->model->problems);
     finish(&description, ok);
     td_html_add_vary(call);
-}
-
-/* ---- the manifest -------------------------------------------------------------------------------------- */
-
-static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
-{
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "checkpoints");
-    for (size_t i = 0; i < model->checkpoint_count; i++) {
-        td_json_add_string(&json, NULL, model->checkpoints[i].id);
-        td_json_flush(&json);
-    }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-}
-
-/* Returns the checkpoint that the request names; NULL after it answered an error. can_be_part: the route takes
- * ?partial=1.
- */
-static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
-{
-    static const struct td_text empty = {.p = "", .len = 0};
-    const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
-    const struct td_text *id = given == NULL ? &empty : given;
-    bool names_nothing = given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
-    const struct td_checkpoint *found = names_nothing ? NULL : td_model_find_checkpoint(call->model, *id);
-    if (found != NULL)
-        return found;
-    struct td_buffer details;
-    td_buffer_init(&details);
-    list_checkpoints(call->model, &details);
-    const char *text = td_buffer_terminate(&details);
-    const char *advice =
-        call->model->partial_count == 0 || !can_be_part
-            ? ""
-            : "; add ?partial=1 to .../tensors or .../tensors/{name} to get the tensors that are there";
-    if (call->model->checkpoint_count == 0)
-        td_response_fail(call->response, 404, text,
-                         "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s", call->model->id,
-                         call->model->id,
-                         call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
-    else
-        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s", call->model->id,
-                         (int)(id->len > 200 ? 200 : id->len), id->p, advice);
-    td_buffer_fini(&details);
-    return NULL;
-}
-
-const struct td_checkpoint *td_native_checkpoint(const struct td_call *call)
-{
-    return find_checkpoint(call, false);
-}
-
-const struct td_checkpoint *td_native_checkpoint_or_part(const struct td_call *call)
-{
-    const struct td_text *partial = td_uri_parameter(call->uri, "partial");
-    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
-    if (partial != NULL && !td_text_equals(*partial, "1")) {
-        td_response_fail(call->response, 400, NULL,
-                         "partial must be 1: it asks for what is there of an incomplete checkpoint");
-        return NULL;
-    }
-    const struct td_checkpoint *found = NULL;
-    if (partial != NULL && (id == NULL || id->len > 0))
-        found = td_partial_find(call->model, td_text_n(id == NULL ? "" : id->p, id == NULL ? 0 : id->len));
-    return found != NULL ? found : find_checkpoint(call, partial == NULL);
-}
-
-/* Reads dtype; NULL without the parameter. Returns false after it answered 400 with the known types. */
-static bool dtype_filter(const struct td_call *call, const struct td_dtype **dtype)
-{
-    const struct td_text *name = td_uri_parameter(call->uri, "dtype");
-    *dtype = NULL;
-    if (name == NULL)
-        return true;
-    *dtype = td_dtype_find(*name);
-    if (*dtype != NULL)
-        return true;
-    const char *known[256];
-    size_t count = 0;
-    for (; td_dtype_at(count) != NULL && count + 1 < sizeof known / sizeof *known; count++)
-        known[count] = td_dtype_at(count)->name;
-    known[count] = NULL;
-    td_call_fail_known(call, 400, known, "unknown dtype \"%.*s\"; details list the known ones", TD_SHOW(*name, 64));
-    return false;
-}
-
-/* Sets the entity tag: a digest of the checkpoint's tag and of the parameters that select a part of the manifest. */
-static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
-{
-    char tag[TD_TAG_BYTES];
-    const struct td_model *model = call->model;
-    bool is_default = checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
-    struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, checkpoint->tag);
-    td_digest_add_cstring(digest, is_default ? "default" : "");
-    for (size_t i = 0; i < call->uri->parameter_count; i++) {
-        const struct td_parameter *parameter = &call->uri->parameters[i];
-        if (td_text_equals(parameter->name, "checkpoint"))
-            continue;
-        td_digest_add(digest, parameter->name.p, parameter->name.len);
-        td_digest_add(digest, parameter->value.p, parameter->value.len);
-    }
-    if (td_digest_finish(digest, tag))
-        td_response_set_etag(call->response, "%s", tag);
-    else
-        (void)td_call_no_memory(call);
-}
-
-void td_handle_manifest(const struct td_call *call)
-{
-    static const char *const known[] = {"checkpoint", "partial", "match", "dtype", "page_size", "page_token", NULL};
-    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
-    const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
-                                       td_uri_parameter(call->uri, "checkpoint"),
-                                       td_uri_parameter(call->uri, "partial")};
-    struct td_buffer name;
-    struct td_buffer after;
-    struct td_error err = TD_ERROR_INIT;
-    td_buffer_init(&name);
-    td_buffer_init(&after);
-    const struct td_checkpoint *checkpoint = NULL;
-    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_native_checkpoint_or_part(call)) != NULL &&
-              dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
-              listing_name(call, &name, "tensors", call->model->id, filters, 4);
-    query.listing = (struct td_text){.p = name.data, .len = name.len};
-    if (ok && page_token(call, query.listing, &after, &query.page_first)) {
-        query.after = (struct td_text){.p = after.data, .len = after.len};
-        struct td_blob *blob = NULL;
-        if (td_manifest_view_create(&call->api->manifests, call->snapshot, call->model, checkpoint, &query, &blob,
-                                    &err) &&
-            td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
-            td_response_describe(call->response, "application/json");
-            manifest_etag(call, checkpoint);
-        } else {
-            td_response_fail_error(call->response, &err);
-        }
-        td_blob_unref(blob);
-    }
-    td_buffer_fini(&name);
-    td_buffer_fini(&after);
 }

@@ -54,7 +54,7 @@ static struct td_text supposed_id(struct td_text path)
             size_t n = strlen(methods[m]);
             if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 &&
                 (path.len - i == n || path.p[i + n] == '/' || path.p[i + n] == ':'))
-                return (struct td_text){.p = path.p, .len = i};
+                return td_text_n(path.p, i);
         }
     }
     return path;
@@ -67,7 +67,7 @@ static bool take_segment(struct td_text rest, const char *word, struct td_text *
     if (rest.len < n || memcmp(rest.p, word, n) != 0 || (rest.len > n && rest.p[n] != '/'))
         return false;
     size_t skip = rest.len > n ? n + 1 : n;
-    *after = (struct td_text){.p = rest.p + skip, .len = rest.len - skip};
+    *after = td_text_skip(rest, skip);
     return true;
 }
 
@@ -164,7 +164,7 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
            (path.len - len < sizeof resolve - 1 || memcmp(path.p + len, resolve, sizeof resolve - 1) != 0))
         len++;
     if (call->snapshot != NULL)
-        td_name_advise_repo(call->snapshot, false, (struct td_text){.p = path.p + 1, .len = len - 1}, out);
+        td_name_advise_repo(call->snapshot, false, td_text_n(path.p + 1, len - 1), out);
 }
 
 /* Chooses the handler of a path that may be a name as on the Hub's site, for browsers; NULL after it answered 404. */
@@ -199,7 +199,7 @@ static void (*route(struct td_call *call))(const struct td_call *)
     }
     bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
     if (is_start)
-        rest = (struct td_text){.p = "", .len = 0};
+        rest = TD_TEXT("");
     if (!is_start && !take_segment(path, "/models", &rest))
         return route_name(call, path);
     if (!td_call_take_snapshot(call))
@@ -209,12 +209,6 @@ static void (*route(struct td_call *call))(const struct td_call *)
         return td_handle_models;
     }
     return route_model(call, rest);
-}
-
-static bool begins_with(struct td_text text, const char *word)
-{
-    size_t len = strlen(word);
-    return text.len >= len && td_text_equals_ignore_case((struct td_text){.p = text.p, .len = len}, word);
 }
 
 /* Returns whether a client of S3 sent the request: its headers or its query hold a signature, a field that AWS's SDKs
@@ -234,7 +228,8 @@ static bool is_of_s3(const struct td_call *call)
         if (td_text_equals_ignore_case(header->name, "X-Amz-Cf-Id")) /* CloudFront adds this to every request */
             continue;
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-            if (begins_with(header->name, fields[k].name) && begins_with(header->value, fields[k].value))
+            if (td_text_begins_ignore_case(header->name, fields[k].name) &&
+                td_text_begins_ignore_case(header->value, fields[k].value))
                 return true;
     }
     return false;

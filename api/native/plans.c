@@ -1,8 +1,8 @@
+/* Plans that clients register: POST plans, and GET plans/{plan}. */
+#include "api/native/checkpoint_parameter.h"
 #include "api/native/rank_json.h"
+#include "api/native/ranks.h"
 #include "api/native/routes.h"
-#include "rank/file_answer.h"
-#include "rank/plan_store.h"
-#include "rank/tensor_source.h"
 
 #include "core/clock.h"
 #include "core/json_canonical.h"
@@ -14,189 +14,11 @@
 
 enum {
     /* tensors times ranks of one plan: they are planned when it is registered */
-    PLAN_WORK_MAX = 4 * 1000 * 1000,
-    SHOWN_BYTES = 200
+    PLAN_WORK_MAX = 4 * 1000 * 1000
 };
 
 /* A limit on the time for planning all ranks of a plan; most plans take milliseconds. */
 enum { PLANNING_S = 10 };
-
-/* ---- specifications ------------------------------------------------------------------------------------ */
-
-/* Returns the registered plan of this id, a reference for the caller; NULL after it answered an error. */
-static struct td_stored_plan *find_stored(const struct td_call *call, struct td_text name)
-{
-    char id[TD_TAG_BYTES];
-    struct td_stored_plan *stored = NULL;
-    if (name.len < sizeof id) {
-        memcpy(id, name.p, name.len);
-        id[name.len] = '\0';
-        stored = td_lru_get(&call->api->plans, id);
-    }
-    if (stored == NULL)
-        td_response_fail(call->response, 404, NULL,
-                         "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
-                         (int)(name.len > 64 ? 64 : name.len), name.p, call->model->id);
-    return stored;
-}
-
-/* Fills in the set of a registered plan's files. */
-static void describe(const struct td_stored_plan *stored, struct td_rank_set *set)
-{
-    set->name.tp_size = stored->tp_size;
-    set->name.by_engine = stored->by_engine;
-    set->name.by_config = stored->by_config;
-    set->plan = (struct td_text){.p = stored->text, .len = stored->len};
-}
-
-/* ---- files --------------------------------------------------------------------------------------------- */
-
-/* Makes the JSON the answer. Its memory counts in the budget of rank files, since it may be as large as a plan. */
-static void send_json(const struct td_call *call, struct td_buffer *json)
-{
-    struct td_error err = TD_ERROR_INIT;
-    if (!json->failed) {
-        td_response_set_json_from(call->response, json, json->budget);
-        return;
-    }
-    (void)td_buffer_refuse(json, &err);
-    td_response_fail_error(call->response, &err);
-}
-
-static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
-                          const struct td_plan *plan, const char *tag)
-{
-    char engine[32] = "plan";
-    const struct td_text *name = &set->name.engine;
-    struct td_buffer json;
-    struct td_error err = TD_ERROR_INIT;
-    td_buffer_init_budget(&json, &call->api->ranks.live);
-    if (name->len > 0 && name->len < sizeof engine) {
-        memcpy(engine, name->p, name->len);
-        engine[name->len] = '\0';
-    }
-    if (td_rank_json_write(call, set->checkpoint, file, plan, engine, tag, &json, &err))
-        send_json(call, &json);
-    else
-        td_response_fail_error(call->response, &err);
-    td_buffer_fini(&json);
-}
-
-/* Answers with the rank's file, or with its description as JSON. */
-static void answer_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank, bool as_json)
-{
-    struct td_rank_maker maker;
-    struct td_rank_file *file = NULL;
-    struct td_plan plan = {0};
-    char tag[TD_TAG_BYTES];
-    struct td_error err = TD_ERROR_INIT;
-    td_rank_maker_init(&maker, &call->api->ranks, set);
-    bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
-              (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
-                       : td_rank_file_answer(&call->api->ranks, set, rank, file, tag, call->response, &err));
-    if (!ok)
-        td_response_fail_error(call->response, &err);
-    else if (as_json)
-        describe_file(call, set, file, &plan, tag);
-    td_plan_fini(&plan);
-    td_rank_maker_fini(&maker);
-    td_rank_file_unref(file);
-}
-
-static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
-{
-    struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name};
-    struct td_stored_plan *stored = NULL;
-    set.checkpoint = td_native_checkpoint(call);
-    if (set.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
-        return;
-    if (stored != NULL)
-        describe(stored, &set);
-    if (rank < set.name.tp_size)
-        answer_file(call, &set, rank, as_json);
-    else
-        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
-                         set.name.tp_size, set.name.tp_size - 1);
-    td_stored_plan_unref(stored);
-}
-
-/* ---- paths --------------------------------------------------------------------------------------------- */
-
-/* Takes the text before the next '/', or all of it, off the front. */
-static struct td_text next_segment(struct td_text *rest)
-{
-    size_t n = 0;
-    while (n < rest->len && rest->p[n] != '/')
-        n++;
-    struct td_text segment = {.p = rest->p, .len = n};
-    n += n < rest->len ? 1 : 0;
-    *rest = (struct td_text){.p = rest->p + n, .len = rest->len - n};
-    return segment;
-}
-
-/* Reads the name of a rank file. Returns false after it answered an error. */
-static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
-{
-    if (td_rank_name_read_file(text, rank, as_json))
-        return true;
-    static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
-    if (text.len == 0)
-        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
-    else
-        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
-                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
-    return false;
-}
-
-static void fail_engine(const struct td_call *call, struct td_text engine)
-{
-    const char *known[TD_ENGINE_COUNT + 1] = {NULL};
-    struct td_error err = TD_ERROR_INIT;
-    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        known[i] = td_engine_name(i);
-    (void)td_engine_not_found(engine, &err);
-    td_call_fail_known(call, 404, known, "%s", err.message);
-}
-
-static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
-{
-    char fault[96] = "the number of ranks is missing";
-    if (tp.len > 0)
-        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", (int)(tp.len > 64 ? 64 : tp.len),
-                       tp.p);
-    td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
-                     fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
-}
-
-/* Answers shards/{engine}/tp{n}/{file}. */
-void td_handle_rank_file(const struct td_call *call)
-{
-    static const char *const known[] = {"checkpoint", NULL};
-    struct td_text rest = call->rest;
-    struct td_text engine = next_segment(&rest);
-    struct td_text tp = next_segment(&rest);
-    struct td_rank_name name;
-    uint64_t rank;
-    bool as_json;
-    if (!td_call_check_parameters(call, known))
-        return;
-    if (!td_rank_name_engine(engine, 0, &name))
-        fail_engine(call, engine);
-    else if (!td_rank_name_read_size(tp, &name.tp_size))
-        fail_size(call, engine, tp);
-    else if (read_file_name(call, rest, &rank, &as_json))
-        answer_rank(call, &name, rank, as_json);
-}
-
-void td_handle_model_file(const struct td_call *call)
-{
-    static const char *const known[] = {"checkpoint", NULL};
-    struct td_rank_name name;
-    if (td_rank_name_engine((struct td_text){.p = "none", .len = 4}, 1, &name) && td_call_check_parameters(call, known))
-        answer_rank(call, &name, 0, false);
-}
-
-/* ---- registered plans ---------------------------------------------------------------------------------- */
 
 /* Writes the path of a rank's file, relative to the server. */
 static void write_href(const struct td_rank_set *set, uint64_t rank, struct td_buffer *out)
@@ -299,7 +121,7 @@ static void write_plan(const struct td_call *call, const struct td_rank_set *set
     td_json_builder_fini(&json);
     td_buffer_putc(&out, '\n');
     if (ok)
-        send_json(call, &out);
+        td_native_answer_plan_json(call, &out);
     else
         td_response_fail_error(call->response, &err);
     td_rank_maker_fini(&maker);
@@ -310,7 +132,7 @@ static void write_plan(const struct td_call *call, const struct td_rank_set *set
 static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
     struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
-    set.checkpoint = td_native_checkpoint(call);
+    set.checkpoint = td_checkpoint_parameter(call);
     if (set.checkpoint == NULL)
         return false;
     if (set.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
@@ -350,7 +172,7 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
     char id[TD_TAG_BYTES];
     bool is_new = false;
     if (spec->engine != NULL && !td_engine_exists(td_text_of(spec->engine))) {
-        fail_engine(call, (struct td_text){.p = spec->engine, .len = strlen(spec->engine)});
+        td_native_fail_engine(call, td_text_of(spec->engine));
         return;
     }
     if (!td_digest_tag(text->data, text->len, id)) {
@@ -394,7 +216,7 @@ static void answer_stored(const struct td_call *call, const struct td_rank_name 
     struct td_rank_set set = {.name = *name};
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
-    describe(stored, &set);
+    td_stored_plan_describe(stored, &set);
     if (td_plan_spec_parse(&spec, set.plan, &err))
         (void)answer_plan(call, &set.name, &spec);
     else
@@ -407,17 +229,14 @@ void td_handle_plan(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
     struct td_text rest = call->rest;
-    struct td_rank_name name = {.id = next_segment(&rest)};
-    uint64_t rank;
-    bool as_json;
+    struct td_rank_name name = {.id = td_text_take_until(&rest, '/')};
     if (!td_call_check_parameters(call, known))
         return;
     if (rest.len > 0) {
-        if (read_file_name(call, rest, &rank, &as_json))
-            answer_rank(call, &name, rank, as_json);
+        td_native_answer_rank(call, &name, rest);
         return;
     }
-    struct td_stored_plan *stored = find_stored(call, name.id);
+    struct td_stored_plan *stored = td_native_find_plan(call, name.id);
     if (stored != NULL)
         answer_stored(call, &name, stored);
     td_stored_plan_unref(stored);

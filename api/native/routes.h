@@ -26,11 +26,4 @@ void td_handle_rescan(const struct td_call *call);
  * emptied. */
 void td_native_answer_json(const struct td_call *call, struct td_buffer *json);
 
-/* Returns the checkpoint that ?checkpoint= names, or the default one without it. NULL: a 404 was answered. */
-const struct td_checkpoint *td_native_checkpoint(const struct td_call *call);
-
-/* Returns the same, or with ?partial=1 an incomplete checkpoint of that id, where there is one. NULL: a 400 or 404 was
- * answered. */
-const struct td_checkpoint *td_native_checkpoint_or_part(const struct td_call *call);
-
 #endif

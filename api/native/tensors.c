@@ -1,11 +1,10 @@
-#include "api/html/html_index.h"
-#include "api/native/manifest.h"
+/* One tensor or a part of it, as bare bytes or as a file of NumPy or safetensors. */
+#include "api/native/checkpoint_parameter.h"
+#include "api/native/manifest_view.h"
 #include "api/native/routes.h"
-#include "rank/file_answer.h"
 
 #include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
-#include "core/json_document.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_source.h"
 
@@ -15,8 +14,6 @@
 #include <strings.h>
 
 enum { SHAPE_HEADER_BYTES = 127 };
-
-static const char octets[] = "application/octet-stream";
 
 /* Makes the bytes [off, off+len) of the blob the body, and drops the reference. Returns false after it answered an
  * error. */
@@ -29,8 +26,6 @@ static bool set_body(const struct td_call *call, bool opened, struct td_blob *bl
         td_response_fail_error(call->response, err);
     return ok;
 }
-
-/* ---- one tensor, or a part of it ----------------------------------------------------------------------- */
 
 enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
 
@@ -251,7 +246,7 @@ void td_handle_tensor(const struct td_call *call)
     struct td_error err = TD_ERROR_INIT;
     const struct td_text *format = td_uri_parameter(call->uri, "format");
     const struct td_checkpoint *checkpoint = NULL;
-    if (!td_call_check_parameters(call, known) || (checkpoint = td_native_checkpoint_or_part(call)) == NULL ||
+    if (!td_call_check_parameters(call, known) || (checkpoint = td_checkpoint_parameter_or_part(call)) == NULL ||
         (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
         !find_tensor(call, checkpoint, &wanted))
         return;
@@ -261,156 +256,6 @@ void td_handle_tensor(const struct td_call *call)
     }
     if (!set_tensor_bytes(call, checkpoint, &wanted) || !add_tensor_headers(call, &wanted))
         return;
-    td_response_describe(response, octets);
+    td_response_describe(response, "application/octet-stream");
     set_tensor_etag(response, checkpoint, &wanted);
-}
-
-void td_handle_file(const struct td_call *call)
-{
-    static const char *const known[] = {NULL};
-    struct td_response *response = call->response;
-    struct td_error err = TD_ERROR_INIT;
-    if (!td_call_check_parameters(call, known))
-        return;
-    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
-    struct td_text folder = call->rest; /* it ends with '/', except in requests of fsspec */
-    folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
-    if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
-        return;
-    if (entry == NULL) {
-        td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
-                         (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
-        return;
-    }
-    if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
-        td_response_fail_error(response, &err);
-}
-
-void td_handle_files(const struct td_call *call)
-{
-    static const char *const known[] = {NULL};
-    if (td_call_check_parameters(call, known))
-        (void)td_html_folder(call, (struct td_text){.p = "", .len = 0});
-}
-
-/* ---- several tensors at once --------------------------------------------------------------------------- */
-
-/* Limits on the memory of the body's tree and lists: a body without faults takes at most 19 bytes for each byte. */
-enum { BATCH_FREE_BYTES = 64 * 1024, BATCH_PER_BYTE = 32 };
-
-/* The request of a POST to tensors:read. */
-struct batch {
-    struct td_arena arena;
-    struct td_plan_items items;
-    bool has_items;
-    enum format format; /* FORMAT_COUNT: the request names none */
-};
-
-static bool read_batch_format(const struct td_json_document *document, const cJSON *item, struct batch *batch)
-{
-    if (batch->format != FORMAT_COUNT)
-        return td_json_document_fail_key(document, item, "\"format\" is there twice");
-    if (!td_json_item_is_string(item))
-        return td_json_document_fail(document, item, "the format, a string, expected");
-    struct td_text spelled = td_json_document_spelled(document, item);
-    const char *text = spelled.len < 32 ? td_json_document_string(document, item) : NULL;
-    for (enum format f = FORMAT_RAW; text != NULL && f < FORMAT_COUNT; f++)
-        if (f != FORMAT_NPY && strcmp(text, formats[f]) == 0)
-            batch->format = f;
-    return batch->format != FORMAT_COUNT ||
-           td_json_document_fail(document, item, "\"format\" is \"raw\" or \"safetensors\"");
-}
-
-static bool read_batch_member(const struct td_json_document *document, const cJSON *item, struct batch *batch,
-                              struct td_error *err)
-{
-    if (strcmp(item->string, "format") == 0)
-        return read_batch_format(document, item, batch);
-    if (strcmp(item->string, "tensors") != 0)
-        return td_json_document_unknown_key(document, item, "there are \"tensors\" and \"format\"");
-    if (batch->has_items)
-        return td_json_document_fail_key(document, item, "\"tensors\" is there twice");
-    batch->has_items = true;
-    return td_plan_items_read(document, item, &batch->arena, &batch->items, err);
-}
-
-/* Reads {"tensors": [{"name", "slice"?, "as"?}...], "format"?}. */
-static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
-{
-    struct td_text body = call->request->body;
-    struct td_json_document document;
-    td_json_document_read(&document, td_text_n(body.p == NULL ? "" : body.p, body.len), &batch->arena, err);
-    const cJSON *root = td_json_document_object(&document, "an object with \"tensors\" and \"format\"");
-    if (root == NULL)
-        return false;
-    for (const cJSON *item = root->child; item != NULL; item = item->next)
-        if (!read_batch_member(&document, item, batch, err))
-            return false;
-    if (!td_json_document_end(&document))
-        return false;
-    if (batch->format == FORMAT_COUNT)
-        batch->format = FORMAT_RAW;
-    return batch->has_items || td_error_at(err, TD_INVALID_ARGUMENT, body.len, "\"tensors\" is missing");
-}
-
-/* Gives the results their names. Bare bytes have no names, so a tensor may be read twice. */
-static bool name_results(struct batch *batch, struct td_error *err)
-{
-    struct td_plan_item *items = td_arena_array(&batch->arena, batch->items.count, sizeof *items);
-    char name[24];
-    if (items == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < batch->items.count; i++) {
-        int len = snprintf(name, sizeof name, "%zu", i);
-        items[i] = batch->items.items[i];
-        items[i].as = td_arena_strndup(&batch->arena, td_text_n(name, (size_t)len));
-        if (items[i].as == NULL)
-            return td_error_no_memory(err);
-    }
-    batch->items.items = items;
-    return true;
-}
-
-static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
-{
-    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
-    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_budget *budget = &call->api->ranks.live;
-    struct td_plan plan = {0};
-    struct td_rank_file *file = NULL;
-    struct td_error err = TD_ERROR_INIT;
-    bool is_raw = batch->format == FORMAT_RAW;
-    bool ok = (!is_raw || name_results(batch, &err)) &&
-              td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
-              td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
-              td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
-                                  &call->response->body, &err);
-    size_t planned_bytes =
-        ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* a failed plan may have freed a part already */
-    td_plan_fini(&plan);
-    td_rank_store_trim(planned_bytes);
-    td_rank_file_unref(file);
-    if (!ok) {
-        td_response_fail_error(call->response, &err);
-        return;
-    }
-    call->response->content_type = octets;
-    call->response->cache_control = "no-cache";
-}
-
-void td_handle_read(const struct td_call *call)
-{
-    static const char *const known[] = {"checkpoint", NULL};
-    struct batch batch = {.format = FORMAT_COUNT};
-    struct td_error err = TD_ERROR_INIT;
-    const struct td_checkpoint *checkpoint = NULL;
-    td_arena_init_budget(&batch.arena, BATCH_FREE_BYTES + BATCH_PER_BYTE * call->request->body.len,
-                         &call->api->ranks.live);
-    if (td_call_check_parameters(call, known) && (checkpoint = td_native_checkpoint(call)) != NULL) {
-        if (read_batch(call, &batch, &err))
-            answer_batch(call, checkpoint, &batch);
-        else
-            td_call_fail_json(call, &err);
-    }
-    td_arena_fini(&batch.arena);
 }

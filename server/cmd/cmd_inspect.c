@@ -1,6 +1,6 @@
 #include "server/cmd/commands.h"
 
-#include "api/native/manifest.h"
+#include "api/native/manifest_view.h"
 #include "catalog/scan.h"
 #include "core/buffer.h"
 #include "core/json_build.h"

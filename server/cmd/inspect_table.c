@@ -2,7 +2,7 @@
  * a wider cell pushes the rest of its row to the right. */
 #include "server/cmd/inspect_table.h"
 
-#include "api/native/manifest.h"
+#include "api/native/manifest_view.h"
 #include "core/digits.h"
 #include "server/terminal.h"
 

@@ -1,4 +1,4 @@
-#include "api/native/manifest.h"
+#include "api/native/manifest_view.h"
 
 #include "api/state.h"
 #include "core/json.h"
@@ -91,7 +91,7 @@ static void check_href(const char *href, const struct td_model *model, const cha
     char wanted[512];
     assert_int_equal(strspn(href, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%?="),
                      strlen(href));
-    assert_true(td_uri_parse(&uri, (struct td_text){.p = href, .len = strlen(href)}, TD_URI_STRICT, &err));
+    assert_true(td_uri_parse(&uri, td_text_of(href), TD_URI_STRICT, &err));
     (void)snprintf(wanted, sizeof wanted, "/models/%s/tensors/%s", model->id, name);
     CHECK(td_text_equals(uri.path, wanted), "%s", href);
     td_uri_fini(&uri);
@@ -249,7 +249,7 @@ static bool take_page(char *text, char **tensors, size_t *tensors_len, struct td
     if (quote == token)
         return false;
     struct td_text listing = {.p = "listing", .len = 7};
-    assert_true(td_page_token_read((struct td_text){.p = token, .len = (size_t)(quote - token)}, listing, after));
+    assert_true(td_page_token_read(td_text_n(token, (size_t)(quote - token)), listing, after));
     assert_non_null(td_buffer_terminate(after));
     return true;
 }

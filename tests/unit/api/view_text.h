@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_VIEW_TEXT_H
 #define TD_TESTS_VIEW_TEXT_H
 
-#include "api/native/manifest.h"
+#include "api/native/manifest_view.h"
 #include "core/text.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
@@ -26,8 +26,8 @@ static inline struct td_blob *view_create(struct td_lru *cache, struct td_snapsh
     if (options->dtype != NULL)
         query.dtype = td_dtype_find(td_text_of(options->dtype));
     if (options->after != NULL)
-        query.after = (struct td_text){.p = options->after, .len = strlen(options->after)};
-    query.listing = (struct td_text){.p = "listing", .len = 7};
+        query.after = td_text_of(options->after);
+    query.listing = TD_TEXT("listing");
     CHECK(td_manifest_view_create(cache, snapshot, model, checkpoint, &query, &blob, &err), "%s", err.message);
     return blob;
 }

@@ -1,0 +1,165 @@
+/* The files of tensor-parallel ranks, for an engine or for a registered plan. */
+#include "api/native/ranks.h"
+
+#include "api/native/checkpoint_parameter.h"
+#include "api/native/rank_json.h"
+#include "api/native/routes.h"
+#include "rank/file_answer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 200 };
+
+void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!json->failed) {
+        td_response_set_json_from(call->response, json, json->budget);
+        return;
+    }
+    (void)td_buffer_refuse(json, &err);
+    td_response_fail_error(call->response, &err);
+}
+
+void td_native_fail_engine(const struct td_call *call, struct td_text engine)
+{
+    const char *known[TD_ENGINE_COUNT + 1] = {NULL};
+    struct td_error err = TD_ERROR_INIT;
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+        known[i] = td_engine_name(i);
+    (void)td_engine_not_found(engine, &err);
+    td_call_fail_known(call, 404, known, "%s", err.message);
+}
+
+struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td_text name)
+{
+    char id[TD_TAG_BYTES];
+    struct td_stored_plan *stored = NULL;
+    if (name.len < sizeof id) {
+        memcpy(id, name.p, name.len);
+        id[name.len] = '\0';
+        stored = td_lru_get(&call->api->plans, id);
+    }
+    if (stored == NULL)
+        td_response_fail(call->response, 404, NULL,
+                         "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
+                         (int)(name.len > 64 ? 64 : name.len), name.p, call->model->id);
+    return stored;
+}
+
+static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
+                          const struct td_plan *plan, const char *tag)
+{
+    char engine[32] = "plan";
+    const struct td_text *name = &set->name.engine;
+    struct td_buffer json;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init_budget(&json, &call->api->ranks.live);
+    if (name->len > 0 && name->len < sizeof engine) {
+        memcpy(engine, name->p, name->len);
+        engine[name->len] = '\0';
+    }
+    if (td_rank_json_write(call, set->checkpoint, file, plan, engine, tag, &json, &err))
+        td_native_answer_plan_json(call, &json);
+    else
+        td_response_fail_error(call->response, &err);
+    td_buffer_fini(&json);
+}
+
+/* Answers with the rank's file, or with its description as JSON. */
+static void answer_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank, bool as_json)
+{
+    struct td_rank_maker maker;
+    struct td_rank_file *file = NULL;
+    struct td_plan plan = {0};
+    char tag[TD_TAG_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    td_rank_maker_init(&maker, &call->api->ranks, set);
+    bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
+              (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
+                       : td_rank_file_answer(&call->api->ranks, set, rank, file, tag, call->response, &err));
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    else if (as_json)
+        describe_file(call, set, file, &plan, tag);
+    td_plan_fini(&plan);
+    td_rank_maker_fini(&maker);
+    td_rank_file_unref(file);
+}
+
+static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
+{
+    struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name};
+    struct td_stored_plan *stored = NULL;
+    set.checkpoint = td_checkpoint_parameter(call);
+    if (set.checkpoint == NULL || (name->engine.len == 0 && (stored = td_native_find_plan(call, name->id)) == NULL))
+        return;
+    if (stored != NULL)
+        td_stored_plan_describe(stored, &set);
+    if (rank < set.name.tp_size)
+        answer_file(call, &set, rank, as_json);
+    else
+        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
+                         set.name.tp_size, set.name.tp_size - 1);
+    td_stored_plan_unref(stored);
+}
+
+/* Reads the name of a rank file. Returns false after it answered an error. */
+static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
+{
+    if (td_rank_name_read_file(text, rank, as_json))
+        return true;
+    static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    if (text.len == 0)
+        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
+    else
+        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
+                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
+    return false;
+}
+
+void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name)
+{
+    uint64_t rank;
+    bool as_json;
+    if (read_file_name(call, file_name, &rank, &as_json))
+        answer_rank(call, name, rank, as_json);
+}
+
+static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
+{
+    char fault[96] = "the number of ranks is missing";
+    if (tp.len > 0)
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", (int)(tp.len > 64 ? 64 : tp.len),
+                       tp.p);
+    td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
+                     fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
+}
+
+/* Answers shards/{engine}/tp{n}/{file}. */
+void td_handle_rank_file(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_text rest = call->rest;
+    struct td_text engine = td_text_take_until(&rest, '/');
+    struct td_text tp = td_text_take_until(&rest, '/');
+    struct td_rank_name name;
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (!td_rank_name_engine(engine, 0, &name))
+        td_native_fail_engine(call, engine);
+    else if (!td_rank_name_read_size(tp, &name.tp_size))
+        fail_size(call, engine, tp);
+    else
+        td_native_answer_rank(call, &name, rest);
+}
+
+void td_handle_model_file(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_rank_name name;
+    if (td_rank_name_engine(TD_TEXT("none"), 1, &name) && td_call_check_parameters(call, known))
+        answer_rank(call, &name, 0, false);
+}

@@ -1,0 +1,24 @@
+/* What the handlers of rank files share with those of registered plans. */
+#ifndef TD_API_NATIVE_RANKS_H
+#define TD_API_NATIVE_RANKS_H
+
+#include "api/call.h"
+#include "rank/plan_store.h"
+
+/* Answers with the rank file that file_name names (rank-{r}.safetensors and its other names), or for rank-{r}.json with
+ * its description, or with an error. name: the engine and the number of ranks; or without an engine the id of a
+ * registered plan. */
+void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name);
+
+/* Returns the registered plan of this id, a reference for the caller (td_stored_plan_unref). NULL: a 404 was answered.
+ */
+struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td_text id);
+
+/* Answers 404: there is no such engine. Lists those there are. */
+void td_native_fail_engine(const struct td_call *call, struct td_text engine);
+
+/* Makes the JSON the answer, or its failure. The memory counts in the budget of rank files, since the description of a
+ * plan may be as large as the plan. The buffer is emptied. */
+void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json);
+
+#endif

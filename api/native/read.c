@@ -1,0 +1,127 @@
+/* POST tensors:read: several tensors, or parts of them, in one answer. */
+#include "api/native/checkpoint_parameter.h"
+#include "api/native/routes.h"
+#include "core/json_document.h"
+#include "rank/tensor_source.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Limits on the memory of the body's tree and lists: a body without faults takes at most 19 bytes for each byte. */
+enum { BATCH_FREE_BYTES = 64 * 1024, BATCH_PER_BYTE = 32 };
+
+/* The request of a POST to tensors:read. */
+struct batch {
+    struct td_arena arena;
+    struct td_plan_items items;
+    bool has_items;
+    enum { NOT_GIVEN, RAW, SAFETENSORS } format;
+};
+
+static bool read_batch_format(const struct td_json_document *document, const cJSON *item, struct batch *batch)
+{
+    if (batch->format != NOT_GIVEN)
+        return td_json_document_fail_key(document, item, "\"format\" is there twice");
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(document, item, "the format, a string, expected");
+    struct td_text spelled = td_json_document_spelled(document, item);
+    const char *text = spelled.len < 32 ? td_json_document_string(document, item) : NULL;
+    if (text != NULL && strcmp(text, "raw") == 0)
+        batch->format = RAW;
+    if (text != NULL && strcmp(text, "safetensors") == 0)
+        batch->format = SAFETENSORS;
+    return batch->format != NOT_GIVEN ||
+           td_json_document_fail(document, item, "\"format\" is \"raw\" or \"safetensors\"");
+}
+
+static bool read_batch_member(const struct td_json_document *document, const cJSON *item, struct batch *batch,
+                              struct td_error *err)
+{
+    if (strcmp(item->string, "format") == 0)
+        return read_batch_format(document, item, batch);
+    if (strcmp(item->string, "tensors") != 0)
+        return td_json_document_unknown_key(document, item, "there are \"tensors\" and \"format\"");
+    if (batch->has_items)
+        return td_json_document_fail_key(document, item, "\"tensors\" is there twice");
+    batch->has_items = true;
+    return td_plan_items_read(document, item, &batch->arena, &batch->items, err);
+}
+
+/* Reads {"tensors": [{"name", "slice"?, "as"?}...], "format"?}. */
+static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
+{
+    struct td_text body = call->request->body;
+    struct td_json_document document;
+    td_json_document_read(&document, td_text_n(body.p == NULL ? "" : body.p, body.len), &batch->arena, err);
+    const cJSON *root = td_json_document_object(&document, "an object with \"tensors\" and \"format\"");
+    if (root == NULL)
+        return false;
+    for (const cJSON *item = root->child; item != NULL; item = item->next)
+        if (!read_batch_member(&document, item, batch, err))
+            return false;
+    if (!td_json_document_end(&document))
+        return false;
+    return batch->has_items || td_error_at(err, TD_INVALID_ARGUMENT, body.len, "\"tensors\" is missing");
+}
+
+/* Gives the results their names. Bare bytes have no names, so a tensor may be read twice. */
+static bool name_results(struct batch *batch, struct td_error *err)
+{
+    struct td_plan_item *items = td_arena_array(&batch->arena, batch->items.count, sizeof *items);
+    char name[24];
+    if (items == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < batch->items.count; i++) {
+        int len = snprintf(name, sizeof name, "%zu", i);
+        items[i] = batch->items.items[i];
+        items[i].as = td_arena_strndup(&batch->arena, td_text_n(name, (size_t)len));
+        if (items[i].as == NULL)
+            return td_error_no_memory(err);
+    }
+    batch->items.items = items;
+    return true;
+}
+
+static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
+{
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_budget *budget = &call->api->ranks.live;
+    struct td_plan plan = {0};
+    struct td_rank_file *file = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    bool is_raw = batch->format != SAFETENSORS;
+    bool ok = (!is_raw || name_results(batch, &err)) &&
+              td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
+              td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
+              td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                                  &call->response->body, &err);
+    size_t planned_bytes =
+        ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* a failed plan may have freed a part already */
+    td_plan_fini(&plan);
+    td_rank_store_trim(planned_bytes);
+    td_rank_file_unref(file);
+    if (!ok) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    call->response->content_type = "application/octet-stream";
+    call->response->cache_control = "no-cache";
+}
+
+void td_handle_read(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct batch batch = {.format = NOT_GIVEN};
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_checkpoint *checkpoint = NULL;
+    td_arena_init_budget(&batch.arena, BATCH_FREE_BYTES + BATCH_PER_BYTE * call->request->body.len,
+                         &call->api->ranks.live);
+    if (td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter(call)) != NULL) {
+        if (read_batch(call, &batch, &err))
+            answer_batch(call, checkpoint, &batch);
+        else
+            td_call_fail_json(call, &err);
+    }
+    td_arena_fini(&batch.arena);
+}
