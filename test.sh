@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what the tests need (Debian packages, virtual environments, packages of npm) and runs them, in three tiers.
 #
-#   ./test.sh --quick       what to run before each commit: layout, arrows, unit tests
+#   ./test.sh --quick       before each commit: layout, arrows, unit tests, each interface over a socket
 #   ./test.sh               all that must hold: every change is held to this tier
 #   ./test.sh --long        fuzzing, soaks and benchmarks that take hours: now and then, on a quiet machine, as root
 #   ./test.sh STEP...       only these steps
@@ -24,6 +24,7 @@ format    quick,full   120 one   the layout of every C file, the length of every
 shell     quick,full   120 one   bash -n and shellcheck on every script
 arrows    quick         60 one   which folder may include which, and no circles
 units     quick        900 tests the unit tests of the ASan build, which this step brings up to date
+smoke     quick        300 tests pytest over a socket, a part of http: ranges, tensors, Hub, S3, the contract
 gcc       full         600 one   release build by GCC with tests and bench, warnings are errors
 clang     full         600 one   the same by Clang
 tidy      full         900 one   clang-tidy on the program
@@ -63,9 +64,11 @@ run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
         --output-junit "$results/$step.xml" "$@"
 }
 
-run_pytest() { # STEP DIRECTORY
-    PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$2" -q -ra -p no:cacheprovider --timeout 600 \
-        --durations 5 --junitxml "$results/$1.xml"
+run_pytest() { # STEP DIRECTORY_OR_FILE...
+    local step=$1
+    shift
+    PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
+        --durations 5 --junitxml "$results/$step.xml"
 }
 
 step_format() { scripts/check_format.sh; }
@@ -93,6 +96,11 @@ step_arrows() {
 step_units() {
     build_preset asan
     run_ctest units build-asan --tests-regex '^unit\.'
+}
+step_smoke() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord \
+        run_pytest smoke tests/http/test_{openapi,range_conditional,tensors,hub_raw,s3_port}.py
 }
 step_asan() {
     build_preset asan
@@ -185,8 +193,8 @@ set_up_node() {
 }
 set_up() { # Called where a failing command does not end the script.
     bash scripts/deps.sh test || return
-    if [ "$tier" = quick ]; then return; fi
     set_up_venv .venv tests/requirements.txt || return
+    if [ "$tier" = quick ]; then return; fi
     set_up_venv .venv-hub0 tests/requirements-hub0.txt || return
     set_up_node || return
 }

@@ -11,18 +11,20 @@ mapfile -t files < <(
 if [ "${1-}" = --fix ]; then
     exec clang-format-14 --style=file -i "${files[@]}"
 fi
-bad=0
-for file in "${files[@]}"; do
-    # The first lines tell what is the matter; the rest is more of it.
-    difference=$(clang-format-14 --style=file "$file" |
-        diff -u --label "$file" "$file" --label "as .clang-format has it" - | head -n 12) || bad=$((bad + 1))
-    [ -z "$difference" ] || printf '%s\n' "$difference"
-done
-if [ "$bad" -gt 0 ]; then
-    echo "check_format.sh: $bad of ${#files[@]} C files are not in the project's layout;" \
-        "scripts/check_format.sh --fix" >&2
+# Prints how the layout of each file differs: its first lines tell what is the matter, the rest is more of it.
+check_layout() { # FILE...
+    local file bad=0
+    for file in "$@"; do
+        clang-format-14 --style=file "$file" |
+            diff -u --label "$file" "$file" --label "as .clang-format has it" - | head -n 12 || bad=1
+    done
+    return "$bad"
+}
+export -f check_layout
+printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -n 20 bash -o pipefail -c 'check_layout "$@"' _ || {
+    echo "check_format.sh: not all C files are in the project's layout; scripts/check_format.sh --fix" >&2
     exit 1
-fi
+}
 echo "${#files[@]} C files are in the project's layout"
 
 # Code, comments and prose have one limit. In Markdown, tables and blocks of code may be longer.
