@@ -2,7 +2,7 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
-/* Many blocks of many sizes, strings among them: aligned, none overlaps another, none moves. */
+/* Blocks of many sizes, strings among them, are aligned, do not overlap and do not move. */
 static void blocks_are_aligned_and_apart(void **state)
 {
     (void)state;
@@ -58,7 +58,7 @@ static void nothing_is_a_valid_block(void **state)
     assert_non_null(td_arena_array(&arena, 0, 8));
     assert_non_null(td_arena_array(&arena, 8, 0));
     td_arena_fini(&arena);
-    td_arena_fini(&arena); /* once more does no harm */
+    td_arena_fini(&arena); /* a second call does no harm */
 }
 
 static void sizes_that_do_not_fit_are_refused(void **state)
@@ -116,7 +116,7 @@ static void little_is_wasted(void **state)
     }
 }
 
-/* A limit is kept by what is taken from malloc, not only by what is handed out. */
+/* The limit bounds the memory that the arena takes from malloc, not only what it hands out. */
 static void limit_bounds_what_is_taken(void **state)
 {
     (void)state;
@@ -195,7 +195,8 @@ static void arrays_grow(void **state)
     td_arena_fini(&arena);
 }
 
-/* Chunks are taken from the budget, and given back; what it lacks is told from what the arena may not have. */
+/* The arena takes its chunks from the budget and gives them back. The error tells an exhausted budget from a request
+ * over the arena's own limit. */
 static void budgets_are_held_until_the_end(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static void budgets_are_held_until_the_end(void **state)
     assert_non_null(td_arena_alloc(&arena, 8000));
     assert_true(td_budget_used(&budget) >= 8000);
     assert_null(td_arena_alloc(&arena, 4000));
-    assert_non_null(td_arena_alloc(&arena, 8)); /* which does not change why the other failed */
+    assert_non_null(td_arena_alloc(&arena, 8)); /* a later success keeps the reason of the failure */
     assert_false(td_arena_refuse(&arena, "the plan", &err));
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things"));
     assert_null(td_arena_alloc(&arena, 16000));

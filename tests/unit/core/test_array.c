@@ -24,8 +24,8 @@ static void items_stay_while_the_array_grows(void **state)
     }
     for (size_t i = 0; i < 10000; i++)
         assert_int_equal(items[i].number, i);
-    assert_true(moves < 30);           /* by half each time, not one by one */
-    assert_true(capacity < 2 * 10000); /* and not far beyond what was asked for */
+    assert_true(moves < 30);           /* the capacity grows by half each time, not by one */
+    assert_true(capacity < 2 * 10000); /* and stays close to the count */
     assert_true(td_array_reserve(&items, &capacity, capacity, sizeof *items, NULL, &err));
     size_t before = capacity;
     assert_true(td_array_reserve(&items, &capacity, 5 * before, sizeof *items, NULL, &err));
@@ -49,7 +49,7 @@ static void sizes_that_overflow_are_refused(void **state)
     assert_int_equal(td_array_next_capacity(100, 101), 150);
 }
 
-/* The budget holds what the array has room for, no matter where an allocation or the budget fails. */
+/* The budget is charged for exactly the array's capacity, also after an allocation or the budget fails. */
 static void the_budget_is_exact(void **state)
 {
     (void)state;

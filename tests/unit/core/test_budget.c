@@ -38,9 +38,9 @@ static void room_is_made_while_there_is_some(void **state)
     budget.make_room = make_room;
     budget.context = &budget;
     assert_true(td_budget_take(&budget, 90));
-    assert_true(td_budget_take(&budget, 60)); /* 30 are not enough */
+    assert_true(td_budget_take(&budget, 60)); /* make_room frees 30 a call: two calls */
     assert_int_equal(td_budget_used(&budget), 90);
-    assert_false(td_budget_take(&budget, 101)); /* no room would be enough: none is made */
+    assert_false(td_budget_take(&budget, 101)); /* over the limit: no call of make_room */
     assert_int_equal(td_budget_used(&budget), 90);
     assert_false(td_budget_refuse(&budget, 100, &err));
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things") && strstr(err.message, "try again"));
@@ -75,7 +75,7 @@ static void threads_share_it(void **state)
     (void)state;
     struct td_budget budget;
     pthread_t threads[THREADS];
-    td_budget_init(&budget, 100, "things"); /* three of four */
+    td_budget_init(&budget, 100, "things"); /* room for three of the four threads */
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, &budget), 0);
     for (int i = 0; i < THREADS; i++)

@@ -38,7 +38,7 @@ static void terminate_is_not_counted(void **state)
     td_buffer_fini(&b);
 }
 
-/* Sizes around every growth step, against a plain array. */
+/* Appends of random sizes give the bytes of a plain array. */
 static void grows_without_losing_a_byte(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void release_hands_over(void **state)
     td_budget_init(&budget, 4096, "texts");
     td_buffer_init_budget(&b, &budget);
     assert_true(td_buffer_reserve(&b, 1000));
-    assert_null(td_buffer_release(&b, &len)); /* empty, whatever was reserved */
+    assert_null(td_buffer_release(&b, &len)); /* NULL, because the buffer is empty */
     assert_int_equal(len, 0);
     assert_int_equal(td_budget_used(&budget), 0);
 }
@@ -133,7 +133,7 @@ static void impossible_sizes_fail_once_and_for_all(void **state)
     assert_int_equal(b.len, 3);
     assert_null(td_buffer_terminate(&b));
     size_t len = 99;
-    assert_null(td_buffer_release(&b, &len)); /* and frees, says the leak checker */
+    assert_null(td_buffer_release(&b, &len)); /* also frees: the leak checker would tell */
     assert_int_equal(len, 0);
 }
 
@@ -165,7 +165,7 @@ static void want_of_memory_is_remembered(void **state)
     fail_msg("a thousand appends take more than a hundred allocations");
 }
 
-/* The capacity is of the budget; what is released stays so for the caller to give back. */
+/* The budget is charged for the capacity. Released bytes stay charged until the caller gives them back. */
 static void budgets_are_held_while_it_grows(void **state)
 {
     (void)state;

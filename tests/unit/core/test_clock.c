@@ -18,7 +18,7 @@ static void monotonic_never_steps_back(void **state)
     assert_true(td_clock_ns() - before >= 2000000);
 }
 
-/* By another clock, whose time is later since 1970, the wait would be over at once. */
+/* By the realtime clock, whose value is larger, the wait would end at once. */
 static void conditions_wait_by_the_monotonic_clock(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void conditions_wait_by_the_monotonic_clock(void **state)
     struct timespec until = td_clock_timespec(due);
     int status = 0;
     pthread_mutex_lock(&lock);
-    while (status == 0) /* a wait may end for no reason */
+    while (status == 0) /* a wait may end spuriously */
         status = pthread_cond_timedwait(&condition, &lock, &until);
     pthread_mutex_unlock(&lock);
     assert_int_equal(status, ETIMEDOUT);

@@ -13,7 +13,7 @@ static void check(double value, bool single, const char *wanted)
     td_buffer_fini(&out);
 }
 
-/* What Python's repr says. */
+/* The texts are those of Python's repr. */
 static void doubles_as_in_python(void **state)
 {
     (void)state;
@@ -52,7 +52,7 @@ static void doubles_as_in_python(void **state)
         check(rows[i].value, false, rows[i].repr);
 }
 
-/* What NumPy's str(float32) says. */
+/* The texts are those of NumPy's str(float32). */
 static void floats_as_in_numpy(void **state)
 {
     (void)state;

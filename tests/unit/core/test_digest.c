@@ -32,7 +32,7 @@ static void equal_bytes_have_equal_tags(void **state)
     check_tag(a);
 }
 
-/* The same bytes parted differently are something else. */
+/* The same bytes split differently have different tags. */
 static void borders_count(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void every_bit_counts(void **state)
     }
 }
 
-/* What create gives when memory is short may be used like any other. */
+/* td_digest_create returns NULL when memory is short. NULL can be used like a digest; only finish fails. */
 static void no_digest_is_a_failure(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void decimal_numbers(void **state)
         CHECK(strict == (cases[i].strict ? cases[i].value : KEPT), "%s", cases[i].text);
     }
     uint64_t value;
-    assert_true(td_number_read(td_text_n("12x", 2), 99, &value) && value == 12); /* what is behind it is not its */
+    assert_true(td_number_read(td_text_n("12x", 2), 99, &value) && value == 12); /* nothing past the length is read */
     assert_false(td_number_read(td_text_n(NULL, 0), 99, &value));
     assert_false(td_number_read(TD_TEXT("1\0"), 99, &value));
 }

@@ -91,7 +91,7 @@ static void table(void **state)
         {"a\\", "a\\", true},
         {"*\\*", "x*", true},
         {"*\\*", "x", false},
-        /* one character is all its bytes */
+        /* a character of several bytes counts as one */
         {"?", "\xc3\xa9", true},
         {"??", "\xc3\xa9", false},
         {"?", "\xe6\x97\xa5", true},
@@ -108,7 +108,7 @@ static void table(void **state)
         {"[!a]", "\xe6\x97\xa5", true},
         {"\\\xc3\xa9", "\xc3\xa9", true},
         {"\\\xc3\xa9", "\xc3\xa8", false},
-        {"*\xa5", "\xe6\x97\xa5", false}, /* half a character is no text to stop in */
+        {"*\xa5", "\xe6\x97\xa5", false}, /* a star does not stop inside a character */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         CHECK(match(cases[i].pattern, cases[i].text) == cases[i].matches, "%s %s %s", cases[i].pattern,
@@ -157,10 +157,10 @@ static void random_patterns_against_the_oracle(void **state)
         CHECK(td_glob_match(td_text_n(pattern, pattern_len), td_text_n(text, text_len)) == wanted, "'%.*s' %s '%.*s'",
               (int)pattern_len, pattern, wanted ? "should match" : "should not match", (int)text_len, text);
     }
-    assert_true(matches > ROUNDS / 50 && matches < ROUNDS / 2); /* the test is about something */
+    assert_true(matches > ROUNDS / 50 && matches < ROUNDS / 2); /* both verdicts are common */
 }
 
-/* Backtracking into every star would take more steps than the universe has had time for. */
+/* Backtracking into every star would take exponential time. */
 static void stars_cost_pattern_times_text(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void stars_cost_pattern_times_text(void **state)
         memcpy(pattern + 3 * i, "*?a", 3);
     pattern[3 * STARS] = 'b';
     assert_false(td_glob_match(td_text_n(pattern, 3 * STARS + 1), td_text_n(text, TEXT)));
-    memset(pattern, '[', sizeof pattern); /* brackets that never close: their ends must not be sought each time */
+    memset(pattern, '[', sizeof pattern); /* unclosed brackets: one search for an end, not one at each */
     memset(text, '[', TEXT);
     pattern[0] = '*';
     pattern[3 * STARS] = 'b';

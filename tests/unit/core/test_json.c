@@ -5,8 +5,8 @@
 
 #include <cjson/cJSON.h>
 
-/* Reads to the end or to the first fault. The text is copied to a block of exactly its size, so that a byte
- * read past it is seen by the sanitizer. */
+/* Reads to the end or to the first fault. The text is copied to a block of exactly its size, so that the sanitizer sees
+ * a read past its end. */
 static bool accepts(const char *text, size_t len, struct td_error *err)
 {
     char *exact = malloc(len + (len == 0));
@@ -37,7 +37,7 @@ static void must_accept(void **state)
     }
 }
 
-/* A text that ends too early: what would have to follow, by the grammar of RFC 8259. */
+/* For a text that ends too early, the message names what the grammar of RFC 8259 expects next. */
 static void the_end_says_what_is_missing(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void cjson_agrees(void **state)
     }
 }
 
-/* A value that ends with a bracket, a quote or a letter is no value before its last byte. */
+/* No prefix of a value that ends with a bracket, a quote or a letter is a value. */
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void tokens_come_in_order(void **state)
             assert_int_equal(json.escaped, wanted[i].token != TD_JSON_NUMBER && strchr(wanted[i].value, '\\') != NULL);
         }
     }
-    assert_int_equal(td_json_next(&json), TD_JSON_END); /* and stays there */
+    assert_int_equal(td_json_next(&json), TD_JSON_END); /* and stays at the end */
 }
 
 static void skip_passes_one_value(void **state)
@@ -188,7 +188,7 @@ static void skip_passes_one_value(void **state)
     assert_int_equal(td_json_next(&json), TD_JSON_END);
     assert_false(td_json_skip(&json)); /* nothing left to skip */
 
-    td_json_init(&json, TD_TEXT(text), 0, &err); /* at a key: the whole member */
+    td_json_init(&json, TD_TEXT(text), 0, &err); /* at a key, skips the whole member */
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_true(td_json_skip(&json));
     assert_int_equal(td_json_next(&json), TD_JSON_KEY);
@@ -236,7 +236,7 @@ static void numbers_are_exact_to_64_bits(void **state)
         {"1", 1},
         {"4294967295", 4294967295},
         {"4294967296", 4294967296},
-        {"9007199254740993", 9007199254740993}, /* 2^53+1: the first that a double loses */
+        {"9007199254740993", 9007199254740993}, /* 2^53+1: the first that a double cannot hold */
         {"9223372036854775807", 9223372036854775807U},
         {"9223372036854775808", 9223372036854775808U},
         {"18446744073709551614", UINT64_MAX - 1},
@@ -274,7 +274,7 @@ static void numbers_are_exact_to_64_bits(void **state)
     }
 }
 
-/* Reads text as one string into exactly `capacity` bytes. */
+/* Decodes text, a JSON string, into a block of exactly `capacity` bytes. */
 static bool decode(const char *text, char *out, size_t capacity, size_t *len, struct td_error *err)
 {
     struct td_json json;
@@ -400,7 +400,7 @@ static void minify_drops_blanks_and_nothing_else(void **state)
     }
 }
 
-/* Whatever is JSON stays JSON, minifies to no more, and minifies to itself from then on. */
+/* Minified JSON is valid, no longer than the text, and minifies to itself. */
 static void minify_settles_at_once(void **state)
 {
     (void)state;
@@ -423,8 +423,8 @@ static void minify_settles_at_once(void **state)
     }
 }
 
-/* Names sorted by bytes, as json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False, separators=(",", ":")) of
- * Python writes it, but for numbers, which keep their spelling. */
+/* The form that Python's json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+ * writes, except that numbers keep their spelling and repeated names stay. */
 static void canonical_form(void **state)
 {
     (void)state;
@@ -452,7 +452,7 @@ static void canonical_form(void **state)
     }
 }
 
-/* Every allocation fails once: an error, and nothing is lost. */
+/* Each allocation fails in turn: the result is an error, and nothing leaks. */
 static void canonical_form_reports_want_of_memory(void **state)
 {
     (void)state;

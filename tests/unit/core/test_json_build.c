@@ -2,7 +2,7 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
-/* Adds one of everything. With `flushes` every value is printed at once. */
+/* Adds values of every kind. With `flushes` the builder prints each at once. */
 static void build(struct td_json_builder *builder, bool flushes)
 {
     static const char odd[] = "\" \\ / \b\t\n\r \x1f \x7f \xc3\xa9 \xe2\x80\xa8 \0.";
@@ -65,7 +65,7 @@ static void bytes_are_the_same_with_and_without_flushes(void **state)
     }
 }
 
-/* Values of many lengths, past the one from which they go to the buffer at once. */
+/* Values of many lengths, also past the length from which the builder writes them to the buffer at once. */
 static void long_values_fit(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void any_allocation_may_fail(void **state)
     }
 }
 
-/* The caller may give up in the middle; too deep a document fails. */
+/* The caller may free an unfinished document. A document nested too deep fails. */
 static void an_unfinished_document_is_freed(void **state)
 {
     (void)state;

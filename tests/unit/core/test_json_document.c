@@ -3,7 +3,7 @@
 #include "tests/unit/core/json_cases.h"
 #include "tests/unit/unit.h"
 
-/* A document with all that it needs. The text lies in a block of exactly its size: the sanitizer sees a read past it.
+/* A document and its memory. The text lies in a block of exactly its size, so that the sanitizer sees a read past it.
  */
 struct place {
     struct td_json_document document;
@@ -68,7 +68,7 @@ static void whole_numbers_are_exact(void **state)
     static const struct {
         const char *text;
         uint64_t value;
-        const char *says; /* NULL: it is a whole number */
+        const char *says; /* NULL: no error */
     } cases[] = {
         {"0", 0, NULL},
         {"9007199254740993", UINT64_C(9007199254740993), NULL}, /* 2^53 + 1 is no double */
@@ -146,14 +146,14 @@ static void positions_of_faults(void **state)
     place_fini(&p);
 }
 
-/* What the pull reader says of a text is what the document says. */
+/* The document and the pull reader agree on every text. */
 static void texts_of_the_rfc(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(json_accept) + COUNT_OF(json_reject); i++) {
         bool accept = i < COUNT_OF(json_accept);
         const struct json_case *c = accept ? &json_accept[i] : &json_reject[i - COUNT_OF(json_accept)];
-        for (size_t len = accept ? 0 : c->len; len <= c->len; len++) { /* every prefix of the good ones */
+        for (size_t len = accept ? 0 : c->len; len <= c->len; len++) { /* every prefix of the accepted texts */
             struct place p;
             place_read_n(&p, c->text, len, 0);
             CHECK(json_tree_matches(&p.document), "case %zu, %zu bytes: %s", i, len, c->text);
@@ -165,7 +165,7 @@ static void texts_of_the_rfc(void **state)
     }
 }
 
-/* Whichever of two faults comes first in the text is reported. */
+/* Of two faults, the first in the text is reported. */
 static void the_first_fault_wins(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void the_first_fault_wins(void **state)
     place_read(&p, "{\"a\": ");
     a = member(&p, "a");
     assert_true(cJSON_IsInvalid(a));
-    assert_null(td_json_document_string(&p.document, a)); /* there is no value yet */
+    assert_null(td_json_document_string(&p.document, a)); /* the text ends before a value */
     assert_string_equal(p.err.message, "JSON ends too early: a value expected");
     td_error_init(&p.err);
     assert_false(td_json_document_fail_key(&p.document, a, "mine"));
@@ -220,7 +220,7 @@ static void nesting_is_bounded(void **state)
     }
 }
 
-/* However many values a text holds, the arena's limit holds; faults before the limit are still found. */
+/* The arena's limit holds for any number of values. Faults before the limit are still found. */
 static void memory_is_bounded(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void memory_is_bounded(void **state)
     free(text);
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&p.arena, 0);
-    td_json_document_read(&p.document, td_text_n("", UINT32_MAX), &p.arena, &err); /* not looked at */
+    td_json_document_read(&p.document, td_text_n("", UINT32_MAX), &p.arena, &err); /* the text is not read */
     assert_false(td_json_document_end(&p.document));
     assert_true(err.code == TD_FAILED_PRECONDITION && p.document.root == NULL);
     td_arena_fini(&p.arena);

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-/* What the lines logged by `write_lines` look like on standard error. */
+/* Writes to `out` what `write_lines` logs to standard error. */
 static void capture(void (*write_lines)(void), char *out, size_t capacity)
 {
     int ends[2];
@@ -50,7 +50,7 @@ static void lines_have_time_level_and_text(void **state)
 {
     (void)state;
     char out[4096];
-    capture(one_of_each, out, sizeof out); /* info is the level at the start */
+    capture(one_of_each, out, sizeof out); /* the initial level is info */
     static const char *const wanted[] = {"error e 1", "warn  w", "info  i"};
     char *line = out;
     for (size_t i = 0; i < COUNT_OF(wanted); i++) {

@@ -169,7 +169,7 @@ static void escape_shows_what_a_terminal_must_not_get(void **state)
         {"\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", 9, "\\xe2\\x81\\xa6\\xe2\\x81\\xa9\xe2\x81\xaa"},
         {"\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\x90", 12,
          "\xe2\x80\x8d\\xe2\\x80\\x8e\\xe2\\x80\\x8f\xe2\x80\x90"}, /* the joiner of emoji stays */
-        {"\xd7\x90\xd8\xa7", 4, "\xd7\x90\xd8\xa7"},                /* letters that run from right to left do */
+        {"\xd7\x90\xd8\xa7", 4, "\xd7\x90\xd8\xa7"},                /* letters that run from right to left stay */
     };
     char out[64];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -178,7 +178,7 @@ static void escape_shows_what_a_terminal_must_not_get(void **state)
     }
 }
 
-/* Whatever room there is: terminated, within the room, UTF-8, and the beginning of the whole. */
+/* At any capacity the output fits, is terminated, is valid UTF-8, and begins like the whole. */
 static void escape_into_every_capacity(void **state)
 {
     (void)state;
