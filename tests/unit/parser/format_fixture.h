@@ -15,8 +15,8 @@ struct fixture {
     char *expected; /* text */
 };
 
-/* Returns the content of a file below TD_TEST_DATA, if wanted with a NUL behind it, or NULL when there is no such file.
- * The caller frees it with __real_free(). */
+/* Returns the content of a file below TD_TEST_DATA, with a NUL after it if `terminated`, or NULL when there is no such
+ * file. The caller frees the content with __real_free(). */
 static inline char *read_if_there(const char *folder, const char *name, const char *extension, bool terminated,
                                   size_t *len)
 {

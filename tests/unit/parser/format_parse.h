@@ -97,8 +97,8 @@ static inline void check_memory(const struct sample *s, const struct parsed *p)
           p->memory.peak_bytes, s->len);
 }
 
-/* Checks that every prefix of less than `needed` bytes is refused as the file's fault, and that `needed` bytes are
- * enough. */
+/* Checks that every prefix of fewer than `needed` bytes is refused as invalid, and that every longer one is accepted.
+ */
 static inline void check_each_prefix(const struct sample *s, uint64_t needed)
 {
     for (size_t len = 0; len < s->len; len++) {
@@ -221,7 +221,7 @@ static inline struct td_input watched_input(struct watched *w, const void *bytes
     return (struct td_input){.size_bytes = len, .read = watched_read, .context = &w->self};
 }
 
-/* Makes each read fail in turn: no read may follow. Returns the number of reads. */
+/* Makes each read fail in turn: no read may follow the failed one. Returns the number of reads. */
 static inline unsigned check_each_read(const struct sample *s)
 {
     struct td_limits limits = td_limits_default();

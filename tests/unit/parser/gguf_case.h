@@ -23,7 +23,7 @@ static inline void gguf_parse(const void *bytes, size_t len, struct parsed *p)
     parse_exact(&td_format_gguf, bytes, len, p);
 }
 
-/* A file that is refused as the file's fault, at `pos`. */
+/* A file that is refused as invalid, with the fault at `pos`. */
 struct gguf_case {
     const char *name;
     void (*build)(struct td_buffer *out); /* NULL: a file of one tensor, `info` */

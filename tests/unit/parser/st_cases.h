@@ -1,7 +1,7 @@
 /* safetensors files and their verdicts: the numbered bad inputs 1-31, and other files that the reference
- * (huggingface/safetensors) accepts or refuses. `at` is the text of the header at which the fault's position must be;
- * `says` is part of the message. `listing` has the tensors of an accepted file, one `name dtype [shape] begin+nbytes`
- * each, in the order of names. */
+ * (huggingface/safetensors) accepts or refuses. `at` is the text of the header where the fault's position must be;
+ * `says` is part of the message. `listing` has the tensors of an accepted file, one line `name dtype [shape]
+ * begin+nbytes` each, in the order of names. */
 #ifndef TD_TESTS_ST_CASES_H
 #define TD_TESTS_ST_CASES_H
 
@@ -122,7 +122,7 @@ static const struct st_case st_cases[] = {
     BAD("bad_25_lone_surrogate_in_metadata", "{\"__metadata__\":{\"a\":\"\\udfff\"}}", 0, "\\udfff", "surrogate"),
     BAD("bad_26_nul_padding", "{" T("a", "U8", "[1]", 0, 1) "}\0\0\0", 1, NULL, "not JSON: the end expected"),
     BAD("bad_26_nul_before", "\0{" T("a", "U8", "[1]", 0, 1) "}", 1, NULL, "not JSON: a value expected"),
-    /* 27: the other sizes of an empty tensor must not overflow, multiplied in the reference's order */
+    /* 27: the product of an empty tensor's sizes must not overflow, multiplied in the reference's order */
     GOOD("bad_27_zero_then_2_63", "{" T("a", "F32", "[0,9223372036854775808]", 0, 0) "}", 0,
          "a F32 [0,9223372036854775808] 0+0\n"),
     BAD("bad_27_2_63_then_2_then_zero", "{" T("a", "F32", "[9223372036854775808,2,0]", 0, 0) "}", 0, "[9223",

@@ -56,7 +56,7 @@ static void extension_decides(void **state)
         CHECK(td_format_for_name(cases[i].name) == cases[i].format, "%s", cases[i].name);
 }
 
-/* Parses bytes that are no good file: *format is what they were taken for. */
+/* Parses bytes that are not a valid file. *format is the format that was chosen for them. */
 static bool parse_head(const char *name, const char *bytes, size_t len, const struct td_format **format,
                        struct td_error *err)
 {
@@ -86,7 +86,7 @@ static bool parse_head(const char *name, const char *bytes, size_t len, const st
 #define LEGACY4 BYTES("\x80\4" FRAME MAGIC ".\x80\4\x95\4")
 #define LEGACY5 BYTES("\x80\5" FRAME MAGIC ".\x80\5\x95\4")
 
-/* What a file's first bytes make of it; the rest is refused by the parser that is chosen. */
+/* The first bytes choose the format. The chosen parser then refuses the file; without a format there is no error. */
 static void content_decides_where_the_name_does_not(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void content_decides_where_the_name_does_not(void **state)
     }
 }
 
-/* A pointer as in git-lfs's docs/spec.md: every file that could be a checkpoint is told by it, of whatever format. */
+/* A pointer as in git-lfs's docs/spec.md is recognised in place of a checkpoint of any format. */
 static void lfs_pointers_are_named(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void bare_tensors_are_named_by_the_file(void **state)
     }
 }
 
-/* A name that is empty is a name: only a file that is one tensor and nothing else gives it its own. */
+/* Only a tensor that is the whole file takes the file's name. An empty name within a file stays empty. */
 static void only_bare_tensors_are(void **state)
 {
     (void)state;

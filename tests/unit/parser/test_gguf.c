@@ -1,8 +1,9 @@
-/* GGUF files by the real writer, split ones too, with what the real reader says of them; and what damage does. */
+/* GGUF files by the real writer, split ones too, checked against the real reader's listing, and damaged. */
 #include "tests/unit/parser/format_fixture.h"
 #include "tests/unit/parser/gguf_case.h"
 
-/* A file may end where its last tensor ends, or without tensors its pairs: the padding behind them may be missing. */
+/* Returns the length that a file needs: up to the end of its last tensor, or without tensors of its pairs. The padding
+ * after that may be missing. */
 static uint64_t needed_bytes(const struct td_manifest *m, const char *bytes, size_t len)
 {
     uint64_t end = 0;
@@ -28,7 +29,7 @@ static struct sample load(const char *name)
     return gguf_sample(name, bytes, len);
 }
 
-/* What a manifest says, as tests/data/make_gguf.py writes it. */
+/* Returns a listing of the manifest as tests/data/make_gguf.py writes it. The caller frees it. */
 static char *list_manifest(const struct td_manifest *m)
 {
     struct td_buffer out = {0};
@@ -116,7 +117,7 @@ static void error_may_be_left_out(void **state)
     __real_free(file.bytes);
 }
 
-/* The numbers by which the catalog checks a set of split files (bad inputs 133, 134). */
+/* The manifest has the numbers with which the catalog checks a set of split files (bad inputs 133, 134). */
 static void pairs_133_134_of_splits_are_in_the_manifest(void **state)
 {
     (void)state;

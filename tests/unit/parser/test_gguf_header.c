@@ -1,4 +1,4 @@
-/* The header of a GGUF file and its key-value pairs: each wrong one at its position, and how values are shown. */
+/* The header of a GGUF file and its key-value pairs: faults with their positions, and how values are shown. */
 #include "tests/unit/parser/gguf_case.h"
 
 /* ---- bad inputs ---------------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@ static void build_109_magic(struct td_buffer *out)
     put_u64(out, 0);
 }
 
-static void build_109_ggml(struct td_buffer *out) /* the format before */
+static void build_109_ggml(struct td_buffer *out) /* the format before GGUF */
 {
     td_buffer_puts(out, "lmgg");
     put_u64(out, 0);
@@ -58,7 +58,7 @@ static void build_111(struct td_buffer *out)
 static void build_111_one_too_many(struct td_buffer *out)
 {
     put_head(out, 2, 0);
-    put_data(out, 39); /* and the number of pairs: 47 bytes, where two infos take 48 */
+    put_data(out, 39); /* 39 and 8 for the number of pairs are 47 bytes; two infos take 48 */
 }
 
 static void build_112(struct td_buffer *out)
@@ -162,7 +162,7 @@ static void build_117_string_length(struct td_buffer *out)
     put_u64(out, UINT64_MAX);
 }
 
-static void build_117_hidden_string_length(struct td_buffer *out) /* past those that are shown */
+static void build_117_hidden_string_length(struct td_buffer *out) /* after the strings that are shown */
 {
     put_head(out, 0, 1);
     put_array(out, "key", V_STRING, 65);
@@ -274,7 +274,7 @@ static const struct gguf_case bad_cases[] = {
 
 /* ---- good ones ----------------------------------------------------------------------------------------- */
 
-/* The metadata of a file of one pair. */
+/* Checks the metadata of a file of one pair. */
 static void check_value(const char *key, size_t key_len, uint32_t type, const void *value, size_t len,
                         const char *wanted)
 {
@@ -321,12 +321,13 @@ static void what_is_not_utf8_is_escaped(void **state)
     __real_free(file.data);
 }
 
-/* 4,096 bytes are shown whole; of more, no character is cut, and what only looks like one is shown as it is. */
+/* A string of up to 4,096 bytes is shown whole. A longer one is cut between characters; bytes that are not UTF-8 are
+ * escaped one by one. */
 static void long_strings_are_cut_between_characters(void **state)
 {
     (void)state;
     static const struct {
-        const char *tail; /* behind 4,096 - before letters */
+        const char *tail; /* after 4,096 - before letters */
         size_t before;
         const char *shown;
     } cases[] = {
@@ -343,7 +344,7 @@ static void long_strings_are_cut_between_characters(void **state)
         {"\xf0\x9f\x98\x80", 3, ""},
         {"\xf0\x9f\x98\x80y", 4, "\xf0\x9f\x98\x80"},
         {"\x80\x80\x80\x80y", 4, "\\\\x80\\\\x80\\\\x80\\\\x80"},
-        {"\xffy", 1, ""}, /* might have gone on */
+        {"\xffy", 1, ""}, /* taken for the beginning of a character */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_buffer text = {0};

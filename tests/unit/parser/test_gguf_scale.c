@@ -1,4 +1,4 @@
-/* GGUF headers of any length: read by windows, within their limits, in time and memory in proportion. */
+/* GGUF headers of any length: read in windows, within the limits, in proportionate time and memory. */
 #include "core/json.h"
 #include "tests/unit/parser/gguf_case.h"
 
@@ -66,7 +66,7 @@ static void headers_longer_than_a_window(void **state)
     free(file.data);
 }
 
-/* A long array is passed over, not read. */
+/* The rest of a long array is skipped, not read. */
 static void arrays_are_not_read_to_their_end(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static bool sparse_read(const void *context, uint64_t off, void *out, size_t len
     return true;
 }
 
-/* A file may be large enough for any count; the limit is not, and nothing is allocated for what it forbids. */
+/* A large enough file can hold any count. A count past the limit is refused before anything is allocated for it. */
 static void counts_past_the_limit_allocate_nothing(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void counts_past_the_limit_allocate_nothing(void **state)
     }
 }
 
-/* Whatever the limit, a parse keeps to it or ends for want of memory; one value of a few KiB may go over. */
+/* At any limit a parse stays within it or fails with TD_RESOURCE_EXHAUSTED. One value may exceed it by a few KiB. */
 static void memory_limit_is_a_limit(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void build_keys(struct td_buffer *out, size_t count, size_t step, size_t 
     }
 }
 
-/* A million names in any order, once with one of them twice: time in proportion, whatever comes. */
+/* A million names, in order, shuffled, and with one duplicate, take time in proportion to their number. */
 static void bad_136_a_million_names(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void bad_136_a_million_names(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         enum td_code code = cases[i].twice ? TD_INVALID_ARGUMENT : TD_OK;
         double small = 0, large = 0;
-        for (int attempt = 0; attempt < 5; attempt++) { /* another try where a busy machine spoiled one */
+        for (int attempt = 0; attempt < 5; attempt++) { /* a busy machine may spoil a try */
             struct td_buffer file = {0};
             size_t peak;
             cases[i].build(&file, million / 8, cases[i].step, cases[i].twice);

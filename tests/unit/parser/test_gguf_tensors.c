@@ -103,7 +103,7 @@ static void build_132(struct td_buffer *out)
     put_data(out, 159);
 }
 
-static void build_132_nothing(struct td_buffer *out) /* not even the padding before the data */
+static void build_132_nothing(struct td_buffer *out) /* the padding before the data is missing too */
 {
     put_head(out, 1, 0);
     put_info(out, (struct info){"a", 1, {0}, G_F32, 0});
@@ -134,7 +134,7 @@ static const struct gguf_case bad_cases[] = {
     ONE_TENSOR("bad_125_33_elements_of_Q4_0", 45, "rows of 33 elements; of Q4_0 they must be a multiple of 32", "a", 1,
                {33}, G_Q4_0, 0),
     ONE_TENSOR("bad_125_rows_of_16", 53, "rows of 16 elements", "a", 2, {16, 2}, G_Q4_0,
-               0), /* whole blocks, but not by row */
+               0), /* whole blocks, but half a block per row */
     ONE_TENSOR("bad_125_scalar", 37, "rows of 1 elements", "a", 0, {0}, G_Q4_0, 0),
     ONE_TENSOR("bad_126_padded_to_0", 49, "ends past 2^64-1", "a", 1, {(UINT64_C(1) << 61) - 1}, G_I64,
                0), /* 2^64 - 8 bytes, padded: 0 */
@@ -155,7 +155,7 @@ static const struct gguf_case bad_cases[] = {
 
 /* ---- good ones ----------------------------------------------------------------------------------------- */
 
-/* Sizes of types that the gguf package does not know, or not rightly: ggml-common.h. */
+/* The gguf package lacks these types or has wrong sizes for them. The sizes are those of ggml-common.h. */
 static void types_that_the_package_lacks(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The fixtures of tests/data/hdf5 with what h5py says of them (tests/data/make_hdf5.py), and what damage does. */
+/* The fixtures of tests/data/hdf5 against h5py's descriptions of them (tests/data/make_hdf5.py), and damaged. */
 #include "parser/hdf5/hdf5.h"
 
 #include "tests/unit/parser/format_fixture.h"
@@ -8,7 +8,8 @@ static struct sample hdf5_sample(const char *name, void *bytes, size_t len)
     return (struct sample){.format = &td_format_hdf5, .name = name, .bytes = bytes, .len = len};
 }
 
-/* A fixture, or what its patch makes of another: the other's name, then an offset and a byte on every line. */
+/* Loads a fixture. If it is a patch, loads the fixture that the first line names and changes it: each further line has
+ * an offset and a byte. */
 static struct sample file_load(const char *name)
 {
     size_t len;
@@ -29,7 +30,7 @@ static struct sample file_load(const char *name)
     return hdf5_sample(name, bytes, len);
 }
 
-/* Where the needle stands; it must be there. */
+/* Returns the position of the needle, which must be in the file. */
 static uint8_t *position(const struct sample *file, const void *needle, size_t len)
 {
     uint8_t *p = memmem(file->bytes, file->len, needle, len);
@@ -49,7 +50,7 @@ static const struct td_tensor *tensor(const struct parsed *p, const char *name)
     return found;
 }
 
-/* A manifest as the descriptions spell it. */
+/* Returns a listing of the manifest in the form of the descriptions. The caller frees it. */
 static char *list_manifest(const struct td_manifest *m)
 {
     struct td_buffer out;
@@ -74,7 +75,7 @@ static const char *metadata_value(const struct td_manifest *m, const char *key, 
     return NULL;
 }
 
-/* h5py lists attributes by name, the file holds them in another order: compared one by one. */
+/* Finds each attribute by name, because h5py's order is not the file's. */
 static void check_metadata(const struct td_manifest *m, const char *lines, const char *name)
 {
     size_t count = 0;
@@ -188,8 +189,8 @@ static void bad_inputs_137_to_146(void **state)
     }
 }
 
-/* Two messages of one kind in an object's header: libhdf5 takes the first. The fill value of "g/a" and what follows the
- * layout are made into others. */
+/* Two messages of one kind in an object's header are refused; libhdf5 takes the first. The test changes the type of the
+ * fill value of "g/a", and in some rows of the message after its layout. */
 static void messages_that_are_there_twice(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static void every_byte_changed(void **state)
     }
 }
 
-/* Every byte of the new structures is under a checksum: only data and gaps may change unseen. */
+/* Checksums cover every byte of the newer structures: only changes to data and gaps go unseen. */
 static void checksums_cover_the_structure(void **state)
 {
     (void)state;
@@ -343,7 +344,7 @@ static void names_are_escaped(void **state)
     __real_free(file.bytes);
 }
 
-/* Two links of one name, which libhdf5 never writes. */
+/* libhdf5 never writes two links of one name. */
 static void a_name_twice_is_refused(void **state)
 {
     (void)state;
@@ -399,14 +400,14 @@ static void other_files_are_refused(void **state)
 
 /* ---- torch archives ------------------------------------------------------------------------------------ */
 
-/* What make_hdf5.py let torch.save write. */
+/* make_hdf5.py made the archive with torch.save. */
 static void a_torch_archive_is_read_as_one(void **state)
 {
     (void)state;
     static const struct {
         const char *name, *dtype, *reason;
         uint64_t nbytes;
-        int first; /* byte; each is one more than the one before */
+        int first; /* the first byte; each later one is larger by 1 */
     } wanted[] = {{"a", "U8", NULL, 8, 16},
                   {"b", "I8", NULL, 9, 32},
                   {"c", "U8", "compressed (gzip)", 100, 0},
@@ -453,7 +454,7 @@ static void a_torch_archive_lacks_what_it_needs(void **state)
     }
 }
 
-/* It is longer than all of the structure, so the limit that stops it is its own. */
+/* The pickle is longer than all of the structure, so at some limits only the pickle is refused. */
 static void the_pickle_in_a_torch_archive_is_limited(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Chunk tables of HDF5 that lie. The files are h5py's (tests/data/make_hdf5.py: chunk_files), with one dataset "x"
- * each; a test changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the
- * checksum right again, so that nothing but the reader's own checks is in the way. */
+/* Wrong chunk tables of HDF5. h5py wrote the files (tests/data/make_hdf5.py: chunk_files), each with one dataset "x".
+ * A test changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and corrects the
+ * checksum, so that only the reader's other checks can find the fault. */
 #include "parser/hdf5/hdf5.h"
 #include "parser/hdf5/hdf5_chunk_list.h"
 #include "storage/decoded.h"
@@ -24,8 +24,8 @@ static struct sample file_load(const char *name)
     return file;
 }
 
-/* Where structure number `nth` with this signature begins. Trees of version 1 have a type in their fifth byte: 1 for
- * chunks. */
+/* Returns where structure number `nth`, from 0, with this signature begins. Of trees of version 1 only those of chunks
+ * count: their fifth byte, the type, is 1. */
 static size_t find_structure(const struct sample *file, const char *letters, unsigned nth)
 {
     const uint8_t *p = file->bytes;
@@ -51,7 +51,7 @@ static uint64_t get(const struct sample *file, size_t at, unsigned width)
     return value;
 }
 
-/* Jenkins' lookup3 (hashlittle), as his public-domain code has it. */
+/* Returns Jenkins' lookup3 (hashlittle), as in his public-domain code. */
 static uint32_t lookup3(const uint8_t *k, size_t len)
 {
 #define ROT(x, n) ((x) << (n) | (x) >> (32 - (n)))
@@ -84,13 +84,13 @@ static uint32_t lookup3(const uint8_t *k, size_t len)
 #undef ROT
 }
 
-/* Writes the checksum of the len bytes at `at` behind them. */
+/* Writes the checksum of the len bytes at `at` after them. */
 static void sum_again(struct sample *file, size_t at, size_t len)
 {
     put(file, at + len, 4, lookup3((const uint8_t *)file->bytes + at, len));
 }
 
-/* The first chunk of an object header of version 2: its length without the checksum. */
+/* Returns the length of the first chunk of an object header of version 2, without the checksum. */
 static size_t header_len(const struct sample *file, size_t at)
 {
     unsigned flags = (unsigned)get(file, at + 5, 1);
@@ -99,7 +99,7 @@ static size_t header_len(const struct sample *file, size_t at)
     return prefix + width + (size_t)get(file, at + prefix, width);
 }
 
-/* ---- what came of it ----------------------------------------------------------------------------------- */
+/* ---- the outcome --------------------------------------------------------------------------------------- */
 
 static void parse(const struct sample *file, struct parsed *p)
 {
@@ -113,7 +113,7 @@ static const struct td_tensor *only_tensor(const struct parsed *p)
     return &p->manifest.tensors[0];
 }
 
-/* The tensor is listed with a reason that says this, the rest of the file is read. */
+/* Checks that the file is accepted and its tensor is listed with a reason that contains `says`. */
 static void check_reason(const struct sample *file, const char *says, const char *what)
 {
     struct parsed p;
@@ -141,7 +141,7 @@ static void release(void *context)
     (void)context;
 }
 
-/* Decodes the tensor; free() *out. False: *err says why not. */
+/* Decodes the tensor to *out. Returns false and sets *err when that fails. The caller frees *out in both cases. */
 static bool decode(const struct sample *file, uint8_t **out, size_t *len, struct td_error *err)
 {
     static const uint64_t file_number = 1;
@@ -172,7 +172,7 @@ static bool decode(const struct sample *file, uint8_t **out, size_t *len, struct
     return ok;
 }
 
-/* Element i of 4 bytes is i, but those in [begin, end) of each of the rows [top, bottom), which are zeros. */
+/* Checks that element i of 4 bytes is i, except for zeros in the columns [begin, end) of the rows [top, bottom). */
 static void check_matrix(const struct sample *file, uint32_t top, uint32_t bottom, uint32_t begin, uint32_t end)
 {
     uint8_t *bytes;
@@ -204,7 +204,7 @@ static void check_damaged(const struct sample *file, const char *says)
 /* ---- one field at a time ------------------------------------------------------------------------------- */
 
 #define ITSELF (UINT64_MAX - 1) /* the structure's own address */
-#define NEXT (UINT64_MAX - 2)   /* that of the next structure with this signature */
+#define NEXT (UINT64_MAX - 2)   /* the address of the next structure with this signature */
 #define OUTSIDE (UINT64_C(1) << 40)
 
 struct lie {
@@ -213,7 +213,7 @@ struct lie {
     size_t at;
     unsigned width;
     uint64_t value;
-    size_t summed; /* bytes under the structure's checksum; 0: it has none */
+    size_t summed; /* bytes that the checksum to correct covers; 0: none is corrected */
     const char *says;
 };
 
@@ -225,12 +225,12 @@ static const struct lie lies[] = {
     {"chunks_tree", "TREE", 0, 24 + 16, 8, 3, 0, "a chunk does not begin on the grid of chunks"},
     {"chunks_tree", "TREE", 0, 24, 4, UINT32_MAX, 0, "of 32 bytes is stored in 4294967295"},
     {"chunks_tree", "TREE", 0, 24, 4, 32 + 8 + 1025, 0, "of 32 bytes is stored in 1065"},
-    {"chunks_tree", "TREE", 0, 24 + 4, 4, 7, 0, "of 32 bytes is stored in"}, /* not filtered, and of another size */
+    {"chunks_tree", "TREE", 0, 24 + 4, 4, 7, 0, "of 32 bytes is stored in"}, /* not filtered, but of another size */
     {"chunks_tree", "TREE", 0, 24 + 32, 8, OUTSIDE, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 24 + 32, 8, 4200, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 24 + 32, 8, UINT64_MAX - 8, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 4, 1, 0, 0, "a B-tree of another type"},
-    {"chunks_tree", "TREE", 0, 5, 1, 1, 0, "B-tree node of chunks at address"}, /* chunks are taken for nodes */
+    {"chunks_tree", "TREE", 0, 5, 1, 1, 0, "B-tree node of chunks at address"}, /* chunks are read as nodes */
     {"chunks_tree", "TREE", 0, 6, 2, UINT16_MAX, 0, "leaves the file"},
     {"chunks_tree_deep", "TREE", 0, 24 + 24, 8, ITSELF, 0, "used twice: a cycle"},
     {"chunks_tree_deep", "TREE", 0, 24 + 24, 8, NEXT, 0, "used twice: a cycle, or two owners"},
@@ -247,11 +247,11 @@ static const struct lie lies[] = {
     {"chunks_fixed", "FAHD", 0, 16, 8, ITSELF, 24, "used twice"},
     {"chunks_fixed", "FAHD", 0, 16, 8, OUTSIDE, 24, "past the end of the file"},
     {"chunks_fixed", "FAHD", 0, 16, 8, 100, 0, "checksum"},
-    {"chunks_fixed", "FADB", 0, 6, 8, 48, 140, "no signature \"FADB\" of this array"}, /* of another header */
+    {"chunks_fixed", "FADB", 0, 6, 8, 48, 140, "no signature \"FADB\" of this array"}, /* it names another header */
     {"chunks_fixed", "FADB", 0, 14, 8, OUTSIDE, 140, "leaves the file"},
     {"chunks_fixed", "FADB", 0, 22, 2, UINT16_MAX, 140, "of 32 bytes is stored in 65535"},
     {"chunks_fixed", "FADB", 0, 24, 4, 7, 140, "of 32 bytes is stored in"},
-    {"chunks_fixed_paged", "FAHD", 0, 7, 1, 0, 24, "checksum"}, /* other pages than there are */
+    {"chunks_fixed_paged", "FAHD", 0, 7, 1, 0, 24, "checksum"}, /* pages of another size */
     {"chunks_fixed_paged", "FAHD", 0, 8, 8, UINT64_C(1) << 62, 24, "leaves the file"},
     {"chunks_fixed_paged", "FADB", 0, 14 + 5, 8, OUTSIDE, 0, "page of an array of chunks: its checksum"},
     {"chunks_fixed_paged", "FADB", 0, 14 + 5, 8, OUTSIDE, 19 + 1024 * 8, "checksum"},
@@ -279,7 +279,7 @@ static const struct lie lies[] = {
     {"chunks_tree_2", "BTHD", 0, 5, 1, 10, 34, "no signature \"BTHD\" with type 11"},
     {"chunks_tree_2", "BTHD", 0, 6, 4, 0, 34, "nodes of 0 bytes"},
     {"chunks_tree_2", "BTHD", 0, 10, 2, 0, 34, "records of 0"},
-    {"chunks_tree_2", "BTHD", 0, 10, 2, 25, 34, "checksum"}, /* nodes end elsewhere */
+    {"chunks_tree_2", "BTHD", 0, 10, 2, 25, 34, "checksum"}, /* nodes have another length */
     {"chunks_tree_2", "BTHD", 0, 12, 2, UINT16_MAX, 34, "65535 levels"},
     {"chunks_tree_2", "BTHD", 0, 16, 8, ITSELF, 34, "used twice"},
     {"chunks_tree_2", "BTHD", 0, 16, 8, OUTSIDE, 34, "past the end of the file"},
@@ -316,7 +316,7 @@ static void indexes_that_lie(void **state)
         tell(&lies[i]);
 }
 
-/* The checksums that this test computes are those of the writer: nothing changes when they are written again. */
+/* The checksums that this test computes are those that the writer wrote. */
 static void checksums_are_the_writers(void **state)
 {
     (void)state;
@@ -330,8 +330,7 @@ static void checksums_are_the_writers(void **state)
     }
 }
 
-/* Chunks beyond the shape are no part of the array, and those that are missing hold the fill value: what libhdf5 gives,
- * too. */
+/* Chunks outside the shape are ignored, and missing chunks have the fill value, as with libhdf5. */
 static void chunks_outside_of_the_array(void **state)
 {
     (void)state;
@@ -358,7 +357,7 @@ static void chunks_outside_of_the_array(void **state)
 
 /* ---- layouts ------------------------------------------------------------------------------------------- */
 
-/* The layout message of "x" in an old header, behind its version and class. */
+/* Returns where the layout message of "x" in an old header goes on after its version and class. */
 static size_t old_layout(const struct sample *file)
 {
     uint8_t text[11] = {3, 2, 3};
@@ -377,7 +376,7 @@ static void layouts_of_another_rank(void **state)
         size_t at;
         unsigned width;
         uint64_t value;
-        const char *says; /* in the reason; NULL: the file is refused */
+        const char *says; /* part of the reason; NULL: the file is refused */
     } rows[] = {
         {0, 1, 0, NULL},
         {0, 1, 1, NULL},
@@ -407,7 +406,7 @@ static void layouts_of_another_rank(void **state)
     }
 }
 
-/* A layout message of version 4 and the header that it is in. */
+/* Positions of a layout message of version 4 and of its object header. */
 struct place {
     size_t header, layout;
 };
@@ -447,7 +446,7 @@ static void layouts_without_an_index(void **state)
         {"chunks_single", 8, 1, 0, "an index of an unknown kind"},
         {"chunks_single", 8, 1, 6, "an index of an unknown kind"},
         {"chunks_implicit", 9, 8, OUTSIDE, "leaves the file"},
-        {"chunks_implicit", 9, 8, 700, "leaves the file"}, /* the last ones */
+        {"chunks_implicit", 9, 8, 700, "leaves the file"}, /* the last chunks */
         {"chunks_implicit", 9, 8, UINT64_MAX - 40, "leaves the file"},
         {"chunks_implicit", 5, 1, 255, "leaves the file"},
         {"chunks_implicit", 8, 1, 1, "where the array has several"},
@@ -464,7 +463,7 @@ static void layouts_without_an_index(void **state)
     }
 }
 
-/* The fixture, with zeros behind it without end. */
+/* Reads the fixture, followed by endless zeros. */
 static bool read_long(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     const struct sample *file = *(const struct sample *const *)context;
@@ -474,7 +473,7 @@ static bool read_long(const void *context, uint64_t off, void *out, size_t len, 
     return true;
 }
 
-/* Chunks that follow one another without an index cost the file nothing but its length. */
+/* Implicit chunks need no index, so a file can claim as many as its length allows. */
 static void chunks_are_counted(void **state)
 {
     (void)state;
@@ -486,7 +485,7 @@ static void chunks_are_counted(void **state)
     assert_non_null(dims);
     size_t at = (size_t)(dims - (uint8_t *)file.bytes);
     put(&file, at, 8, DIMENSION);
-    if (get(&file, at + 16, 8) == 6) /* what they may grow to */
+    if (get(&file, at + 16, 8) == 6) /* the maximum size */
         put(&file, at + 16, 8, DIMENSION);
     put(&file, place.layout + 5, 2, 0x0101); /* chunks of one element */
     sum_again(&file, place.header, header_len(&file, place.header));
@@ -522,9 +521,8 @@ bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled
     return __real_td_h5_add_chunk(r, scaled, addr, bytes, skipped);
 }
 
-/* Sixteen datasets, each of which says in 300 bytes that it has a few more chunks than the file has room for: as many
- * are gone through as the file's structure would have addresses for if it were read as often as it may be, not sixteen
- * times as many. */
+/* Sixteen datasets claim in 300 bytes each a few more chunks than the file has room for. All datasets together may
+ * visit as many chunks as the read budget of the file's structure has room for addresses. */
 static void chunks_of_all_datasets_are_bounded(void **state)
 {
     (void)state;
@@ -535,12 +533,12 @@ static void chunks_of_all_datasets_are_bounded(void **state)
     static const uint8_t size[] = {2, 0, 0, 0, 0, 0, 0, 0};
     struct sample file = file_load("chunks_implicit_many");
     for (unsigned i = 0; i < DATASETS; i++) {
-        size_t header = find_structure(&file, "OHDR", i + 1); /* behind the root's */
+        size_t header = find_structure(&file, "OHDR", i + 1); /* after the root's */
         uint8_t *begin = (uint8_t *)file.bytes + header;
         uint8_t *dim = memmem(begin, header_len(&file, header), size, sizeof size);
         assert_non_null(dim);
         put(&file, header + (size_t)(dim - begin), 8, DIMENSION);
-        if (memcmp(dim + 8, size, sizeof size) == 0) /* what it may grow to */
+        if (memcmp(dim + 8, size, sizeof size) == 0) /* the maximum size */
             put(&file, header + (size_t)(dim - begin) + 8, 8, DIMENSION);
         sum_again(&file, header, header_len(&file, header));
     }
@@ -561,8 +559,8 @@ static void chunks_of_all_datasets_are_bounded(void **state)
 
 /* ---- filters ------------------------------------------------------------------------------------------- */
 
-/* A filter's description: number, length of its name, flags, number of values; its name in 8 or 16 bytes; the values.
- */
+/* Returns where the description of a filter begins: number, length of the name, flags, number of values, each in 2
+ * bytes; then the name in 8 or 16 bytes, and the values. */
 static size_t filter_named(const struct sample *file, const char *name)
 {
     const uint8_t *p = memmem(file->bytes, file->len, name, strlen(name));
@@ -603,7 +601,7 @@ static void filters_with_wrong_parameters(void **state)
     __real_free(file.bytes);
 }
 
-/* libhdf5 leaves bytes as they are where an element would be larger than half of them. */
+/* libhdf5 leaves bytes unshuffled if an element would be larger than half of them. */
 static void shuffled_by_more_than_there_is(void **state)
 {
     (void)state;
@@ -623,7 +621,7 @@ static void shuffled_by_more_than_there_is(void **state)
     __real_free(file.bytes);
 }
 
-/* Puts other bytes in the place of the first chunk, of which filters in `mask` were not applied. */
+/* Replaces the first chunk by these bytes, to which the filters in `mask` were not applied. */
 static void replace_chunk(struct sample *file, const void *bytes, size_t len, uint32_t mask)
 {
     size_t tree = find_structure(file, "TREE", 0);
@@ -664,8 +662,8 @@ static void chunks_that_unpack_to_another_size(void **state)
     check_stream(33, 0, "do not unpack to its size");
     check_stream(31, 0, "do not unpack to its size");
     check_stream(0, 0, "do not unpack to its size");
-    check_stream(32, -1, "do not unpack to its size");     /* without its end */
-    check_stream(1000000, 0, "do not unpack to its size"); /* 994 bytes make a megabyte */
+    check_stream(32, -1, "do not unpack to its size");     /* the last byte is missing */
+    check_stream(1000000, 0, "do not unpack to its size"); /* 994 bytes unpack to a megabyte */
 }
 
 static void chunks_with_a_wrong_checksum(void **state)
@@ -705,7 +703,7 @@ static const char *const files[] = {"chunks_tree",        "chunks_tree_deep",  "
                                     "chunks_fixed_paged", "chunks_extensible", "chunks_tree_2",
                                     "chunks_tree_2_deep", "chunks_single",     "chunks_implicit"};
 
-/* Every byte of the first structures; none of the changes makes a tensor that is not refused and leaves the file. */
+/* No change of a byte of the first structures gives a tensor without a reason that leaves the file. */
 static void every_byte_changed(void **state)
 {
     (void)state;

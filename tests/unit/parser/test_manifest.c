@@ -38,7 +38,7 @@ static void names_compare_as_bytes(void **state)
     }
 }
 
-/* A manifest with these names in this order; tensor i has sizes[i] bytes, or i when sizes is NULL. */
+/* Makes a manifest with these names in this order. Tensor i has sizes[i] bytes, or i when sizes is NULL. */
 static void fill(struct td_manifest *manifest, const char *const *names, const uint64_t *sizes, size_t count)
 {
     td_manifest_init(manifest, 0);
@@ -121,7 +121,7 @@ static void sum_must_fit_64_bits(void **state)
     td_manifest_fini(&manifest);
 }
 
-/* A manifest of one tensor in chunks, as HDF5's reader makes them, and one in a deflated stream. */
+/* Makes a manifest of a tensor in chunks, as HDF5's reader makes them, one in a deflated stream, and a plain one. */
 static void fill_coded(struct td_manifest *manifest)
 {
     static const char *const names[] = {"chunked", "deflated", "plain"};
@@ -159,7 +159,7 @@ static void fill_coded(struct td_manifest *manifest)
     manifest->tensors[2].reason = td_arena_strndup(arena, TD_TEXT("why not"));
 }
 
-/* Copies all of a manifest's tensors, and ends it: what AddressSanitizer sees then still belonged to it. */
+/* Copies all tensors of a manifest and frees the manifest, so that AddressSanitizer sees a use of its memory. */
 static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct td_error *err)
 {
     struct td_manifest from;
@@ -167,7 +167,7 @@ static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct
     bool ok = true;
     fill_coded(&from);
     td_manifest_init(to, 0);
-    assert_non_null(td_manifest_add_coding(to)); /* numbers begin elsewhere */
+    assert_non_null(td_manifest_add_coding(to)); /* so that numbers do not begin at 0 */
     ok = td_manifest_copy_codings(to, &from, 1000, &codings, err);
     for (size_t i = 0; ok && i < 3; i++) {
         const char *name = td_arena_strndup(&to->arena, td_tensor_name(&from.tensors[i]));
@@ -261,7 +261,7 @@ static void finish_reports_want_of_memory(void **state)
     assert_true(k > 2);
 }
 
-/* As torch, NumPy and HDF5 count: with strides of 0 one byte makes a tensor of any size. */
+/* The limit is that of torch, NumPy and HDF5. With strides of 0 one byte makes a tensor of any size. */
 static void a_tensor_has_less_than_2_63_bytes(void **state)
 {
     (void)state;

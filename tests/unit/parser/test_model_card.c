@@ -1,5 +1,5 @@
-/* Front matter as JSON: what scalars mean is example 10.9 of YAML 1.2.2 and js-yaml's tests; where the front matter is,
- * is huggingface_hub's REGEX_YAML_BLOCK. */
+/* Front matter as JSON. Example 10.9 of YAML 1.2.2 and js-yaml's tests say what scalars mean; huggingface_hub's
+ * REGEX_YAML_BLOCK says where the front matter is. */
 #include "parser/model_card.h"
 
 #include "core/json.h"
@@ -10,7 +10,7 @@
 
 static bool read_card(const char *text, size_t len, bool is_cut, struct td_buffer *json, struct td_error *err)
 {
-    char *exact = malloc(len + 1); /* of its own, so that reading past it is found */
+    char *exact = malloc(len + 1); /* a block of its own, so that the sanitizer sees a read past the end */
     assert_non_null(exact);
     char *shrunk = realloc(exact, len == 0 ? 1 : len);
     assert_non_null(shrunk);
@@ -22,7 +22,7 @@ static bool read_card(const char *text, size_t len, bool is_cut, struct td_buffe
     return ok;
 }
 
-/* wanted NULL: refused, with `part` in the message. */
+/* Checks that the text gives the JSON `wanted`, or, where wanted is NULL, an error with `part` in its message. */
 static void expect(const char *text, const char *wanted, const char *part)
 {
     struct td_buffer json;
@@ -167,14 +167,14 @@ static void repeat(struct td_buffer *text, const char *part, size_t count)
         td_buffer_puts(text, part);
 }
 
-/* Bombs and other long texts end with an error, or with what they say, in time proportional to their length. */
+/* Bombs and other long texts give an error or their JSON, in time proportional to their length. */
 static void long_texts(void **state)
 {
     (void)state;
     static const struct {
         const char *begin, *part;
         size_t count;
-        const char *end, *message; /* NULL: it is read */
+        const char *end, *message; /* NULL: accepted */
     } cases[] = {
         {"a: ", "[", 64, "", "nested too deep"},
         {"a: ", "[", 500000, "", ""},
@@ -213,7 +213,7 @@ static void long_texts(void **state)
     }
 }
 
-/* The limit holds for the whole object, with the brace that ends it. */
+/* The limit counts the whole object, with its last brace. */
 static void the_length_as_json(void **state)
 {
     (void)state;
@@ -237,8 +237,8 @@ static void the_length_as_json(void **state)
     }
 }
 
-/* Reads front matter of `count` directives, each with a tag handle of its own, between two texts. *calls: allocations.
- */
+/* Reads front matter: `before`, then `count` directives, each with a tag handle of its own and followed by `newline`.
+ * *calls is the number of allocations. */
 static bool read_directives(const char *before, size_t count, const char *newline, size_t *calls, struct td_error *err)
 {
     struct td_buffer text;
@@ -259,8 +259,8 @@ static bool read_directives(const char *before, size_t count, const char *newlin
     return ok;
 }
 
-/* libyaml compares each %TAG with all before it, wherever they stand, so that a megabyte of them took 17 seconds. Too
- * many are refused before libyaml is asked: nothing is allocated. */
+/* libyaml compares each %TAG with all earlier ones, so that a megabyte of them took 17 seconds. Too many are refused
+ * before libyaml sees them: nothing is allocated. */
 static void directives_are_bounded(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void directives_are_bounded(void **state)
     expect("---\na: \"x\n%y\"\n---\n", "{\"a\":\"x %y\"}", NULL);
 }
 
-/* What does not begin a line is no directive. */
+/* A percent sign that does not begin a line begins no directive. */
 static void percent_signs_are_text(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void every_allocation_may_fail(void **state)
         failed++;
         CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%zu: %d %s", k, (int)err.code, err.message);
     }
-    assert_true(failed > 5); /* libyaml's among them; what would be left behind, LeakSanitizer tells */
+    assert_true(failed > 5); /* libyaml's among them; LeakSanitizer finds leaks */
 }
 
 int main(void)

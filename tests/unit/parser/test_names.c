@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"
 
-/* Ties by a second key, and how often it was asked. */
+/* A second key that breaks ties, and the number of comparisons by it. */
 struct ties {
     const unsigned char *second;
     size_t asked;
@@ -21,7 +21,8 @@ enum { MAX_ITEMS = 4096 };
 static unsigned char second_keys[MAX_ITEMS];
 static struct td_order items[MAX_ITEMS];
 
-/* Sorts and checks: every item still there, in order, equal ones in the order they came in. */
+/* Sorts and checks that every item is still there, in order, equal ones in their original order. Returns the number of
+ * comparisons by the second key. */
 static size_t sort_and_check(size_t count)
 {
     static bool seen[MAX_ITEMS];
@@ -82,8 +83,8 @@ static void sorts_at_random(void **state)
     }
 }
 
-/* No matter the input, at most about 2 n log2 n comparisons; n when it is in order; few when it is in runs.
- * All keys are equal, so that every comparison is counted. */
+/* Any input takes at most about 2 n log2 n comparisons; n if it is in order; few if it has runs. All first keys are
+ * equal, so that every comparison is counted. */
 static void comparisons_are_n_log_n(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void sort_reports_want_of_memory(void **state)
     items[0].key = 0;
     td_error_init(&err);
     alloc_fail_at(1);
-    assert_true(td_order_sort(items, 2, by_second, &context, &err)); /* in order: needs none */
+    assert_true(td_order_sort(items, 2, by_second, &context, &err)); /* in order: no allocation */
     alloc_fail_at(0);
     assert_int_equal(alloc_count_get().live_bytes, 0);
 }
@@ -133,7 +134,7 @@ static struct td_text string_at(const void *context, size_t i)
     return td_text_of(strings[i]);
 }
 
-/* What the order makes of a list of strings, joined by spaces. */
+/* Checks the ordered list of strings, joined by spaces, and the index of the first duplicate. */
 static void check_order(const char *const *strings, size_t count, const char *wanted, size_t duplicate)
 {
     const char *sorted[16];
@@ -175,7 +176,7 @@ static void names_go_by_bytes(void **state)
     check_order(empty, COUNT_OF(empty), " a", COUNT_OF(empty));
 }
 
-/* Names that are the beginnings of one text: what counts is the length, for nothing ends them. */
+/* Names that are beginnings of one text: only their lengths differ, and no terminator follows them. */
 static struct td_text beginning_at(const void *context, size_t i)
 {
     return td_text_n(context, 30 - 3 * i);
@@ -198,7 +199,7 @@ static void names_end_where_their_length_says(void **state)
     free(text);
 }
 
-/* How often names are looked at: in order, each with its neighbour; out of order, the keys decide nearly all. */
+/* Counts accesses to names. Names in order are compared with their neighbours; otherwise the keys decide nearly all. */
 static size_t looked_at;
 
 static char numbers[5000][24];
@@ -263,7 +264,7 @@ static void order_survives_want_of_memory(void **state)
     assert_true(k > 2); /* it did allocate */
 }
 
-/* What the list becomes. */
+/* Checks that numbering the repeated names gives `wanted`. */
 static void check_numbered(const char *const *strings, const char *const *wanted, size_t count)
 {
     struct td_names names = {.count = count, .context = strings, .get = string_at};
@@ -302,7 +303,7 @@ static struct td_text half_repeated(const void *context, size_t i)
 {
     static char texts[2][16];
     static size_t turn;
-    char *text = texts[turn++ % 2]; /* two are compared at a time */
+    char *text = texts[turn++ % 2]; /* the caller holds two names at a time */
     (void)context;
     (void)snprintf(text, sizeof texts[0], i % 2 == 0 ? "x" : "x#%zu", i / 2 + 2);
     return td_text_of(text);
@@ -327,7 +328,7 @@ static uint64_t work_of_numbering(size_t count)
     return work;
 }
 
-/* A hundred thousand of one name, beside all the names that they would get. */
+/* 100,000 equal names, beside all the numbered names that they would get. */
 static void numbers_that_are_taken_cost_little(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void numbering_survives_want_of_memory(void **state)
     assert_true(k > 4); /* order, scratch, list, arena */
 }
 
-/* Every permutation of five, at every size an item may have. */
+/* All permutations of five items, for items of several sizes. */
 static void apply_moves_whole_items(void **state)
 {
     (void)state;
@@ -393,7 +394,7 @@ static struct td_text pointer_name(const void *context, size_t i)
     return td_text_of(text);
 }
 
-/* Every name and every gap between two, in lists of every length; and a name that stands there more than once. */
+/* Every name and every gap between two names, in lists of every length, one name more than once. */
 static void names_are_searched_by_bytes(void **state)
 {
     (void)state;

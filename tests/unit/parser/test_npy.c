@@ -15,7 +15,7 @@ static void what_numpy_wrote(void **state)
 
 static void prefixes(const struct fixture *f)
 {
-    if (strstr(f->name, "objects") == NULL) /* how long a pickle is, its header does not say */
+    if (strstr(f->name, "objects") == NULL) /* the header does not tell the length of a pickle */
         check_prefixes(&td_format_npy, f);
 }
 
@@ -36,7 +36,7 @@ static void every_allocation_may_fail(void **state)
     each_fixture("npy", ".npy", 50, allocations);
 }
 
-/* ---- Headers written by hand; what becomes of them was tried with numpy.load (2.4) ---- */
+/* ---- Headers written by hand, with the verdicts of numpy.load (2.4) and the numbers of bad inputs ---- */
 
 enum { DATA_BYTES = 64 };
 
@@ -44,7 +44,7 @@ struct header_case {
     const char *text;
     const char *listing; /* TYPE [shape] reason; NULL: refused */
     const char *says;
-    uint8_t version; /* 0: 1 */
+    uint8_t version; /* 0 stands for 1 */
 };
 
 #define D(descr) "{'descr': " descr ", 'fortran_order': False, 'shape': (2,), }"
@@ -119,9 +119,9 @@ static const struct header_case cases[] = {
     {D("'<f99999999999999999999'"), NULL, "NumPy knows", 0},
     {D("'|S2147483648'"), NULL, "NumPy knows", 0},
     {D("'<U536870912'"), NULL, "NumPy knows", 0},
-    {D("'float32'"), NULL, "NumPy knows", 0}, /* numpy.load takes it; nothing writes it */
+    {D("'float32'"), NULL, "NumPy knows", 0}, /* numpy.load accepts it; nothing writes it */
     {D("None"), NULL, "descr must be a type", 0},
-    {D("('<f4', (2,))"), NULL, "descr must be a type", 0}, /* numpy.load: cannot be read as it was announced */
+    {D("('<f4', (2,))"), NULL, "descr must be a type", 0},                   /* numpy.load refuses it too */
     {D("__import__('os').system('true')"), NULL, "descr must be a type", 0}, /* 150 */
     {"__import__('os').system('true')", NULL, "a dict must come here", 0},   /* 150 */
     {S("__import__('os').system('true')"), NULL, "a tuple such as", 0},      /* 150 */
@@ -165,7 +165,7 @@ static const struct header_case cases[] = {
     {D("'<f4'") " x", NULL, "nothing may follow", 0},
     {D("'<f4'") "{}", NULL, "nothing may follow", 0},
     {D("'<f4\n'"), NULL, "no end", 0},
-    {D("'<f4"), NULL, "NumPy knows", 0}, /* up to the next quote */
+    {D("'<f4"), NULL, "NumPy knows", 0}, /* the string goes up to the next quote */
     {"{'descr", NULL, "no end", 0},
     {"{'descr\\", NULL, "no end", 0},
     {"", NULL, "a dict must come here", 0},
@@ -176,7 +176,7 @@ static const struct header_case cases[] = {
     {D("[('\xc3\xa9', '<f4')]"), "COMPOUND [2] structured", NULL, 3},
 };
 
-/* A file of a header and DATA_BYTES of data, in a block of exactly its size. */
+/* Returns a file of a header and DATA_BYTES of data, in a block of exactly its size. */
 static char *make_file(uint8_t major, const char *text, size_t text_len, size_t *len)
 {
     size_t prefix = major == 1 ? 10 : 12;
@@ -249,7 +249,7 @@ static void prefix_is_checked(void **state)
     refuse("\x93NUMPY\3\0\xff\xff\xff\xff{}", 14, 1, "header of 4294967295 bytes");
 }
 
-/* numpy.load's bound, in characters. */
+/* The bound is numpy.load's, in characters. */
 static void headers_have_10000_characters_at_most(void **state)
 {
     (void)state;
@@ -330,7 +330,7 @@ static void every_byte_of_a_header_changed(void **state)
     __real_free(bytes);
 }
 
-/* As numpy.load: several arrays may follow each other in a file, it reads the first. */
+/* Several arrays may follow each other in a file; as numpy.load, the parser reads the first. */
 static void bytes_after_the_data_are_not_looked_at(void **state)
 {
     (void)state;

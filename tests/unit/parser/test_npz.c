@@ -36,7 +36,7 @@ static void every_allocation_may_fail(void **state)
     each_fixture("npz", ".npz", 4, allocations);
 }
 
-/* A .npy file of version 1.0 with this header and data_len bytes of data. */
+/* Writes a .npy file of version 1.0 with this header and data_len bytes of data to `out`. Returns its length. */
 static size_t make_npy(char *out, const char *header, size_t data_len)
 {
     size_t len = strlen(header);
@@ -57,7 +57,7 @@ static void parse_spec(const struct zip_spec *spec, struct parsed *p, struct zip
     parse_bytes(&td_format_npz, f->bytes, f->len, p);
 }
 
-/* The parse counts allocations from zero, so the file outlives the manifest. */
+/* Frees the manifest, then the file: the parse counts allocations from zero, so the file must outlive the manifest. */
 static void done(struct parsed *p, struct zip_file *f)
 {
     parsed_fini(p);
@@ -106,14 +106,14 @@ static void names_must_differ_without_their_suffix(void **state)
     assert_false(p.ok);
     assert_non_null(strstr(p.err.message, "two tensors are named \"a\""));
     done(&p, &f);
-    spec.members[1].name = "A.npy"; /* not the same to NumPy */
+    spec.members[1].name = "A.npy"; /* another name for NumPy */
     parse_spec(&spec, &p, &f);
     CHECK(p.ok, "%s", p.err.message);
     assert_int_equal(p.manifest.tensor_count, 2);
     done(&p, &f);
 }
 
-/* 57: listed with how it is stored; and a bomb is unpacked no further than its header. */
+/* 57: the array is listed with its compression. Of a bomb only the header is unpacked. */
 static void a_deflated_array_is_unpacked_no_further_than_its_header(void **state)
 {
     (void)state;

@@ -15,8 +15,8 @@ static void what_onnx_wrote(void **state)
     each_fixture("onnx", ".onnx", 9, as_onnx_reads);
 }
 
-/* Protobuf marks no end: a model that is cut before a field of its own is one, once it has its opset. In these fixtures
- * the opset stands last, but in "metadata", which goes on with a second one and with properties. */
+/* Protobuf marks no end: a model cut between its fields is valid if it has an opset. The opset is the last field in
+ * these fixtures, except in "metadata", where a second opset and properties follow. */
 static void prefixes(const struct fixture *f)
 {
     struct sample s = fixture_sample(&td_format_onnx, f);
@@ -32,7 +32,7 @@ static void prefixes(const struct fixture *f)
         CHECK(p.ok || p.err.code == TD_INVALID_ARGUMENT, "%zu: %s", len, p.err.message);
         parsed_fini(&p);
     }
-    assert_int_equal(accepted, 3); /* behind the first opset, the second, and the first property */
+    assert_int_equal(accepted, 3); /* those that end after the first opset, the second, and the first property */
 }
 
 static void every_prefix_is_refused(void **state)
@@ -88,9 +88,9 @@ static void any_byte_may_change(void **state)
     each_fixture("onnx", ".onnx", 9, changes);
 }
 
-/* ---- written by hand: tests/interop/test_onnx.py asks onnx.checker the same ----------------------------- */
+/* ---- written by hand; tests/interop/test_onnx.py checks onnx.checker's verdicts on the same ------------- */
 
-/* A message: tag, length (as four bytes, of which the last may be 0) and content. */
+/* Appends a message: its tag, its length in four bytes, of which the last may be 0, and its content. */
 static void put_message(struct td_buffer *out, int number, const void *bytes, size_t len)
 {
     assert_true(len < 1 << 28 && number < 16);
@@ -101,7 +101,7 @@ static void put_message(struct td_buffer *out, int number, const void *bytes, si
     td_buffer_append(out, bytes, len);
 }
 
-/* ir_version 8, a graph of this content, opset 17. */
+/* Returns a model of ir_version 8, a graph with this content, and opset 17. */
 static struct td_buffer model_of(const void *graph, size_t len)
 {
     struct td_buffer out;
@@ -123,7 +123,7 @@ static struct td_buffer model_with(const void *tensor, size_t len)
 }
 
 struct tensor_case {
-    const char *bytes; /* of a TensorProto */
+    const char *bytes; /* a TensorProto */
     size_t len;
     const char *listing; /* DTYPE [shape] reason; NULL: refused */
     const char *says;
@@ -161,7 +161,7 @@ static const struct tensor_case cases[] = {
     CASE(W F D2 RAW8, "F32 [2] -", NULL),
     CASE(RAW8 D2 F W, "F32 [2] -", NULL),
     CASE(W F "\x0a\x02\x02\x01" RAW8, "F32 [2,1] -", NULL),   /* packed dims */
-    CASE(W F "\x08\x82\x80\x80\x00" RAW8, "F32 [2] -", NULL), /* longer than it need be */
+    CASE(W F "\x08\x82\x80\x80\x00" RAW8, "F32 [2] -", NULL), /* in more bytes than needed */
     CASE(W F D2 FLOATS, "F32 [2] -", NULL),
     CASE(W F D2 "\x22\x04"
                 "abcd"
@@ -177,10 +177,10 @@ static const struct tensor_case cases[] = {
     CASE(W "\x10\x07" D2 "\x38\x01\x38\x02", "I64 [2] stored as protobuf numbers of variable length", NULL),
     CASE(W "\x10\x63" D2 RAW8, "OPAQUE [2] of a type that is not known", NULL),
     CASE(W F "\x08\x00", "F32 [0] -", NULL),
-    CASE(W F "\x08\x00\x4a\x00", "F32 [0] -", NULL), /* raw_data of no bytes is none */
+    CASE(W F "\x08\x00\x4a\x00", "F32 [0] -", NULL), /* empty raw_data counts as none */
     CASE(W F D2 RAW8 "\x1a\x00", "F32 [2] a segment of a tensor", NULL),
     CASE(W F D2 RAW8 "\x70\x00", "F32 [2] -", NULL),
-    CASE(W F D2 RAW8 "\xf2\x7d\x01x", "F32 [2] -", NULL), /* field 2014, which nobody knows */
+    CASE(W F D2 RAW8 "\xf2\x7d\x01x", "F32 [2] -", NULL), /* field 2014, which is unknown */
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d"), "F32 [2] stored in another file", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x10", "\x04", "./d/"), "F32 [2] stored in another file", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "8"), "F32 [2] stored in another file",
@@ -359,7 +359,7 @@ static bool read_nodes(const void *context, uint64_t off, void *out, size_t len,
 {
     (void)context;
     (void)err;
-    for (size_t i = 0; i < len; i++) /* "\x0a\x00" again and again: nodes without anything in them */
+    for (size_t i = 0; i < len; i++) /* "\x3a\x00" again and again: empty graphs */
         ((uint8_t *)out)[i] = (off + i) % 2 == 0 ? 0x3a : 0x00;
     return true;
 }
@@ -381,7 +381,7 @@ static void structure_is_bounded(void **state)
     parsed_fini(&p);
 }
 
-/* What is in a node is passed over: of large ones no more than the beginning is read. */
+/* The content of nodes is skipped: of large nodes only the beginning is read. */
 static void nodes_are_passed_over(void **state)
 {
     enum { NODE_BYTES = 1 << 13, NODES = 200 };

@@ -1,15 +1,15 @@
-/* The opcodes: every rule and what breaks it, and the values they make. */
+/* The opcodes: their rules, pickles that break each rule, and the values that they make. */
 #include "tests/unit/parser/pickle_fixture.h"
 
-/* ---- the numbered bad inputs, and every rule beside them ---- */
+/* ---- the numbered bad inputs, and every other rule ---- */
 
 struct pickle_case {
-    unsigned number; /* in the list of bad inputs; 0: a rule of this module */
+    unsigned number; /* of the bad input; 0: a rule of this module */
     const char *name;
     const char *bytes;
     size_t len;
     uint64_t pos;
-    const char *message; /* a part of it; NULL: accepted */
+    const char *message; /* part of the message; NULL: accepted */
 };
 
 #define CASE(number, name, bytes, pos, message)                \
@@ -252,7 +252,7 @@ static void ints(void **state)
     }
 }
 
-/* 74: such a number is an int, and none that a size could be. */
+/* 74: a number past 64 bits is an int, but td_pickle_int refuses it, so it cannot be a size. */
 static void big_ints(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void decimals_have_a_limit(void **state)
         if (p.ok) {
             const uint8_t *big = td_pickle_big_int(&p.pickle, p.pickle.root, &len);
             assert_int_equal(len, (size_t)((double)digits * 3.3219280948873626 / 8) + 1);
-            assert_int_equal(big[0], 1); /* 10^k - 1 ends in all ones: its negative in 1 */
+            assert_int_equal(big[0], 1); /* 10^k - 1 ends in ...11111 in binary, so its negative ends in 1 */
         }
         parsed_fini(&p);
     }
@@ -352,7 +352,7 @@ static void plain_values(void **state)
     parsed_fini(&p);
 }
 
-/* Every accessor answers for NIL, for numbers that are no value, and for a pickle that was refused. */
+/* Every accessor has an answer for NIL, for numbers that are no value, and for a refused pickle. */
 static void accessors_take_anything(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static void put_hex(struct td_buffer *out, char letter, const void *bytes, size_
         td_buffer_printf(out, "%02x", ((const uint8_t *)bytes)[i]);
 }
 
-/* A value as tests/data/make_pickle.py writes it. */
+/* Appends a value as tests/data/make_pickle.py writes it. */
 // NOLINTNEXTLINE(misc-no-recursion): over our own small files
 static void put_value(struct td_buffer *out, const struct td_pickle *p, td_pickle_ref ref)
 {
@@ -180,7 +180,7 @@ static void every_prefix_is_refused(void **state)
     }
 }
 
-/* Each allocation in turn fails, then the memory is bounded ever more narrowly: an error that says so. */
+/* Each allocation fails in turn, then the memory limit varies: the error is TD_RESOURCE_EXHAUSTED. */
 static void memory_may_run_out(void **state)
 {
     (void)state;

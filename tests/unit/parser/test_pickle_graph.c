@@ -1,4 +1,4 @@
-/* What values are made of: calls, mappings, sharing; and what a great many of them cost. */
+/* Calls, mappings and shared values, and the cost of very many values. */
 #include "tests/unit/parser/pickle_fixture.h"
 #include "tests/unit/work.h"
 
@@ -34,7 +34,7 @@ static void calls_are_kept(void **state)
     parsed_fini(&p);
 }
 
-/* 94 */
+/* Bad input 94. */
 static void an_object_without_state(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void known_mappings(void **state)
     parsed_fini(&p);
 }
 
-/* OrderedDict({...}) and the like copy what they are called with, and then are containers of their own. */
+/* OrderedDict({...}) and the like copy their arguments and are independent of them afterwards. */
 static void mappings_copy_their_arguments(void **state)
 {
     (void)state;
@@ -85,7 +85,7 @@ static void mappings_copy_their_arguments(void **state)
         const char *pickle;
         size_t len;
         uint32_t count;
-        int64_t a, b; /* -1: not there */
+        int64_t a, b; /* -1: absent */
         uint32_t duplicates;
     } rows[] = {
 #define ROW(pickle) pickle, sizeof(pickle) - 1
@@ -112,7 +112,7 @@ static void mappings_copy_their_arguments(void **state)
     }
 }
 
-/* As Python, and Counter of anything but a dict would count. */
+/* Python refuses these too, except that Counter would count the items of anything but a dict. */
 static void what_makes_no_mapping(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void what_makes_no_mapping(void **state)
     }
 }
 
-/* A dict of 1,000 items that is copied 1,000 times. */
+/* A dict of 1,000 items is copied 1,000 times. */
 static void copying_is_bounded(void **state)
 {
     (void)state;
@@ -150,12 +150,12 @@ static void copying_is_bounded(void **state)
     td_buffer_fini(&out);
 }
 
-/* What a call was given, and what came to it later. */
+/* The parser knows whether an argument or a state grew after the call that took it. */
 static void containers_grow_after_a_call(void **state)
 {
     (void)state;
     struct parsed p;
-    PARSE(&p, "]q\1K\1a0ca\nb\nh\1\205Rh\1K\2a\206."); /* (b(l), l), and l.append(2) behind the call */
+    PARSE(&p, "]q\1K\1a0ca\nb\nh\1\205Rh\1K\2a\206."); /* (b(l), l), with l.append(2) after the call */
     CHECK(p.ok, "%s", p.err.message);
     td_pickle_ref call = td_pickle_item(&p.pickle, p.pickle.root, 0);
     td_pickle_ref list = td_pickle_item(&p.pickle, p.pickle.root, 1);
@@ -173,7 +173,7 @@ static void containers_grow_after_a_call(void **state)
     parsed_fini(&p);
 }
 
-/* 93 */
+/* Bad input 93. */
 static void equal_keys(void **state)
 {
     (void)state;
@@ -194,12 +194,12 @@ static void equal_keys(void **state)
     assert_int_equal(map.count, 10);
     assert_int_equal(p.pickle.duplicate_count, 6);
     parsed_fini(&p);
-    PARSE(&p, "(}U\1aK\1s}U\1aK\1sl."); /* not across maps */
+    PARSE(&p, "(}U\1aK\1s}U\1aK\1sl."); /* equal keys of two maps are no duplicates */
     assert_int_equal(p.pickle.duplicate_count, 0);
     parsed_fini(&p);
 }
 
-/* Large maps are searched by their order, small ones item by item: both find everything and nothing else. */
+/* Large maps are searched by their order, small ones item by item. Both find every key that is there, and no other. */
 static void every_key_is_found(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void every_key_is_found(void **state)
 
 /* ---- sharing ---- */
 
-/* 78 */
+/* Bad input 78. */
 static void what_holds_itself(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void what_holds_itself(void **state)
     parsed_fini(&p);
 }
 
-/* 75, 76: 40 levels, each twice (ten times) the one below. */
+/* 75, 76: 40 levels, each holding the one below twice, then five times. */
 static void laughs_stay_small(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void laughs_stay_small(void **state)
     td_buffer_fini(&out);
 }
 
-/* 72: and any other index costs no more than one entry does. */
+/* 72: any index costs the memory of one entry. */
 static void memo_indices_are_not_sizes(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void memo_indices_are_not_sizes(void **state)
     td_buffer_fini(&out);
 }
 
-/* Entries written out of turn and again, the numbers between them later: each is one entry, the last value counts. */
+/* Memo entries written out of order and more than once: each index is one entry, and its last value counts. */
 static void memo_entries_out_of_turn(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static char *repeated(const char *before, const char *piece, size_t piece_len, s
     return td_buffer_release(&out, len);
 }
 
-/* Memory and work are linear in the length: what a million of anything costs, and half a million. */
+/* Memory and work are linear in the length, checked with a million and half a million pieces of each kind. */
 static void a_million_of(void **state)
 {
     (void)state;
@@ -420,7 +420,7 @@ static void put_tensor(struct td_buffer *out, uint32_t i)
     PUT(out, "\x94h\3J\0\0\1\0t\x94QK\0M\0\1M\0\1\x86\x94M\0\1K\1\x86\x94\x89h\4)R\x94t\x94R\x94");
 }
 
-/* A state dict takes a few times its pickle. */
+/* Parses a state dict and returns its work. Checks that it takes less than 7 times the memory of its pickle. */
 static uint64_t work_of_state_dict(uint32_t count)
 {
     struct td_buffer out;
@@ -455,7 +455,7 @@ static void a_large_state_dict(void **state)
     check_linear(half, work_of_state_dict(count), "a state dict");
 }
 
-/* The scratch that keys are sorted in counts too. */
+/* The scratch memory for sorting keys counts against the limit too. */
 static void sorting_stays_within_the_bound(void **state)
 {
     (void)state;

@@ -60,7 +60,7 @@ static void any_byte_may_change(void **state)
 
 enum { RECORDS_MAX = 16, NAME_BYTES = 40 };
 
-/* An archive by hand: what torch.export.save writes of a model, with records that are pickled tensors. */
+/* An archive made by hand, like one of torch.export.save, with records that are pickled tensors. */
 struct archive {
     struct td_buffer config;
     char names[RECORDS_MAX][NAME_BYTES];
@@ -100,7 +100,7 @@ static void add_record(struct archive *a, unsigned number, const void *data, siz
     add_member(a, a->names[number], data, len, deflated);
 }
 
-/* Parses it as it is now; *read_sum: bytes that were read of it. end() follows. */
+/* Completes the archive and parses it. *read_sum is the number of bytes read. The caller calls end(). */
 static void parse(struct archive *a, const struct td_limits *limits, struct parsed *p, uint64_t *read_sum)
 {
     struct watched watched;
@@ -127,7 +127,7 @@ static struct zip_file saved_tensor(const char *pickle, size_t len, bool deflate
     return zip_build(&spec);
 }
 
-/* Adds an entry of a record that is a tensor's storage as it is; type 7 is float32, 6 float16, 2 int8. */
+/* Adds an entry whose record is a tensor's plain storage. Type 7 is float32, 6 float16, 2 int8. */
 static void add_plain(struct archive *a, unsigned number, unsigned type, unsigned offset, unsigned size)
 {
     td_buffer_printf(&a->config,
@@ -137,7 +137,7 @@ static void add_plain(struct archive *a, unsigned number, unsigned type, unsigne
                      number > 0 ? ", " : "", number, number, type, offset, size);
 }
 
-/* A record without bytes stands for weights that were fake when they were saved: there is nothing to serve. */
+/* A record without bytes stands for weights that were fake when saved, so there are no bytes to serve. */
 static void tensors_without_bytes_have_a_reason(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void tensors_without_bytes_have_a_reason(void **state)
     end(&a, &p);
 }
 
-/* The bytes of such tensors must not be answered as little-endian ones. */
+/* The server must not answer big-endian bytes as little-endian ones. */
 static void big_endian_tensors_have_a_reason(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void big_endian_tensors_have_a_reason(void **state)
     }
 }
 
-/* Other members follow the record in the archive: their bytes are not the tensor's. */
+/* A tensor must not reach into the members that follow its record in the archive. */
 static void tensors_end_with_their_records(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void tensors_end_with_their_records(void **state)
     }
 }
 
-/* Entries that all name one record would have it read once for each: 4,000 of them in 562 KB took 23 s. */
+/* Entries that share a record are refused, or each would read the record: 4,000 entries in 562 KB took 23 s. */
 static void a_record_is_read_once(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void a_record_is_read_once(void **state)
     __real_free(saved.bytes);
 }
 
-/* Twice as many records: twice as many bytes are read. */
+/* Twice as many records cause at most about twice as many bytes to be read. */
 static void records_are_read_in_proportion(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void records_are_read_in_proportion(void **state)
     __real_free(saved.bytes);
 }
 
-/* What is unpacked to be read is bounded for all members together, not for each. */
+/* One limit bounds the unpacked bytes of all members together. */
 static void unpacked_structure_is_one_budget(void **state)
 {
     (void)state;
@@ -289,8 +289,7 @@ static void unpacked_structure_is_one_budget(void **state)
     __real_free(saved.bytes);
 }
 
-/* A pickle that is deflated within a stored record: a few hundred bytes that would unpack to the limit of a file, each.
- */
+/* A deflated pickle within a stored record: a few hundred bytes of each record could unpack to the limit of a file. */
 static void packed_pickles_are_in_proportion(void **state)
 {
     (void)state;
@@ -303,7 +302,7 @@ static void packed_pickles_are_in_proportion(void **state)
         uint64_t read;
         td_buffer_init(&pickle);
         for (size_t k = 0; k < lengths[i] / 2; k++)
-            td_buffer_puts(&pickle, "N0"); /* None, and dropped */
+            td_buffer_puts(&pickle, "N0"); /* pushes None and pops it */
         td_buffer_puts(&pickle, FLOATS ".");
         struct zip_file saved = saved_tensor(pickle.data, pickle.len, true);
         begin(&a);

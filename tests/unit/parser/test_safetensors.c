@@ -4,7 +4,7 @@
 #include "tests/unit/parser/st_cases.h"
 #include "tests/unit/parser/st_file.h"
 
-/* What one parse may hold at its peak: an arena's first chunks, and a few times what is really there. */
+/* Returns the most that a parse may hold at its peak: an arena's first chunks, and 6 times the file. */
 static size_t memory_bound(size_t file_bytes)
 {
     return 4096 + 6 * file_bytes;
@@ -24,7 +24,7 @@ static void parse(const struct st_file *file, struct parsed *p)
     parse_bytes(&td_format_safetensors, file->bytes, file->len, p);
 }
 
-/* What a manifest says, as st_cases.h writes it. */
+/* Returns a listing of the manifest in the form of st_cases.h. The caller frees it. */
 static char *list_manifest(const struct td_manifest *m, uint64_t data_start)
 {
     struct td_buffer out;
@@ -87,7 +87,7 @@ static void one_case(void **state)
     st_file_free(&file);
 }
 
-/* Files that are wrong before their header is read: nothing at all is allocated for them. */
+/* Checks that a file with a wrong length or header length is refused without an allocation. */
 static void refuse_unread(const void *bytes, size_t len, enum td_code code, uint64_t pos, const char *says)
 {
     struct st_file file = st_file_raw(bytes, len);
@@ -128,8 +128,7 @@ static void bad_04_header_length_2_64_minus_1(void **state)
     refuse_unread("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10, TD_INVALID_ARGUMENT, 0, "larger than the 2 bytes");
 }
 
-/* A file as large as one likes, without the bytes: the header's length, then whatever `text` holds, then
- * blanks. */
+/* A file of any size without its bytes in memory: the header's length, then `text`, then blanks. */
 struct virtual_file {
     uint64_t header_len;
     const char *text;
@@ -158,7 +157,7 @@ static void bad_05_header_length_100000001(void **state)
 {
     (void)state;
     refuse_unread("\x01\xe1\xf5\x05\0\0\0\0{}", 10, TD_INVALID_ARGUMENT, 0, "length 100000001 ");
-    /* and where the file does have them */
+    /* the same for a file that is large enough */
     struct virtual_file file = {.header_len = 100000001};
     const struct virtual_file *context = &file;
     struct td_input input = {.size_bytes = UINT64_C(1) << 40, .read = virtual_read, .context = &context};
@@ -182,7 +181,7 @@ static void bad_06_header_length_1000_in_88_bytes(void **state)
     refuse_unread(bytes, sizeof bytes, TD_INVALID_ARGUMENT, 0, "length 81 is larger than the 80 bytes");
 }
 
-/* 100,000 levels, wherever a value may stand; no recursion, so no stack is used up. */
+/* 100,000 levels at each place of a value. The parser does not recurse, so the stack does not overflow. */
 static void bad_23_100k_deep_json(void **state)
 {
     (void)state;
@@ -208,7 +207,7 @@ static void bad_23_100k_deep_json(void **state)
     }
 }
 
-/* The reference knows no bound on dimensions; ours is torch's and NumPy's. */
+/* The reference does not limit dimensions. The limit of 64 is that of torch and NumPy. */
 static void rank_is_at_most_64(void **state)
 {
     (void)state;
@@ -233,7 +232,7 @@ static void rank_is_at_most_64(void **state)
     }
 }
 
-/* Offsets past 2^53 and 2^63, which doubles and signed integers would bend. */
+/* Offsets past 2^53 and 2^63, which doubles and signed integers cannot hold. */
 static void offsets_are_exact_to_64_bits(void **state)
 {
     (void)state;
@@ -255,7 +254,7 @@ static void offsets_are_exact_to_64_bits(void **state)
     assert_true(td_manifest_find(&p.manifest, TD_TEXT("c"))->offset == start + UINT64_C(9232379236109516800));
     assert_true(p.manifest.total_bytes == UINT64_C(9232379236109516806));
     parsed_fini(&p);
-    input.size_bytes++; /* one byte too many, and one too few, at the far end */
+    input.size_bytes++; /* one byte too many, then one too few, at the end */
     parse_input(&td_format_safetensors, &input, &limits, &p);
     assert_true(!p.ok && p.err.pos == input.size_bytes - 1);
     parsed_fini(&p);
@@ -296,7 +295,7 @@ static void every_prefix_of_every_good_file_is_refused(void **state)
     }
 }
 
-/* The header alone cut short, with the length put right: every prefix of the JSON. */
+/* Every prefix of the JSON is refused when the header's length fits the prefix. */
 static void every_prefix_of_every_header_is_refused(void **state)
 {
     (void)state;
@@ -348,7 +347,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(failed > 2 * COUNT_OF(st_cases));
 }
 
-/* Two reads, no byte twice: what was checked is what is used, even if the file changes meanwhile. */
+/* A parse makes two reads and no byte is read twice, so a file that changes cannot differ from what was checked. */
 static void nothing_is_read_twice_and_no_tensor_at_all(void **state)
 {
     (void)state;
@@ -390,7 +389,7 @@ static void header_limit_is_a_limit(void **state)
     st_file_free(&file);
 }
 
-/* Whatever the limit, a parse keeps to it or ends for want of memory. */
+/* At any limit a parse stays within it or fails with TD_RESOURCE_EXHAUSTED. */
 static void memory_limit_is_a_limit(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The largest header there may be, and how time and memory grow up to it. No absolute time is asserted: the
- * time at four times the size may be at most eight times as long, where quadratic would be sixteen. */
+/* The largest allowed header, and the growth of time and memory with its size. No absolute time is asserted: four times
+ * the size may take at most eight times as long; quadratic growth would take sixteen times. */
 #include "parser/safetensors.h"
 
 #include "core/buffer.h"
@@ -11,7 +11,7 @@
 enum { SCALE = SANITIZED ? 10 : 1 };
 enum { MILLION = 1000000 / SCALE, LARGEST_HEADER = 100000000 / SCALE };
 
-/* A header over data that is not there: tensor data is never read. */
+/* A file without bytes for its data, because tensor data is never read. */
 struct header_file {
     const struct td_buffer *header;
 };
@@ -61,8 +61,8 @@ static struct outcome parse(const struct td_buffer *header, uint64_t data_bytes)
     return out;
 }
 
-/* count tensors of 8 bytes. The i-th entry is tensor number i * step % count; its data is the i-th when
- * data_in_order, else lies in the order of the names. */
+/* Writes a header of count tensors of 8 bytes. Entry i is tensor number i * step % count. The data is in the order of
+ * the entries when data_in_order, else in the order of the names. */
 static void build(struct td_buffer *out, size_t count, size_t step, bool data_in_order)
 {
     td_buffer_init(out);
@@ -86,7 +86,7 @@ static void pad(struct td_buffer *out, size_t len)
     out->len = len;
 }
 
-/* 100,000,000 bytes, 1,000,000 tensors: in the order of names and data, and in neither. */
+/* 100,000,000 bytes with 1,000,000 tensors, ordered by name and data, by data only, and by neither. */
 static void a_million_tensors_in_the_largest_header(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void a_million_tensors_in_the_largest_header(void **state)
     }
 }
 
-/* Builders of hostile headers, by size; *data_bytes is what the file holds behind them. */
+/* Builds a hostile header of size n. *data_bytes is the length of the data that follows it. */
 typedef void build_fn(struct td_buffer *out, size_t n, uint64_t *data_bytes);
 
 static void build_sorted(struct td_buffer *out, size_t n, uint64_t *data_bytes)
@@ -136,7 +136,7 @@ static void build_descending(struct td_buffer *out, size_t n, uint64_t *data_byt
     *data_bytes = 8 * (uint64_t)n;
 }
 
-/* One name twice, at the far ends: found by a sort and a second look at the text, not by comparing all. */
+/* One name twice, far apart. Sorting finds it; comparing all pairs of names would take quadratic time. */
 static void build_duplicate(struct td_buffer *out, size_t n, uint64_t *data_bytes)
 {
     build(out, n, 7919, true);
@@ -147,7 +147,7 @@ static void build_duplicate(struct td_buffer *out, size_t n, uint64_t *data_byte
     *data_bytes = 8 * (uint64_t)n + 8;
 }
 
-/* All tensors at one place. */
+/* All tensors have the same byte. */
 static void build_one_place(struct td_buffer *out, size_t n, uint64_t *data_bytes)
 {
     td_buffer_init(out);
@@ -159,7 +159,7 @@ static void build_one_place(struct td_buffer *out, size_t n, uint64_t *data_byte
     *data_bytes = 1;
 }
 
-/* Empty tensors, all at the same begin and end. */
+/* Empty tensors that all begin and end at 0. */
 static void build_empty_tensors(struct td_buffer *out, size_t n, uint64_t *data_bytes)
 {
     td_buffer_init(out);
@@ -171,7 +171,7 @@ static void build_empty_tensors(struct td_buffer *out, size_t n, uint64_t *data_
     *data_bytes = 0;
 }
 
-/* Long names that differ at their ends alone. */
+/* Long names that differ only at their ends. */
 static void build_long_names(struct td_buffer *out, size_t n, uint64_t *data_bytes)
 {
     char stem[400];
@@ -267,7 +267,7 @@ static const struct growth_case {
     {"time_full_shapes", build_full_shapes, TD_OK},
 };
 
-/* The best of three: noise only ever adds. */
+/* Returns the shortest of three times, because noise only adds. */
 static double best_seconds(const struct growth_case *c, size_t n)
 {
     struct td_buffer header;
@@ -286,7 +286,7 @@ static double best_seconds(const struct growth_case *c, size_t n)
     return best;
 }
 
-/* Another try where a busy machine spoiled one: quadratic time fails them all. */
+/* A busy machine may spoil a try, so there are five; quadratic time fails them all. */
 static void time_grows_like_the_header(void **state)
 {
     const struct growth_case *c = *state;

@@ -4,8 +4,8 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
-/* An index and what must become of it: `listing` is `tensor>file` per tensor in byte order, then the files;
- * NULL when it is refused, with `at` where the fault's position must be and `says` part of the message. */
+/* An index and its expected result. `listing` is `tensor>file` for each tensor in byte order, then the files. A NULL
+ * listing means a refusal: `at` is the text where the fault's position must be, `says` is part of the message. */
 struct index_case {
     const char *name;
     const char *text;
@@ -207,7 +207,7 @@ static void deep_json_is_refused_without_recursion(void **state)
     }
 }
 
-/* An index of count tensors: tensor i is number i * step % count, in file number i % files. */
+/* Builds an index of count tensors. Tensor i is number i * step % count, in file number i % files. */
 static void build_index(struct td_buffer *text, size_t count, size_t step, size_t files)
 {
     td_buffer_init(text);
@@ -243,8 +243,8 @@ static double parse_seconds(size_t count, size_t step, size_t files)
     return best;
 }
 
-/* Four times the tensors take four times as long and a little more: eight times is nowhere near quadratic. A busy
- * machine may spoil one try, quadratic time fails them all. */
+/* Four times the tensors may take at most eight times as long; quadratic growth would take sixteen times. A busy
+ * machine may spoil a try; quadratic time fails them all. */
 static void check_growth(size_t step, bool many_files)
 {
     double small = 0, large = 0;
@@ -257,7 +257,7 @@ static void check_growth(size_t step, bool many_files)
     fail_msg("step %zu: %.6f s, then %.6f s at four times the size", step, small, large);
 }
 
-/* A file's name is kept once, not once per tensor. */
+/* The memory shows that a file's name is stored once, not once per tensor. */
 static void one_file_of_many_tensors_is_kept_once(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Pickles and records that break a rule, each with its number in the list of bad inputs. */
+/* Pickles and records that break a rule, each with its number as a bad input, or 0. */
 #include "tests/unit/parser/torch_fixture.h"
 
 enum { TEXT_MAX = 8192 };
@@ -20,7 +20,7 @@ enum { TEXT_MAX = 8192 };
 #define CONVERTED(type) \
     "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
 
-/* "w" of list 7, and then the rest of the dict that it is in. */
+/* A dict with a tensor "w" made from list 7, and the rest of the dict. */
 #define OVER_LIST(size, stride, metadata, rest)                                                                \
     "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID("FloatStorage", "0", "4") "I0\n" size stride \
                                                                                             "I00\n(d" metadata \
@@ -31,8 +31,8 @@ enum { TEXT_MAX = 8192 };
 static const struct {
     int number;
     const char *pickle;
-    const char *says;   /* of a file that is refused */
-    const char *reason; /* of a tensor "w" that is listed without bytes; neither: accepted, and served */
+    const char *says;   /* part of the message of a refusal */
+    const char *reason; /* of a tensor "w" without bytes; NULL as `says` is: served */
 } pickles[] = {
     {0, DICT(FLOATS), NULL, NULL},
     {79, "(dS'x'\ncos\nsystem\n(S'true'\ntRsS'w'\n" FLOATS "s.", NULL, NULL},
@@ -55,7 +55,7 @@ static const struct {
     {87, ID("FloatStorage", "0", "4") "0" DICT(FLOATS), NULL, NULL},
     {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS), "('storage', ...)",
      NULL},
-    /* with strides of 0 a tensor has as many bytes as it likes: 2^63-1 at most, as torch */
+    /* with strides of 0 a tensor of any size fits the storage; the limit is torch's, 2^63-1 bytes */
     {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I9223372036854775807\n", "I0\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4611686018427387904\nI2\n", "I0\nI0\n")),
      "of less than 2^63 bytes", NULL},
@@ -76,7 +76,7 @@ static const struct {
     {91, DICT(QUANTIZED("ctorch\nper_channel_affine\nI1\nI1\nI0\n")), "one scale for each index", NULL},
     {91, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\na(lI1\naI0\n")), "one scale for each index", NULL},
     {0, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lI1\naI1\naI0\n")), NULL, NULL},
-    /* ids count whether a tensor comes of them or not */
+    /* ids are checked even if no tensor uses them */
     {84, "(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ0" DICT(FLOATS), "('storage', ...)", NULL},
     {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
     {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "two types or two sizes", NULL},
@@ -93,12 +93,12 @@ static const struct {
     {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
     {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")), NULL,
      "conjugated"},
-    /* torch takes whatever is true for metadata */
+    /* torch accepts any true value as metadata */
     {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("(dS'neg'\nI1\ns")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("(l")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("N")), NULL, NULL},
-    /* and whatever is done to a tensor behind its call */
+    /* torch also allows changes to a tensor after its call */
     {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor", NULL},
     {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"), "gives a state to a tensor",
      NULL},
@@ -148,7 +148,7 @@ static void numbered_pickles(void **state)
 
 static const struct {
     int number;
-    struct zip_member member; /* beside data.pkl and data/0, or in the place of data/0 */
+    struct zip_member member; /* added to data.pkl and data/0, or in place of data/0 */
     const char *says;         /* NULL: accepted */
 } records[] = {
     {47, {.name = "archive/DATA.PKL", .data = "N.", .data_len = 2}, "DATA.PKL"},
@@ -179,7 +179,7 @@ static void numbered_records(void **state)
     }
 }
 
-/* 56: unpacked no further than the limit. */
+/* 56: a bomb is not unpacked past the limit. */
 static void a_bomb_is_bounded(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void a_bomb_is_bounded(void **state)
     __real_free(bomb);
 }
 
-/* 57: the pickle is read all the same. */
+/* 57: a compressed pickle is read, and a compressed record is listed with its compression. */
 static void a_compressed_record_is_listed(void **state)
 {
     (void)state;

@@ -42,7 +42,7 @@ static void dcp_done(struct dcp_parsed *p)
 
 /* ---- what torch.distributed.checkpoint wrote ------------------------------------------------------------ */
 
-/* A piece's item: the tensor of the .distcp file that is named by its place. */
+/* Returns a piece's item: the tensor of the .distcp file whose name gives this place. */
 static const struct td_tensor *item_at(const struct td_manifest *m, uint64_t offset, uint64_t nbytes)
 {
     char name[TD_DCP_ITEM_NAME_MAX];
@@ -52,7 +52,7 @@ static const struct td_tensor *item_at(const struct td_manifest *m, uint64_t off
     return found;
 }
 
-/* The line of EXPECTED.txt: one process wrote it, so a tensor is one piece that is the whole of it. */
+/* Appends a tensor's line of EXPECTED.txt. One process wrote the checkpoint, so each tensor is a single piece. */
 static void put_tensor(struct td_buffer *out, const struct td_dcp_tensor *t, const struct td_manifest *items,
                        const char *bytes, size_t len)
 {
@@ -165,7 +165,7 @@ static void every_allocation_of_metadata_may_fail(void **state)
     __real_free(f.bytes);
 }
 
-/* Items have no header of their own: a file cut where one ends is a whole file of fewer. */
+/* The file has no header around its items, so a file cut after an item is a valid file with fewer items. */
 static void prefixes_of_items(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void every_allocation_of_items_may_fail(void **state)
     __real_free(f.bytes);
 }
 
-/* ---- metadata by hand: what is changed is found by its text, which occurs once -------------------------- */
+/* ---- metadata changed by hand: the first occurrence of a text is replaced ------------------------------- */
 
 static const struct {
     const char *old, *new; /* of one length */
@@ -229,7 +229,7 @@ static void changed_metadata_is_refused(void **state)
 
 /* ---- sharing -------------------------------------------------------------------------------------------- */
 
-/* Items that are lists of lists of one tensor: what is no tensor is not looked into, however many there are. */
+/* Items that are lists of lists of one tensor. Items that are not tensors are not searched, whatever their number. */
 static void items_are_not_walked(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void items_are_not_walked(void **state)
     __real_free(tensor.bytes);
 }
 
-/* Items whose pickles are deflated: each unpacks to 64 times as many bytes as the item has at most. */
+/* Items whose pickles are deflated. A pickle may unpack to at most 64 times the bytes of its item. */
 static void packed_items_are_in_proportion(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void packed_items_are_in_proportion(void **state)
         struct parsed p;
         td_buffer_init(&text);
         for (size_t k = 0; k < lengths[i] / 2; k++)
-            td_buffer_puts(&text, "N0"); /* None, and dropped */
+            td_buffer_puts(&text, "N0"); /* pushes None and pops it */
         td_buffer_puts(&text, FLOATS ".");
         struct zip_spec spec = archive_of(text.data, text.len);
         spec.members[0].deflated = true;
@@ -297,8 +297,8 @@ static void packed_items_are_in_proportion(void **state)
     }
 }
 
-/* Items that share one object, whose state is a list of very many pairs: looking each member up must not look at all.
- */
+/* Items that share one object, whose state is a list of very many pairs. A lookup of a member must not search them all
+ * again for each item. */
 static void shared_states_are_bounded(void **state)
 {
     (void)state;
@@ -338,7 +338,8 @@ static void an_empty_file_has_no_items(void **state)
     dcp_done(&dcp);
 }
 
-/* An item is an archive of torch.save: of a tensor, or of an object that some rank keeps, whatever is in that. */
+/* An item is an archive of torch.save with a tensor or with an object of a rank. Tensors in an object are not listed.
+ */
 static void an_object_with_a_tensor_is_no_tensor(void **state)
 {
     (void)state;

@@ -3,7 +3,7 @@
 
 #include <cjson/cJSON.h>
 
-/* FNV-1a of the elements in logical order, each read where the manifest says. */
+/* Returns FNV-1a of the elements in logical order, each read where the manifest places it. */
 static uint64_t tensor_fnv(const struct td_tensor *t, const char *bytes, size_t len)
 {
     uint64_t index[TD_MAX_RANK] = {0};
@@ -31,7 +31,7 @@ static void put_numbers(struct td_buffer *out, const uint64_t *numbers, uint32_t
     td_buffer_puts(out, "]\t");
 }
 
-/* The line of a tensor as make_torch.py writes it; shape_known is false where that script leaves a "?". */
+/* Appends the line of a tensor as make_torch.py writes it. shape_known is false where the script writes a "?". */
 static void put_tensor(struct td_buffer *out, const struct td_tensor *t, const char *bytes, size_t len,
                        bool shape_known)
 {
@@ -51,7 +51,7 @@ static void put_tensor(struct td_buffer *out, const struct td_tensor *t, const c
         td_buffer_printf(out, "%016" PRIx64 "\n", tensor_fnv(t, bytes, len));
 }
 
-/* One "=" line: the same JSON value; numbers to the last digit, which cJSON does not hold. */
+/* Checks that an "=" line has the metadata's JSON value. Numbers are compared as text, because cJSON rounds them. */
 static void check_metadata_line(const struct td_manifest *m, const char *name, const char *line, size_t len)
 {
     const char *key = line + 2;
@@ -73,7 +73,7 @@ static void check_metadata_line(const struct td_manifest *m, const char *name, c
     cJSON_Delete(got);
 }
 
-/* A manifest against the lines; returns how many tensors there were. */
+/* Checks a manifest against the lines. Returns the number of tensors. */
 static size_t check_lines(const struct td_manifest *m, const struct fixture *f, const char *bytes, size_t len)
 {
     size_t tensors = 0;
@@ -96,7 +96,7 @@ static size_t check_lines(const struct td_manifest *m, const struct fixture *f, 
     return tensors;
 }
 
-/* f is NAME.txt; NAME.pt lies beside. */
+/* Checks NAME.pt against the lines of f, which is NAME.txt beside it. */
 static void as_torch_reads(const struct fixture *f)
 {
     size_t len;
@@ -116,7 +116,7 @@ static void what_torch_wrote(void **state)
     each_fixture("torch", ".txt", 20, as_torch_reads);
 }
 
-/* What torch says of its sizes: Tensor.nbytes; a nested tensor has no size that is a number of each dimension. */
+/* The sizes are torch's Tensor.nbytes. A nested tensor has 0 bytes, because its dimensions are not all numbers. */
 static void sizes_of_what_is_not_stored(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void every_allocation_may_fail(void **state)
     each_named(names, COUNT_OF(names), check_allocations);
 }
 
-/* Whatever is accepted after damage lies within the file. */
+/* Checks that a damaged file is refused with a proper error, or that its tensors begin within the file. */
 static void check_sound(const struct parsed *p, size_t len, const char *what)
 {
     if (!p->ok) {

@@ -27,12 +27,12 @@ static void parse_legacy(const struct legacy *l, struct parsed *p, struct td_buf
 
 #define VIEW(view) DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" view "tQ", "0", "I1\n", "I1\n"))
 
-/* A tensor over the second, and beside it a reference that nothing comes of. */
+/* A tensor over the view `other`, and before it a reference to the view `one` that no tensor uses. */
 #define TWO_VIEWS(one, other) "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" one "tQ0" VIEW(other)
 
 static const struct {
     int number;
-    struct legacy file; /* what is 0 is as in the good one */
+    struct legacy file; /* members that are 0 are those of good_legacy */
     const char *says;   /* NULL: accepted */
 } legacies[] = {
     {0, {.more = 0}, NULL},
@@ -94,7 +94,7 @@ static void numbered_legacy_files(void **state)
     }
 }
 
-/* A view begins where its storage's element does: elements 2 and 3 of four. */
+/* A view of elements 2 and 3 of four begins at element 2 of its storage. */
 static void a_view_of_a_storage(void **state)
 {
     (void)state;

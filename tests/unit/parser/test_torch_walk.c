@@ -1,4 +1,4 @@
-/* The walk: names, sharing and its bounds, metadata. */
+/* The walk over a pickle's values: names of tensors, bounds for shared values, metadata. */
 #include "tests/unit/parser/torch_fixture.h"
 #include "tests/unit/parser/walk_hooks.h"
 
@@ -35,7 +35,7 @@ static void names_are_paths(void **state)
     check_names(FLOATS ".", bare, 1);
 }
 
-/* As Python's str() has them. */
+/* Keys are shown as by Python's str(). */
 static void keys_are_shown(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void keys_are_shown(void **state)
                 COUNT_OF(clashing));
 }
 
-/* Names that end like the numbers that others get, many of them. */
+/* Many names that end like the numbers that repeated names get. */
 static void clashes_never_end_in_an_error(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void clashes_never_end_in_an_error(void **state)
     assert_int_equal(p.manifest.tensor_count, DEEP + 1);
     (void)tensor(&p, "a.b");
     (void)tensor(&p, "a.b#2#2");
-    (void)tensor(&p, "a.b#3"); /* the one that had to give way */
+    (void)tensor(&p, "a.b#3"); /* the name that was changed */
     done(&p, &f);
     td_buffer_fini(&text);
     td_buffer_fini(&name);
@@ -103,7 +103,7 @@ static void a_scalar_has_no_shape(void **state)
                     "sS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l" unsaved "tRs")
 #define WITH_STATE "ctorch._utils\n_rebuild_parameter_with_state\n(" FLOATS "I01\n(d(dS'mask'\n" FLOATS "stR"
 
-/* Whatever an object is, what it holds is listed: its attributes, in slots too, beside its items. */
+/* The attributes of any object are listed, also those in slots, and its items. */
 static void attributes_are_names(void **state)
 {
     (void)state;
@@ -131,11 +131,11 @@ static void attributes_are_names(void **state)
                 4);
     check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n(l" FLOATS "a(dS'k'\n" FLOATS
                 "sa" FLOATS FLOATS "(dtRs.",
-                mixed, 5); /* parts that are no tensors */
+                mixed, 5); /* parts that are not tensors */
     check_names("ccollections\nOrderedDict\n)RS'a'\n" FLOATS "s(dS'_metadata'\n(dS'a'\n" FLOATS "ssb.", a, 1);
 }
 
-/* state_dict() shows no attributes of parameters; by themselves they are tensors like others. */
+/* As in state_dict(), a module's parameters have no attributes. Outside a module the attributes are listed. */
 static void modules_are_as_state_dict_has_them(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void modules_are_as_state_dict_has_them(void **state)
     check_names(MODULE("S'w'\n" FLOATS "sS'n'\nNs", "S'b'\n" FLOATS "sS'c'\n" FLOATS "s", "S'c'\na") ".", kept, 2);
 }
 
-/* Its attributes, and the set of names, are copied when it is made: what comes later is not in the module. */
+/* A module copies its attributes and its set of names when it is made, so later additions are not part of it. */
 static void modules_that_change_later_are_refused(void **state)
 {
     (void)state;
@@ -162,14 +162,15 @@ static void modules_that_change_later_are_refused(void **state)
         struct zip_file f;
         parse_pickle(rows[i], strlen(rows[i]), &p, &f);
         if (i == 1)
-            CHECK(p.ok, "%s", p.err.message); /* another list */
+            CHECK(p.ok, "%s", p.err.message); /* the list that grows is not the module's */
         else
             check_refused(&p, 0, "what a module is made of is added to after it was made", f.len);
         done(&p, &f);
     }
 }
 
-/* As torch.load has them: of pairs with one key the last, and what was there when the dict was called. */
+/* As with torch.load, the last of pairs with one key counts, and a mapping has the items that were there at the call.
+ */
 static void mappings_are_made_when_they_are_called(void **state)
 {
     (void)state;
@@ -183,7 +184,7 @@ static void mappings_are_made_when_they_are_called(void **state)
                 copied, 3);
 }
 
-/* As a legacy file without storages, which may be longer than an archive here. */
+/* Parses the text as a legacy file without storages, which may be longer than an archive of zip_build. */
 static void parse_long(struct td_buffer *text, struct parsed *p)
 {
     td_buffer_puts(text, "(l.");
@@ -202,10 +203,9 @@ static void done_long(struct td_buffer *text, struct parsed *p)
     td_buffer_fini(text);
 }
 
-/* What the walk may do over a pickle that lies in a file of so many bytes: 10,000 visits and 8 for each byte
- * (VISITS_FREE and VISITS_PER_BYTE of parser/torch/torch_walk.c). A visit looks at a value a few times, and 64 bytes of
- * a key are a visit, of which a shorter key is one too. What is checked here takes ten times as much and more where the
- * walk has no bound. */
+/* Starts to count the work of a walk and bounds it. A walk over a file of `len` bytes may make 10,000 visits and 8 for
+ * each byte (VISITS_FREE and VISITS_PER_BYTE of parser/torch/torch_walk.c). A visit takes a few looks at a value; up to
+ * 64 bytes of a key are a visit. Without the walk's own bound these tests would take at least ten times as much. */
 static void start_bounded_walk(size_t len)
 {
     enum { LOOKS_PER_VISIT = 16, KEY_BYTES_PER_VISIT = 64 };
@@ -213,7 +213,7 @@ static void start_bounded_walk(size_t len)
     walk_count_start(LOOKS_PER_VISIT * visits, KEY_BYTES_PER_VISIT * visits);
 }
 
-/* A module of thousands of buffers and as many names that it does not save: each buffer is looked for among them. */
+/* A module of 20,000 buffers and as many names of unsaved ones, among which each buffer is looked up. */
 static void unsaved_buffers_are_bounded(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void unsaved_buffers_are_bounded(void **state)
     done_long(&text, &p);
 }
 
-/* A module of thousands of parameters that are None, met a thousand times. */
+/* A module of 5,000 parameters that are None occurs 5,000 times. */
 static void shared_nothing_is_bounded(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void shared_nothing_is_bounded(void **state)
     done_long(&text, &p);
 }
 
-/* Scales that have scales that have scales: the one place where the walk recurses. */
+/* Scales that have scales of their own, at any depth: the only place where the walk recurses. */
 static void parts_are_bounded(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void sharing_is_bounded(void **state)
     td_buffer_fini(&text);
 }
 
-/* An array of 3,000 items is looked at whole each of the 1,000 times that it is met. */
+/* An array of 3,000 items is read at each of its 1,000 occurrences. */
 static void shared_arrays_are_bounded(void **state)
 {
     (void)state;
@@ -357,7 +357,7 @@ static void paths_are_bounded(void **state)
     td_buffer_fini(&text);
 }
 
-/* One tensor in lists of lists, all under a key of 7,000 bytes: as many names as tensors are met, and a small file. */
+/* One tensor in lists of lists under two keys of 3,500 bytes: a small file with as many long names as occurrences. */
 static void names_are_in_proportion(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void names_are_in_proportion(void **state)
     td_buffer_fini(&text);
 }
 
-/* Metadata is copied under each name: a list of 64 strings of 90 bytes, met 1,000 times under such a key. */
+/* Metadata is copied for each name: a list of 64 strings of 90 bytes occurs 1,000 times. */
 static void metadata_is_in_proportion(void **state)
 {
     (void)state;
@@ -402,7 +402,7 @@ static void metadata_is_in_proportion(void **state)
     done_long(&text, &p);
 }
 
-/* What real files share: one tensor in a list many times, a few words in a list of labels. */
+/* Real files share as much: one value many times in a list, a few words in a list of labels. */
 static void much_is_shared(void **state)
 {
     (void)state;
@@ -422,8 +422,7 @@ static void much_is_shared(void **state)
     done_long(&text, &p);
 }
 
-/* Five pickles of a legacy file, each of many values that are thrown away again: together they keep within the limit.
- */
+/* Five pickles of a legacy file, each with many values that it drops again, share one memory limit. */
 static void memory_is_one_budget(void **state)
 {
     (void)state;
@@ -456,7 +455,7 @@ static void memory_is_one_budget(void **state)
     td_buffer_fini(&text);
 }
 
-/* A dict with one item, met 50,000 times: writing the key is work too. */
+/* A dict with one item occurs 50,000 times: writing its key is work too. */
 static void check_key_is_bounded(const struct td_buffer *key)
 {
     struct td_buffer text;
@@ -471,7 +470,8 @@ static void check_key_is_bounded(const struct td_buffer *key)
     start_bounded_walk(text.len);
     parse_long(&text, &p);
     walk_count_end();
-    check_refused(&p, 76, "so often that they unfold without end", text.len); /* not what they take */
+    check_refused(&p, 76, "so often that they unfold without end",
+                  text.len); /* the message about visits, not the one about memory */
     done_long(&text, &p);
 }
 
@@ -480,7 +480,7 @@ static void shared_keys_are_bounded(void **state)
     (void)state;
     struct td_buffer key;
     td_buffer_init(&key);
-    td_buffer_puts(&key, "S'"); /* so short that the memory of a thousand such names is allowed */
+    td_buffer_puts(&key, "S'"); /* short enough that the memory of a thousand such names is allowed */
     for (int i = 0; i < 2000; i++)
         td_buffer_puts(&key, "\xff"); /* shown as four bytes each */
     td_buffer_puts(&key, "'\n");
@@ -489,18 +489,18 @@ static void shared_keys_are_bounded(void **state)
     td_buffer_puts(&key, "(");
     for (int i = 0; i < 1000; i++)
         td_buffer_puts(&key, "F0.1\n");
-    td_buffer_puts(&key, "(tt"); /* and at its end what is not shown */
+    td_buffer_puts(&key, "(tt"); /* its last item cannot be shown */
     check_key_is_bounded(&key);
     td_buffer_fini(&key);
 }
 
-/* A name may have 16,383 bytes, whatever its key is. */
+/* A name may have 16,383 bytes, whatever the kind of its key. */
 static void long_keys_are_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *before, *piece, *after;
-        int fit; /* as many make a name that is short enough, one more does not */
+        int fit; /* the most pieces that fit a name */
         size_t name_bytes;
     } rows[] = {
         {"S'", "k", "'\n", 16383, 16383},
@@ -596,7 +596,7 @@ static void long_metadata_is_cut(void **state)
     td_buffer_fini(&text);
 }
 
-/* Up to 64 bytes an integer is shown to the last digit; the fixtures have those. */
+/* An integer of more than 64 bytes is shown by its length. The fixtures have shorter ones, shown in full. */
 static void an_integer_of_any_size_is_told_of(void **state)
 {
     (void)state;
@@ -615,7 +615,7 @@ static void an_integer_of_any_size_is_told_of(void **state)
     td_buffer_fini(&text);
 }
 
-/* What is no bytes is walked like any object: its arguments are shown. */
+/* A call that does not make bytes is walked like any object: its arguments are listed. */
 static void encodings_but_latin1_are_no_bytes(void **state)
 {
     (void)state;
@@ -633,7 +633,7 @@ static void encodings_but_latin1_are_no_bytes(void **state)
     done(&p, &f);
 }
 
-/* The length of long bytes is counted; that must not be done again and again for what is shared. */
+/* Computing the length of long bytes takes time, which must not be spent again at each occurrence of shared bytes. */
 static void shared_bytes_cost_time_once(void **state)
 {
     (void)state;
@@ -661,7 +661,7 @@ static void shared_bytes_cost_time_once(void **state)
     }
 }
 
-/* A tensor past the head of a long array is met nevertheless. */
+/* The walk finds a tensor past the head of a long array. */
 static void a_long_array_with_a_tensor_is_no_metadata(void **state)
 {
     (void)state;
@@ -681,7 +681,7 @@ static void a_long_array_with_a_tensor_is_no_metadata(void **state)
     td_buffer_fini(&text);
 }
 
-/* 93: the last counts, and that there were such is said. */
+/* 93: the last of repeated keys counts, and the metadata tells the number of repetitions. */
 static void repeated_keys_are_told(void **state)
 {
     (void)state;

@@ -77,7 +77,7 @@ static void close_opened(struct opened *o)
 
 static void check_refused(const struct zip_file *f, const char *name, const char *says)
 {
-    uint8_t *exact = __real_malloc(f->len + (f->len == 0)); /* so that reading on is seen */
+    uint8_t *exact = __real_malloc(f->len + (f->len == 0)); /* so that the sanitizer sees a read past the end */
     assert_non_null(exact);
     memcpy(exact, f->bytes, f->len);
     struct opened o;
@@ -137,7 +137,7 @@ static void good_archives(void **state)
     }
 }
 
-/* ---- The numbered bad inputs that are a good archive with some fields changed ---- */
+/* ---- Numbered bad inputs: a good archive with some fields changed ---- */
 
 enum base { NONE, LOCAL, DATA, DESCRIPTOR, CENTRAL, DIRECTORY, END64, LOCATOR, END };
 
@@ -148,7 +148,7 @@ struct patch {
 };
 
 struct bad_case {
-    const char *name; /* begins with the number of docs' list, where it has one */
+    const char *name; /* begins with the number of the bad input, if it has one */
     bool torch;
     struct patch patches[4];
     const char *says;
@@ -275,7 +275,7 @@ static void bad_fields(void **state)
     }
 }
 
-/* ---- And those of another make ---- */
+/* ---- Other bad inputs ---- */
 
 static void bad_40_cut_short_or_no_archive(void **state)
 {
@@ -430,7 +430,8 @@ static void torch_rules(void **state)
     check_torch_rules((const char *const[]){"r/data.pkl", "r/data/0", "r/data/1"}, NULL);
     check_torch_rules((const char *const[]){"r/data.pkl", "r/x", "r/DATA.PKL"}, "differ in case only"); /* 47 */
     check_torch_rules((const char *const[]){"r/B", "r/c", "r/b"}, "differ in case only");
-    check_torch_rules((const char *const[]){"r/\xc3\xa9", "r/\xc3\x89", "r/{"}, NULL);  /* ASCII alone */
+    check_torch_rules((const char *const[]){"r/\xc3\xa9", "r/\xc3\x89", "r/{"},
+                      NULL); /* only ASCII letters are folded */
     check_torch_rules((const char *const[]){"r/a", "s/b", "r/c"}, "\"s/b\" is not in"); /* 54 */
     check_torch_rules((const char *const[]){"r/a", "r/b", "r"}, "\"r\" is not in");
     check_torch_rules((const char *const[]){"a", "r/b", "r/c"}, "not in a folder");
@@ -438,7 +439,7 @@ static void torch_rules(void **state)
 
 /* ---- zip64 fields ---- */
 
-/* A member of the size that Python's force_zip64 writes: sizes of 2^32-1 and a field with the true ones. */
+/* Builds a member as Python's force_zip64 does: sizes of 2^32-1, and a zip64 field with the true sizes. */
 static struct zip_file build_zip64(size_t central_field, size_t local_field)
 {
     struct zip_file f = {.bytes = calloc(1, ZIP_FILE_MAX)};
@@ -489,7 +490,7 @@ static void zip64_fields(void **state)
     assert_int_equal(o.zip.entries[0].size_bytes, 26);
     assert_int_equal(o.zip.entries[0].offset, f.data_at[0]);
     close_opened(&o);
-    zip_patch(&f, 31 + 4, 8, 25); /* the local header's */
+    zip_patch(&f, 31 + 4, 8, 25); /* in the local header */
     check_refused(&f, "local zip64 size", "the directory 26 and 26");
     free(f.bytes);
     f = build_zip64(20, 16);
@@ -501,7 +502,7 @@ static void zip64_fields(void **state)
     check_refused(&f, "60 field past the extra", "extra fields run past their 28 bytes");
     free(f.bytes);
     f = build_zip64(28, 16);
-    zip_patch(&f, f.central_at[0] + 47 + 2, 2, 24); /* the last four bytes are a field of their own */
+    zip_patch(&f, f.central_at[0] + 47 + 2, 2, 24); /* the last four bytes become a field of their own */
     zip_patch(&f, f.central_at[0] + 47 + 28, 4, 1);
     check_refused(&f, "two zip64 fields", "occurs twice");
     free(f.bytes);
@@ -509,7 +510,7 @@ static void zip64_fields(void **state)
 
 /* ---- Descriptors ---- */
 
-/* With and without a signature, sizes of four and of eight bytes. */
+/* With and without a signature, with sizes of four and of eight bytes. */
 static void descriptors_in_all_forms(void **state)
 {
     (void)state;
@@ -578,7 +579,7 @@ static void unpacked_members_are_what_they_say(void **state)
     load_refused(&f, &spec, 1 << 20, TD_INVALID_ARGUMENT, "do not have the CRC");
     zip_patch(&f, f.local_at[2] + 14, 4, 0);
     zip_patch(&f, f.central_at[2] + 16, 4, 0);
-    check_members(&spec, &f); /* no CRC given: none checked */
+    check_members(&spec, &f); /* a CRC of 0 is not checked */
     f.bytes[f.data_at[2]] = 0xff;
     load_refused(&f, &spec, 1 << 20, TD_INVALID_ARGUMENT, "its deflated bytes invalid block type");
     free(f.bytes);
@@ -607,7 +608,7 @@ static void deflated_bytes_end_where_the_member_does(void **state)
     free(f.bytes);
 }
 
-/* 64: the data of a stored member are not read, so their CRC says nothing. */
+/* 64: the CRC of a stored member is not checked, because its data is not read in general. */
 static void stored_crc_is_not_checked(void **state)
 {
     (void)state;
@@ -698,7 +699,7 @@ static void every_allocation_may_fail(void **state)
     free(f.bytes);
 }
 
-/* What the limits say holds: memory, arena and scratch together; bytes of structure. */
+/* The limits on memory, arena and scratch together, and on bytes of structure refuse an archive that exceeds them. */
 static void limits_hold(void **state)
 {
     (void)state;
@@ -727,7 +728,7 @@ static void limits_hold(void **state)
     free(f.bytes);
 }
 
-/* Extra fields of local headers may be longer than all of the directory. */
+/* Local headers count against the limit, because their extra fields may be longer than the directory. */
 static void local_headers_count_against_the_limit(void **state)
 {
     (void)state;
@@ -775,7 +776,7 @@ static void every_read_may_fail(void **state)
         reads += !ok;
         close_opened(&o);
     }
-    /* tail, locator, zip64, directory; members so small lie in what one read of headers and descriptors brings */
+    /* tail, locator, zip64, directory; one read brings the headers and descriptors of such small members */
     assert_int_equal(reads, 1 + 1 + 1 + 1 + 1);
     free(f.bytes);
 }

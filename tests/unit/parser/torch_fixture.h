@@ -7,7 +7,7 @@
 #include "tests/unit/parser/format_fixture.h"
 #include "tests/unit/parser/zip_file.h"
 
-/* Pickles are written in the text opcodes of protocol 0: numbers and tuples are strings of opcodes too. */
+/* Arguments of these macros are opcodes too, numbers and tuples among them: "I4\n". */
 #define ID(class, key, numel) "(S'storage'\nctorch\n" class "\nS'" key "'\nS'cpu'\nI" numel "\ntQ"
 #define REBUILD(storage, offset, size, stride)                                                  \
     "ctorch._utils\n_rebuild_tensor_v2\n(" storage "I" offset "\n(" size "t(" stride "tI00\n(d" \

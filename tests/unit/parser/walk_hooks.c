@@ -21,7 +21,7 @@ void walk_count_end(void)
     key_bytes_allowed = UINT64_MAX;
 }
 
-/* Checks the bounds. Lifts them before a failure, so that later tests have none. */
+/* Checks the bounds. Lifts them before a failure, so that they do not fail later tests too. */
 static void check_bounds(void)
 {
     if (looks <= looks_allowed && key_bytes <= key_bytes_allowed)
