@@ -283,7 +283,7 @@ static bool collect_distributed(struct builder *b)
         b->claimed[i] = b->claimed[i] || b->candidates[i].kind == TD_FILE_DCP_PART || i == metadata;
     }
     if (stray != SIZE_MAX && metadata == SIZE_MAX)
-        problem(b, b->candidates[stray].path, "without a .metadata beside it nobody knows which tensors it holds");
+        problem(b, b->candidates[stray].path, "there is no .metadata beside it, which would name its tensors");
     return true;
 }
 

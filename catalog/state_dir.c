@@ -77,8 +77,8 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
     *fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*fd < 0 && errno == ENOENT)
         return td_error_set(err, TD_PERMISSION_DENIED,
-                            "--state-dir: others can write to \"%s\", and there is no sub-directory \"%s\" of ours",
-                            path, name);
+                            "--state-dir: others can write to \"%s\", and there is no sub-directory \"%s\" in it", path,
+                            name);
     if (*fd < 0 || fstat(*fd, &st) != 0 || !td_state_is_ours_alone(&st))
         return td_error_set(err, TD_PERMISSION_DENIED,
                             "--state-dir: others can write to \"%s\", and \"%s\" there is not a directory that "

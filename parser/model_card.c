@@ -150,9 +150,9 @@ static bool begin_value(struct writer *w)
 {
     struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
     if (level == NULL) /* the value is the document itself */
-        return w->event->type == YAML_MAPPING_START_EVENT || fail(w, "it is no map of keys and values");
+        return w->event->type == YAML_MAPPING_START_EVENT || fail(w, "it is not a map of keys and values");
     if (level->is_map && !level->has_key)
-        return fail(w, "a key is no text");
+        return fail(w, "a key is not text");
     if (!level->is_map && level->count++ > 0)
         td_buffer_putc(w->out, ',');
     level->has_key = false;

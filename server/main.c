@@ -88,8 +88,8 @@ static int unknown_command(const char *name)
     td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);
     if (strcmp(name, "-v") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0)
         (void)snprintf(near, sizeof near, " (did you mean --version?)");
-    td_terminal_complain("unknown %s \"%s\"%s; there are %s and help, and --version", is_option ? "option" : "command",
-                         name, near, list);
+    td_terminal_complain("unknown %s \"%s\"%s; the commands are %s and help, the option is --version",
+                         is_option ? "option" : "command", name, near, list);
     return TD_EXIT_USAGE;
 }
 

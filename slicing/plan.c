@@ -289,7 +289,7 @@ static bool set_shape(struct planner *p, const struct group *group, uint64_t siz
         elems = 0;
     if ((!fits && !empty) || !td_dtype_nbytes(out->dtype, elems, &out->nbytes) ||
         !td_add_u64(p->plan->total_bytes, out->nbytes, &p->plan->total_bytes))
-        return refuse(p, &group->matches[0], "the result's size is past 2^64-1 or no whole number of blocks");
+        return refuse(p, &group->matches[0], "the result's size is past 2^64-1 or is not a whole number of blocks");
     return true;
 }
 

@@ -33,7 +33,7 @@ bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, 
 static bool read_string(const struct td_json_document *document, const cJSON *item, const char *what, const char **out)
 {
     if (*out != NULL)
-        return td_json_document_fail_key(document, item, "%s is there twice", what);
+        return td_json_document_fail_key(document, item, "%s is given twice", what);
     if (!td_json_item_is_string(item))
         return td_json_document_fail(document, item, "%s expected", what);
     *out = td_json_document_string(document, item);
@@ -94,7 +94,7 @@ static bool read_rank(const struct td_json_document *document, const cJSON *obje
     if (list->next == NULL)
         return true;
     if (strcmp(list->next->string, "tensors") == 0)
-        return td_json_document_fail_key(document, list->next, "\"tensors\" is there twice");
+        return td_json_document_fail_key(document, list->next, "\"tensors\" is given twice");
     return td_json_document_unknown_key(document, list->next, known);
 }
 
@@ -148,7 +148,7 @@ static bool read_member(const struct td_json_document *document, const cJSON *it
         return td_json_document_unknown_key(
             document, item, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
     if ((*has & 1U << bit) != 0)
-        return td_json_document_fail_key(document, item, "\"%s\" is there twice", keys[bit]);
+        return td_json_document_fail_key(document, item, "\"%s\" is given twice", keys[bit]);
     *has |= 1U << bit;
     switch (1U << bit) {
     case HAS_ENGINE:

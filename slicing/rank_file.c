@@ -54,7 +54,7 @@ static bool check_output(const struct td_plan_output *output, struct td_error *e
     if (!td_dtype_is_safetensors(output->dtype)) {
         td_plan_write_drop_rule(output->name, rule);
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tensor \"%.120s\": safetensors has no word for the type %s; format=raw and the model's "
+                            "tensor \"%.120s\": safetensors has no dtype for the type %s; format=raw and the model's "
                             "own files have it, a plan with the rule %s leaves it out",
                             output->name, output->dtype->name, rule);
     }

@@ -399,8 +399,8 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     if (verb == NULL)
         td_name_advise_repo(hub->call->snapshot, hub->as_dataset, td_hub_path_join(path, 2, end), advice);
     (void)td_hub_fail(hub, 404, NULL,
-                      "nothing at this path; %sthere are revision, tree, paths-info, refs, commits and "
-                      "auth-check of a repository",
+                      "nothing at this path; %sa repository has revision, tree, paths-info, refs, commits and "
+                      "auth-check",
                       advice);
 }
 
@@ -417,7 +417,7 @@ static void answer_api(struct td_hub_call *hub)
                  "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
     } else if (!hub->as_dataset && !is_segment(path, 1, "models")) {
         (void)td_hub_fail(hub, 404, NULL,
-                          "nothing at this path; there are /api/models, /api/datasets and /api/whoami-v2");
+                          "nothing at this path; the paths are /api/models, /api/datasets and /api/whoami-v2");
     } else if (path->count == 2) {
         td_hub_answer_list(hub);
     } else if (path->count > 3 && find_repo(hub, 2, 2)) {

@@ -134,7 +134,7 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
         td_hub_add_link(hub, link);
     else
         (void)td_hub_fail(hub, 400, NULL,
-                          "the list has several pages, and the Host header is no plain host name that could lead to "
+                          "the list has several pages, and the Host header is not a plain host name that could lead to "
                           "the next: send one, or ask for a limit of up to 10000");
     td_buffer_fini(&target);
 }

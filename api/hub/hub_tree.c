@@ -438,6 +438,6 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
     bool ok = open_tree(hub, &tree, &json, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&
               write_paths(&tree);
     if (!ok && err.code == TD_OK)
-        (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
+        (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is neither a form nor JSON with \"paths\"");
     answer(hub, ok, &json, &err);
 }

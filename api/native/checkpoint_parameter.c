@@ -61,7 +61,7 @@ const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call
     const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
     if (partial != NULL && !td_text_equals(*partial, "1")) {
         td_response_fail(call->response, 400, NULL,
-                         "partial must be 1: it asks for what is there of an incomplete checkpoint");
+                         "partial must be 1: it asks for the present tensors of an incomplete checkpoint");
         return NULL;
     }
     const struct td_checkpoint *found = NULL;

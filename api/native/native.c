@@ -124,7 +124,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return model_routes[i].handle;
     }
     td_response_fail(response, 404, NULL,
-                     "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name}, tensors:read, "
+                     "nothing at \"%.*s\" of model \"%s\"; a model has tensors, tensors/{name}, tensors:read, "
                      "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
                      (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
     return NULL;

@@ -101,8 +101,8 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
     if (rank < set.name.tp_size)
         answer_file(call, &set, rank, as_json);
     else
-        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
-                         set.name.tp_size, set.name.tp_size - 1);
+        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; the ranks are 0 to %" PRIu64,
+                         rank, set.name.tp_size, set.name.tp_size - 1);
     td_stored_plan_unref(stored);
 }
 
@@ -111,7 +111,8 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 {
     if (td_rank_name_read_file(text, rank, as_json))
         return true;
-    static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    static const char known[] =
+        "the files are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
     if (text.len == 0)
         td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
     else

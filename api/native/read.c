@@ -21,7 +21,7 @@ struct batch {
 static bool read_batch_format(const struct td_json_document *document, const cJSON *item, struct batch *batch)
 {
     if (batch->format != NOT_GIVEN)
-        return td_json_document_fail_key(document, item, "\"format\" is there twice");
+        return td_json_document_fail_key(document, item, "\"format\" is given twice");
     if (!td_json_item_is_string(item))
         return td_json_document_fail(document, item, "the format, a string, expected");
     struct td_text spelled = td_json_document_spelled(document, item);
@@ -40,9 +40,9 @@ static bool read_batch_member(const struct td_json_document *document, const cJS
     if (strcmp(item->string, "format") == 0)
         return read_batch_format(document, item, batch);
     if (strcmp(item->string, "tensors") != 0)
-        return td_json_document_unknown_key(document, item, "there are \"tensors\" and \"format\"");
+        return td_json_document_unknown_key(document, item, "the keys are \"tensors\" and \"format\"");
     if (batch->has_items)
-        return td_json_document_fail_key(document, item, "\"tensors\" is there twice");
+        return td_json_document_fail_key(document, item, "\"tensors\" is given twice");
     batch->has_items = true;
     return td_plan_items_read(document, item, &batch->arena, &batch->items, err);
 }

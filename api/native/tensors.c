@@ -50,7 +50,7 @@ static enum format read_format(const struct td_call *call, struct td_text text)
     while (format < FORMAT_COUNT && !td_text_equals(text, formats[format]))
         format++;
     if (format == FORMAT_COUNT)
-        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; there are raw, npy and safetensors",
+        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; the formats are raw, npy and safetensors",
                            (int)(text.len > 64 ? 64 : text.len), text.p);
     return format;
 }

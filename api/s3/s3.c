@@ -343,7 +343,7 @@ static void answer(struct td_call *call)
     finish(call);
 }
 
-/* The body for every connection beyond a limit: S3 has no word for an address with too many connections. */
+/* The body for every connection beyond a limit: S3 has no error code for an address with too many connections. */
 static const char slow_down[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
     "request rate: there are too many connections</Message><Resource>/</Resource>"

@@ -109,7 +109,7 @@ void td_s3_rank_files_advise(struct td_snapshot *snapshot, const struct td_bucke
     if (split_key(snapshot, bucket, key, &arena, &parts, &err)) {
         td_engine_list(engines, sizeof engines);
         (void)snprintf(out, capacity,
-                       "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with "
+                       "; rank files are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with "
                        "n from 1 to %d, r from 0 to n-1, for the engines %s",
                        TD_MAX_TP_SIZE, engines);
     }

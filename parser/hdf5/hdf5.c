@@ -561,7 +561,7 @@ static bool committed_type(struct walk *w, uint64_t addr, uint64_t at, struct td
         }
     }
     if (object->kind != OBJECT_TYPE)
-        return td_h5_fail(&w->h, at, "datatype: the object at address %" PRIu64 " is no datatype", addr);
+        return td_h5_fail(&w->h, at, "datatype: the object at address %" PRIu64 " is not a datatype", addr);
     *out = object->type;
     return true;
 }
@@ -697,7 +697,7 @@ static bool walk_file(struct walk *w)
         if (!do_task(w))
             return false;
     if (w->objects[0].kind != OBJECT_GROUP)
-        return td_h5_fail(&w->h, w->h.root, "the root object is no group");
+        return td_h5_fail(&w->h, w->h.root, "the root object is not a group");
     return true;
 }
 

@@ -324,7 +324,7 @@ static void place_external(const struct message *m, uint64_t packed_bytes, struc
     if (path == NULL)
         tensor->reason = "its external data are not below the model's directory";
     else if (m->bad_number)
-        tensor->reason = "the offset or length of its external data is no number";
+        tensor->reason = "the offset or length of its external data is not a number";
     else if (m->has_length && m->length != packed_bytes)
         tensor->reason = "its external data do not have the length that its shape and type imply";
     if (tensor->reason != NULL)

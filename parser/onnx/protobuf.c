@@ -105,7 +105,7 @@ bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protob
         return false;
     if (tag >> WIRE_BITS == 0 || tag > UINT32_MAX)
         return td_error_at(reader->err, TD_INVALID_ARGUMENT, field->tag_at,
-                           "%" PRIu64 " is no number of a protobuf field", tag >> WIRE_BITS);
+                           "%" PRIu64 " is not a number of a protobuf field", tag >> WIRE_BITS);
     field->number = (uint32_t)(tag >> WIRE_BITS);
     field->wire = (enum td_protobuf_wire)(tag & ((1U << WIRE_BITS) - 1));
     return read_payload(reader, end, field);

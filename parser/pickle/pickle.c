@@ -339,7 +339,7 @@ static bool run_next(struct td_machine *m)
     m->opcode_at = m->pos;
     m->opcode = &opcodes[m->bytes[m->pos++]];
     if (m->opcode->run == NULL)
-        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is no opcode", m->bytes[m->opcode_at]);
+        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is not an opcode", m->bytes[m->opcode_at]);
     m->pickle->op_count++;
     return td_machine_take_operand(m, &operand) && m->opcode->run(m, &operand);
 }

@@ -242,7 +242,7 @@ static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struc
 static bool read_int(struct td_json *json, uint64_t *out)
 {
     return td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") && td_json_expect(json, TD_JSON_KEY, "as_int") &&
-           (td_json_equals(json, "as_int") || td_json_fail(json, "a size is no number")) &&
+           (td_json_equals(json, "as_int") || td_json_fail(json, "a size is not a number")) &&
            td_json_expect(json, TD_JSON_NUMBER, "a number") && td_json_u64(json, out) &&
            td_json_expect(json, TD_JSON_OBJECT_END, "the end of the object");
 }
@@ -337,7 +337,8 @@ static bool read_payload(struct reader *r, struct td_json *json, struct payload 
             ok = once(json, &seen, META);
             token = ok ? td_json_next(json) : TD_JSON_ERROR;
             ok = token == TD_JSON_NULL ||
-                 (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p) : td_json_fail(json, "tensor_meta is no object"));
+                 (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p)
+                                                : td_json_fail(json, "tensor_meta is not an object"));
         } else {
             ok = td_json_skip(json);
         }

@@ -72,9 +72,9 @@ static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *
                        before->view_numel == here->view_numel;
         if (!is_same && td_text_compare(td_text_n(before->view_key, before->view_key_len),
                                         td_text_n(here->view_key, here->view_key_len)) == 0)
-            return refuse(pickle, here, "has a view whose key stands for another one too", err);
+            return refuse(pickle, here, "has a view with the key of another view", err);
         if (td_torch_ids_find(ids, td_text_n(here->view_key, here->view_key_len)) < ids->count)
-            return refuse(pickle, here, "has a view whose key is a storage's", err);
+            return refuse(pickle, here, "has a view with the key of a storage", err);
     }
     return true;
 }

@@ -151,10 +151,10 @@ static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_
     bool is_string = td_pickle_kind(keys, key_ref) == TD_PICKLE_STRING;
     size_t i = is_string ? td_torch_ids_find(&l->ids, td_text_n(key, len)) : l->ids.count;
     if (i == l->ids.count)
-        return refuse(l, PART_KEYS, key_ref, "the list of storages has one that no tensor refers to");
+        return refuse(l, PART_KEYS, key_ref, "the list of storages has a storage that no tensor refers to");
     const struct td_torch_storage *storage = &l->ids.storages[i];
     if (l->offsets[i] != 0)
-        return refuse(l, PART_KEYS, key_ref, "the list of storages has one of them twice");
+        return refuse(l, PART_KEYS, key_ref, "the list of storages has a storage twice");
     if (!td_input_read(l->input, *pos, count, sizeof count, l->err))
         return false;
     if (td_load_le64(count) != storage->numel)
@@ -175,13 +175,13 @@ static bool place_all(struct legacy *l)
     const struct td_pickle *keys = &l->pickles[PART_KEYS];
     uint64_t pos = keys->end;
     if (td_pickle_kind(keys, keys->root) != TD_PICKLE_LIST)
-        return refuse(l, PART_KEYS, keys->root, "what follows the object is no list of storages");
+        return refuse(l, PART_KEYS, keys->root, "the object is not followed by a list of storages");
     uint32_t count = td_pickle_count(keys, keys->root);
     for (uint32_t i = 0; i < count; i++)
         if (!place_storage(l, td_pickle_item(keys, keys->root, i), &pos))
             return false;
     if (count != l->ids.count)
-        return refuse(l, PART_KEYS, keys->root, "the list of storages lacks one that a tensor refers to");
+        return refuse(l, PART_KEYS, keys->root, "the list of storages lacks a storage that a tensor refers to");
     return pos == l->input->size_bytes ||
            td_error_at(l->err, TD_INVALID_ARGUMENT, pos,
                        "%" PRIu64 " bytes follow the last storage, where the file should end",

@@ -168,7 +168,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
         return td_torch_refuse(err, pickle, ref, "a storage's number of elements is not a whole number of 0 or more");
     const char *name = td_pickle_text(pickle, td_pickle_name(pickle, class), &len);
     if (name == NULL)
-        return td_torch_refuse(err, pickle, ref, "a storage's class is no global");
+        return td_torch_refuse(err, pickle, ref, "a storage's class is not a global");
     storage->dtype = find_type(storages, sizeof storages / sizeof *storages, td_text_n(name, len));
     if (storage->dtype != NULL && !td_mul_u64(storage->numel, storage->dtype->block_bytes, &storage->nbytes))
         return td_torch_refuse(err, pickle, ref, "a storage has more than 2^64-1 bytes");

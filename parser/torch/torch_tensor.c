@@ -48,7 +48,7 @@ static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pi
     td_pickle_ref sizes = unwrap_size(w, size);
     td_pickle_ref strides = unwrap_size(w, stride);
     if (sizes == TD_PICKLE_NIL || strides == TD_PICKLE_NIL)
-        return tensor_refuse(w, tensor, size, "its size or stride is no tuple of numbers");
+        return tensor_refuse(w, tensor, size, "its size or stride is not a tuple of numbers");
     tensor->rank = td_pickle_count(w->pickle, sizes);
     if (tensor->rank != td_pickle_count(w->pickle, strides))
         return tensor_refuse(w, tensor, size, "it does not have as many strides as dimensions");
@@ -115,11 +115,11 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
     uint64_t bytes;
     uint64_t pos = td_pickle_position(p, storage_ref);
     if (td_pickle_kind(p, storage_ref) != TD_PICKLE_PERSISTENT)
-        return tensor_refuse(w, tensor, storage_ref, "its storage is no persistent id");
+        return tensor_refuse(w, tensor, storage_ref, "its storage is not a persistent id");
     if (!td_torch_storage_read(p, storage_ref, &is_storage, &storage, w->err))
         return false;
     if (!is_storage)
-        return tensor_refuse(w, tensor, storage_ref, "its storage is no storage");
+        return tensor_refuse(w, tensor, storage_ref, "its persistent id is not that of a storage");
     if (!w->places->find(w->places->context, &storage, pos, &place, w->err))
         return false;
     tensor->dtype = dtype_ref == TD_PICKLE_NIL ? storage.dtype : td_torch_dtype(p, dtype_ref);

@@ -143,7 +143,7 @@ bool td_zip_check_root(const struct td_zip *zip, size_t *root_len, struct td_err
     const char *slash = zip->count > 0 ? memchr(first->name, '/', first->name_len) : NULL;
     if (slash == NULL)
         return td_error_at(err, TD_INVALID_ARGUMENT, 0,
-                           "zip archive is no PyTorch file: its first member is not in a folder");
+                           "zip archive is not a PyTorch file: its first member is not in a folder");
     size_t len = (size_t)(slash - first->name) + 1;
     for (size_t i = 1; i < zip->count; i++) {
         const struct td_zip_entry *e = &zip->entries[i];

@@ -129,8 +129,8 @@ static bool no_checkpoint(const struct job *job, struct td_error *err)
     for (size_t i = 0; i < job->model->checkpoint_count; i++)
         td_buffer_printf(&ids, "%s%s", i > 0 ? ", " : "", job->model->checkpoints[i].id);
     const char *text = td_buffer_terminate(&ids);
-    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; there are %s", model,
-                       job->arguments->checkpoint, text == NULL ? "" : text);
+    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; its checkpoints are %s",
+                       model, job->arguments->checkpoint, text == NULL ? "" : text);
     td_buffer_fini(&ids);
     return false;
 }

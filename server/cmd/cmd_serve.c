@@ -286,9 +286,10 @@ static void check_environment(void)
         enum td_variable judged = td_config_judge_variable(*variable, near);
         int len = (int)strcspn(*variable, "=");
         if (judged == TD_VARIABLE_MISSPELLED)
-            td_log(TD_LOG_WARN, "%.*s is no option and has no effect (did you mean %s?)", len, *variable, near);
+            td_log(TD_LOG_WARN, "%.*s is not an option and has no effect (did you mean %s?)", len, *variable, near);
         else if (judged == TD_VARIABLE_UNKNOWN)
-            td_log(TD_LOG_INFO, "%.*s is no option and has no effect; tensord serve --help lists them", len, *variable);
+            td_log(TD_LOG_INFO, "%.*s is not an option and has no effect; tensord serve --help lists them", len,
+                   *variable);
     }
 }
 

@@ -49,8 +49,8 @@ bool td_engine_not_found(struct td_text name, struct td_error *err)
 {
     char known[TD_ERROR_MESSAGE_BYTES];
     td_engine_list(known, sizeof known);
-    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(name.len > 64 ? 64 : name.len),
-                        name.p, known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; the engines are %s",
+                        (int)(name.len > 64 ? 64 : name.len), name.p, known);
 }
 
 bool td_engine_needs_config(struct td_text name)

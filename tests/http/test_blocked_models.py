@@ -54,7 +54,7 @@ def test_a_type_that_numpy_lacks_names_formats_that_have_it(srv, model, dtype, o
 
 
 @pytest.mark.parametrize("model, name, why", [
-    ("gguf", "q.weight", 'tensor \\"q.weight\\": safetensors has no word for the type Q8_0'),
+    ("gguf", "q.weight", 'tensor \\"q.weight\\": safetensors has no dtype for the type Q8_0'),
     ("hdf5", "link", 'tensor \\"link\\" has no bytes that could be put into a file (soft link to /plain)'),
     ("npz", "objects", 'tensor \\"objects\\" has no bytes that could be put into a file (pickled objects)'),
 ])

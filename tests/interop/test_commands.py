@@ -335,7 +335,7 @@ SERVICE_LINKS = {
 
 
 def variables_told(log):
-    return re.findall(r" (warn|info)  (TENSORD_\S+) is no option and has no effect(.*)", log)
+    return re.findall(r" (warn|info)  (TENSORD_\S+) is not an option and has no effect(.*)", log)
 
 
 def test_mistyped_variables_are_told_at_the_start(tmp_path):

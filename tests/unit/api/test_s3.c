@@ -308,8 +308,8 @@ static void a_listing_matches_names_once(void **state)
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-#define WOULD_BE_RIGHT                                                                           \
-    "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with n " \
+#define WOULD_BE_RIGHT                                                                                \
+    "; rank files are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with n " \
     "from 1 to 4096, r from 0 to n-1, for the engines fsdp, nano-vllm, none, vllm"
 
 static void errors(void **state)
@@ -548,7 +548,7 @@ static void other_keys_get_no_advice(void **state)
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer answer;
         s3_ask(&place, "GET", targets[i], NULL, &answer);
-        CHECK(answer.response.status == 404 && strstr(answer.body, "there are") == NULL, "%s: %s", targets[i],
+        CHECK(answer.response.status == 404 && strstr(answer.body, "rank files are") == NULL, "%s: %s", targets[i],
               answer.body);
         answer_fini(&answer);
     }

@@ -140,7 +140,7 @@ static void a_root_of_a_distributed_checkpoint_is_a_model(void **state)
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "dcp");
     const struct td_model *model = scanner_model(&place.scanner, "dcp");
-    assert_non_null(strstr(scanner_problem(&place.scanner, model, "__0_0.distcp"), "without a .metadata"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "__0_0.distcp"), "no .metadata beside it"));
     tree_text(&place.tree, "dcp/.metadata", "rubbish");
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "dcp");

@@ -146,12 +146,12 @@ static void refused(void **state)
 {
     (void)state;
     expect("---\na: &x [1]\nb: *x\n---\n", NULL, "aliases are not read (line 3");
-    expect("---\n- a\n---\n", NULL, "no map");
-    expect("---\njust text\n---\n", NULL, "no map");
+    expect("---\n- a\n---\n", NULL, "not a map");
+    expect("---\njust text\n---\n", NULL, "not a map");
     expect("---\na: 1\nb: 2\na: 3\n---\n", NULL, "a key twice");
     expect("---\na: {\"b\": 1, b: 2}\n---\n", NULL, "a key twice");
-    expect("---\n[a]: 1\n---\n", NULL, "a key is no text");
-    expect("---\n{a: 1}: 1\n---\n", NULL, "a key is no text");
+    expect("---\n[a]: 1\n---\n", NULL, "a key is not text");
+    expect("---\n{a: 1}: 1\n---\n", NULL, "a key is not text");
     expect("---\na: !!python/object:os.system x\n---\n", NULL, "a tag is not known");
     expect("---\na: !x [1]\n---\n", NULL, "a tag is not known");
     expect("---\na: [1\n---\n", NULL, "line");

@@ -188,7 +188,7 @@ static const struct tensor_case cases[] = {
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "9"),
          "F32 [2] its external data do not have the length that its shape and type imply", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") OFFSET("\x0c", "\x02", "-1"),
-         "F32 [2] the offset or length of its external data is no number", NULL),
+         "F32 [2] the offset or length of its external data is not a number", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0e", "\x02", "/d"),
          "F32 [2] its external data are not below the model's directory", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x10", "\x04", "../d"),
@@ -243,8 +243,8 @@ static const struct tensor_case cases[] = {
                 "abcdefgh\x4c",
          NULL, "wire type 3"),
     CASE(W F D2 RAW8 "\xf6\x01", NULL, "wire type 6"),
-    CASE(W F D2 RAW8 "\x02\x00", NULL, "no number of a protobuf field"),
-    CASE(W F D2 RAW8 "\xfa\xff\xff\xff\xff\x01", NULL, "no number of a protobuf field"),
+    CASE(W F D2 RAW8 "\x02\x00", NULL, "not a number of a protobuf field"),
+    CASE(W F D2 RAW8 "\xfa\xff\xff\xff\xff\x01", NULL, "not a number of a protobuf field"),
     CASE(W F D2 "\x4a\x09"
                 "abcdefgh",
          NULL, "field 9 has 9 bytes, but its message has 8 left"),
@@ -330,7 +330,7 @@ static void what_a_model_needs(void **state)
     check_refused("\x08\x08\x3a\x00\x3a\x00\x42\x00", 8, "field 7 occurs twice");
     check_refused("\x08\x08\x08\x08\x3a\x00\x42\x00", 8, "field 1 occurs twice");
     check_refused("\x08\x08\x3a\x00\x42\x02\x10\x01\x42\x02\x10\x02", 12, "\"opset_import\" twice");
-    check_refused("\x08\x08\x3a\x05\x7a\x03\x0a\x01\x00\x42\x00", 11, "no number of a protobuf field");
+    check_refused("\x08\x08\x3a\x05\x7a\x03\x0a\x01\x00\x42\x00", 11, "not a number of a protobuf field");
     check_refused("\x08\x08\x3a\x02\x7a\x00\x42\x00", 8, "lacks its values or indices");
     check_refused("PK\3\4 not a model", 16, "");
 }

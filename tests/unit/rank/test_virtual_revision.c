@@ -87,7 +87,7 @@ static void what_is_wrong_is_said(void **state)
         {"tp2", "\"\" is not a rank of 2; use rank0 to rank1"},
         {"tp2-rank2-none", "\"rank2\" is not a rank of 2; use rank0 to rank1"},
         {"tp8-0-none", "\"0\" is not a rank of 8; use rank0 to rank7"},
-        {"tp2-rank1-other-engine", "no engine \"other-engine\"; there are fsdp, nano-vllm, none, vllm"},
+        {"tp2-rank1-other-engine", "no engine \"other-engine\"; the engines are fsdp, nano-vllm, none, vllm"},
         {"tp2-rank1", "no engine \"\""},
         {"safetensor", NULL},
         {"tpx-rank0-none", NULL},
