@@ -15,7 +15,7 @@ static const int64_t date_s = 784111777;
 
 enum { BODY_BYTES = 10 };
 
-/* A 200 answer with ETag "abc" and Last-Modified DATE. */
+/* Makes a 200 answer with ETag "abc", former ETag "before" and Last-Modified DATE. */
 static void representation(struct td_response *response)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -109,7 +109,7 @@ static const struct {
     {"If-None-Match: \"abc\"\nIf-Modified-Since: " BEFORE, 304, "13.2.2 step 3"},
     {"If-None-Match: rubbish\nIf-Modified-Since: " AFTER, 200, "13.1.3"},
     {"If-Match: \"xyz\"\nIf-None-Match: \"abc\"", 412, "13.2.2: step 1 before 3"},
-    {"If-None-Match: \"abc\"\nIf-Match: \"xyz\"", 412, "13.2.2: whatever the order of lines"},
+    {"If-None-Match: \"abc\"\nIf-Match: \"xyz\"", 412, "13.2.2: in any order of lines"},
     {"If-Match: \"abc\"\nIf-None-Match: \"abc\"", 304, "13.2.2"},
     {"If-Match: *\nIf-None-Match: *", 304, "13.2.2"},
     {"If-Unmodified-Since: " BEFORE "\nIf-None-Match: \"abc\"", 412, "13.2.2: step 2 before 3"},
@@ -149,8 +149,7 @@ static void preconditions_decide(void **state)
     }
 }
 
-/* Section 13.2.1: conditions are for answers that would be successful. */
-/* A client that began before the bytes were hashed goes on with the tag that it was given. */
+/* A client whose download began before the bytes were hashed continues with the former tag. */
 static void the_former_tag_goes_on(void **state)
 {
     (void)state;
@@ -175,6 +174,7 @@ static void the_former_tag_goes_on(void **state)
     }
 }
 
+/* Section 13.2.1: conditions apply to answers that would be successful. */
 static void other_answers_are_left_alone(void **state)
 {
     (void)state;
@@ -231,12 +231,12 @@ static void if_range_decides(void **state)
         {"If-Range: \"xyz\"", false},
         {"If-Range: W/\"abc\"", false},
         {"If-Range: abc", false},
-        {"If-Range: \"abc\", \"xyz\"", false} /* one validator, no list */,
+        {"If-Range: \"abc\", \"xyz\"", false} /* a list instead of one validator */,
         {"If-Range: *", false},
         {"If-Range:", false},
         {"If-Range: " DATE, true},
         {"If-Range: " BEFORE, false},
-        {"If-Range: " AFTER, false} /* exactly, not later */,
+        {"If-Range: " AFTER, false} /* the date must be equal */,
         {"If-Range: Sunday, 06-Nov-94 08:49:37 GMT", true},
         {"If-Range: yesterday", false},
         {"If-Range: \"abc\"\nIf-Range: \"abc\"", false},
@@ -251,7 +251,7 @@ static void if_range_decides(void **state)
     td_response_fini(&response);
 }
 
-/* Section 8.8.2.2: a date so young that another change may have the same is no strong validator. */
+/* Section 8.8.2.2: a recent date is no strong validator, because a further change may have the same date. */
 static void if_range_needs_an_old_date(void **state)
 {
     (void)state;

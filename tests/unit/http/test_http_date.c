@@ -10,7 +10,7 @@ static const struct {
     const char *text;
     int64_t seconds;
 } good_dates[] = {
-    {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777}, /* the RFC's own three */
+    {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777}, /* the RFC's three examples */
     {"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
     {"Sun Nov  6 08:49:37 1994", 784111777},
     {"Thu, 01 Jan 1970 00:00:00 GMT", 0},
@@ -82,7 +82,7 @@ static void every_http_date_form(void **state)
     }
 }
 
-/* From blocks of exactly their size, so that reading on is seen. */
+/* The prefixes lie in blocks of exactly their size, so that the sanitizer sees a read past the end. */
 static void every_prefix_is_no_date(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void every_prefix_is_no_date(void **state)
     }
 }
 
-/* "a timestamp that appears to be more than 50 years in the future" is in the past century */
+/* RFC 9110 section 5.6.7: "a timestamp that appears to be more than 50 years in the future" is in the past century. */
 static void two_digit_years_look_back(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void two_digit_years_look_back(void **state)
     int this_year = tm.tm_year + 1900;
     for (int ahead = -49; ahead <= 50; ahead++) {
         if (ahead == 50 || (this_year + ahead) / 100 > this_year / 100)
-            continue; /* depends on the day; the next century is not guessed at */
+            continue; /* 50 years depend on the day; years of the next century are not tested */
         char text[64];
         int64_t seconds;
         (void)snprintf(text, sizeof text, "Monday, 15-Jun-%02d 12:00:00 GMT", (this_year + ahead) % 100);
@@ -130,13 +130,13 @@ static void formats_as_imf_fixdate(void **state)
     assert_string_equal(out, "Thu, 01 Jan 1970 00:00:00 GMT");
     td_http_date_format(253402300799, out);
     assert_string_equal(out, "Fri, 31 Dec 9999 23:59:59 GMT");
-    td_http_date_format(253402300800, out); /* no date of four digits: a valid one all the same */
+    td_http_date_format(253402300800, out); /* a year of five digits: 1970 in its place */
     assert_string_equal(out, "Thu, 01 Jan 1970 00:00:00 GMT");
     td_http_date_format(INT64_MAX, out);
     assert_string_equal(out, "Thu, 01 Jan 1970 00:00:00 GMT");
 }
 
-/* Every day of 400 years: the whole cycle of leap years, against a calendar counted up by hand. */
+/* Every day of 400 years, the whole cycle of leap years, against a calendar that this test counts up. */
 static void every_day_of_the_cycle(void **state)
 {
     (void)state;

@@ -63,7 +63,7 @@ static void the_first_of_two_stays(void **state)
     assert_ptr_equal(td_lru_get(&lru, "a"), &values[0]);
     assert_true(values[0].refs == 2 && values[1].refs == 0);
     td_lru_fini(&lru);
-    assert_int_equal(values[0].refs, 1); /* ours */
+    assert_int_equal(values[0].refs, 1); /* this test's reference */
 }
 
 static void what_is_too_large_is_not_kept(void **state)
@@ -115,7 +115,7 @@ static void what_nobody_has_goes_first(void **state)
     assert_false(td_lru_drop_idle(&lru));
     unref(&values[0]);
     unref(&values[1]);
-    assert_true(td_lru_drop_idle(&lru)); /* a was looked at before b */
+    assert_true(td_lru_drop_idle(&lru)); /* a was used before b */
     assert_true(!has(&lru, "a") && has(&lru, "b"));
     assert_true(td_lru_drop_idle(&lru));
     assert_true(lru.count == 0 && lru.bytes == 0);
@@ -123,8 +123,8 @@ static void what_nobody_has_goes_first(void **state)
     td_lru_fini(&lru);
 }
 
-/* Held, they take their memory anyway: they stay to be shared, past the bound if need be. Without idle nobody is asked.
- */
+/* A value that is held elsewhere takes its memory anyway, so it stays in the cache, even past the bound. Without the
+ * function idle any value may go. */
 static void what_somebody_has_stays(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static bool is_ours(struct td_text token, const char *listing)
     return ok;
 }
 
-/* base64url without padding: RFC 4648 section 5. It stands in a query without escapes. */
+/* Tokens are base64url without padding (RFC 4648 section 5), so a query needs no escapes for them. */
 static void tokens_come_back(void **state)
 {
     (void)state;
@@ -50,7 +50,7 @@ static void tokens_come_back(void **state)
     }
 }
 
-/* The same everywhere and always: replicas and restarts take each other's tokens. */
+/* Replicas and restarted servers accept each other's tokens. */
 static void tokens_do_not_depend_on_the_process(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void foreign_tokens_are_recognised(void **state)
     td_buffer_fini(&out);
 }
 
-/* No other text reads as the same token: no padding, no loose bits, no foreign letters. */
+/* No other text is read as the same token: not with padding, unused bits or other letters. */
 static void every_change_is_noticed(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@ struct outcome {
 static struct outcome parse(const char *value, uint64_t size)
 {
     struct outcome out;
-    char *exact = malloc(strlen(value) + 1); /* reading on is seen by the sanitizer */
+    char *exact = malloc(strlen(value) + 1); /* so that the sanitizer sees a read past the end */
     assert_non_null(exact);
     memcpy(exact, value, strlen(value));
     out.result = td_range_parse(td_text_n(exact, strlen(value)), size, out.ranges, &out.count);
@@ -24,7 +24,7 @@ static struct outcome parse(const char *value, uint64_t size)
     return out;
 }
 
-/* "ignore", "416", or the ranges as "off+len off+len". */
+/* Writes "ignore", "416", or the ranges as "off+len off+len". */
 static void describe(const struct outcome *out, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -170,7 +170,7 @@ static void excess_is_refused(void **state)
     }
 }
 
-/* As many as there may be, and one more; unsatisfiable ones are asked for too and count. */
+/* The most ranges allowed, and one more. Unsatisfiable ranges count too. */
 static void ranges_are_limited(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void ranges_are_limited(void **state)
     }
 }
 
-/* One verdict of the parser against the oracle's. */
+/* Checks the parser's verdict on a value against the oracle's. */
 static void compare(const char *value, uint64_t size)
 {
     static struct oracle oracle;
@@ -204,7 +204,7 @@ static void compare(const char *value, uint64_t size)
             CHECK(out.ranges[i].off == oracle.ranges[i].off && out.ranges[i].len == oracle.ranges[i].len,
                   "\"%s\" of %" PRIu64 ": range %zu is %" PRIu64 "+%" PRIu64, value, size, i, out.ranges[i].off,
                   out.ranges[i].len);
-    } else { /* refused only when nothing can be sent or too much is asked for */
+    } else { /* refused only if no range can be sent or too many are requested */
         CHECK(out.result == TD_RANGE_UNSATISFIABLE, "\"%s\" of %" PRIu64, value, size);
         CHECK(oracle.count == 0 || oracle.count > 3, "\"%s\" of %" PRIu64, value, size);
     }
@@ -230,7 +230,7 @@ static void random_values_agree_with_the_oracle(void **state)
     }
 }
 
-/* Every value of a few short alphabets: nothing small is left out. */
+/* Every value of 0, 3 and 6 letters of a small alphabet. */
 static void all_short_values_agree_with_the_oracle(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void all_short_values_agree_with_the_oracle(void **state)
         size_t rest = number;
         for (size_t i = 0; i < LENGTH; i++, rest /= LETTERS)
             value[6 + i] = alphabet[rest % LETTERS];
-        for (size_t len = 0; len <= LENGTH; len += LENGTH - 3) { /* also cut to 3 and to none */
+        for (size_t len = 0; len <= LENGTH; len += LENGTH - 3) { /* also cut to 3 and to 0 letters */
             char cut[32];
             memcpy(cut, value, 6 + len);
             cut[6 + len] = '\0';

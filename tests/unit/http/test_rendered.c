@@ -1,4 +1,4 @@
-/* The oracle is the whole text, written row by row into one buffer. */
+/* The oracle is the whole text, which write_all writes row by row into one buffer. */
 #include "http/rendered.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -35,7 +35,7 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
         td_buffer_printf(out, "%zu.%zu:", shown, row);
     for (size_t i = 0; i < len; i++)
         td_buffer_putc(out, (char)('a' + (row + i) % 26));
-    return row + 1 + (row % 13 == 0 ? 2 : 0); /* rows may be passed over */
+    return row + 1 + (row % 13 == 0 ? 2 : 0); /* a row may skip its followers */
 }
 
 static void write_tail(void *context, const struct td_rendered_end *end, struct td_buffer *out)
@@ -66,7 +66,7 @@ static struct rows *rows_create(size_t count, bool has_edges)
     return rows;
 }
 
-/* The whole text. */
+/* Writes the whole text. */
 static void write_all(const struct td_rendered_rows *limits, bool has_edges, struct td_buffer *out)
 {
     struct rows *rows = rows_create(limits->end, has_edges);
@@ -111,7 +111,7 @@ static void every_part_is_that_of_the_whole(void **state)
     static const struct td_rendered_rows limits[] = {
         {.first = 0, .end = 0, .most_shown = SIZE_MAX, .most_marks = 256},
         {.first = 0, .end = 1, .most_shown = SIZE_MAX, .most_marks = 256},
-        {.first = 3, .end = 4, .most_shown = SIZE_MAX, .most_marks = 256}, /* a row without text alone */
+        {.first = 3, .end = 4, .most_shown = SIZE_MAX, .most_marks = 256}, /* only a row without text */
         {.first = 0, .end = 5000, .most_shown = SIZE_MAX, .most_marks = SIZE_MAX},
         {.first = 0, .end = 5000, .most_shown = SIZE_MAX, .most_marks = 2},
         {.first = 0, .end = 5000, .most_shown = SIZE_MAX, .most_marks = 3},
@@ -146,7 +146,7 @@ static void every_part_is_that_of_the_whole(void **state)
     }
 }
 
-/* A text that fits is not rendered again, and a cached index saves the measuring. */
+/* A text that fits in keep_bytes is not rendered again to be sent, and a cached index saves the measuring. */
 static void nothing_is_rendered_in_vain(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void nothing_is_rendered_in_vain(void **state)
     size_t once = written;
     check_range(first, &whole, 0, whole.len);
     CHECK(written <= 2 * once && written + 3 > 2 * once, "%zu of %zu rows", written,
-          once); /* no row without text last */
+          once); /* a read skips last rows without text */
     written = 0;
     struct td_blob *second = create(&limits, true, &cache, NULL);
     assert_int_equal(written, 0);
@@ -204,7 +204,7 @@ static void want_of_memory_is_an_error(void **state)
         assert_true(destroyed);
         assert_int_equal(alloc_count_get().live_bytes, 0);
         assert_int_equal(err.code, ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
-        if (ok && k > 40) /* the cache does without */
+        if (ok && k > 40) /* a failed allocation of the cache is no error */
             break;
         failures += ok ? 0 : 1;
     }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Every field that is added is sent, or the answer is an error: none is lost silently. */
+/* A response sends every added field, or becomes an error: no field is lost silently. */
 static void a_field_too_many_is_an_error(void **state)
 {
     (void)state;

@@ -2,7 +2,7 @@
 
 #include "tests/unit/unit.h"
 
-/* "path|name=value|name=value", or "!" when it is refused. */
+/* Writes "path|name=value|name=value", or "!" for a refused target. */
 static void describe_as(struct td_text target, enum td_uri_query query, char *out, size_t capacity)
 {
     struct td_uri uri;
@@ -40,7 +40,7 @@ static void targets_are_taken_apart(void **state)
         {"/%C3%A9%F0%9F%98%80", "/\xc3\xa9\xf0\x9f\x98\x80"},
         {"/a%25b", "/a%b"},
         {"/a%2525", "/a%25"} /* decoded once */,
-        {"/a+b", "/a+b"} /* a plus is itself in a path */,
+        {"/a+b", "/a+b"} /* a plus in a path is not a blank */,
         {"/a%3Fb?c", "/a?b|c="},
         {"/a;b=c,d:@!$&'()*", "/a;b=c,d:@!$&'()*"},
         {"/a//b/", "/a//b/"},
@@ -112,7 +112,7 @@ static void parameters_are_limited(void **state)
     assert_string_equal(got, "!");
 }
 
-/* The Hub's clients repeat parameters: the first of each counts, and what is too much is passed over. */
+/* Clients of the Hub repeat parameters: the first of each name counts, and parameters past the limit are ignored. */
 static void parameters_may_repeat(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void parameters_are_found(void **state)
     td_uri_fini(&uri);
 }
 
-/* Every prefix of a long target, every byte at every place: no read beyond it (the sanitizer says). */
+/* Random prefixes of a long target with random bytes changed: the sanitizer sees a read past the end. */
 static void any_bytes_come_back(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void encoding_keeps_the_unreserved(void **state)
     td_buffer_fini(&out);
 }
 
-/* What is encoded decodes to itself. */
+/* An encoded text decodes to the text. */
 static void encoding_is_undone_by_parsing(void **state)
 {
     (void)state;

@@ -97,8 +97,7 @@ static inline void check_memory(const struct sample *s, const struct parsed *p)
           p->memory.peak_bytes, s->len);
 }
 
-/* Checks that every prefix of fewer than `needed` bytes is refused as invalid, and that every longer one is accepted.
- */
+/* Checks that a prefix is refused as invalid if it has fewer than `needed` bytes, and otherwise accepted. */
 static inline void check_each_prefix(const struct sample *s, uint64_t needed)
 {
     for (size_t len = 0; len < s->len; len++) {

@@ -338,8 +338,7 @@ static void an_empty_file_has_no_items(void **state)
     dcp_done(&dcp);
 }
 
-/* An item is an archive of torch.save with a tensor or with an object of a rank. Tensors in an object are not listed.
- */
+/* An item is an archive of torch.save with a tensor or an object of a rank. Tensors in an object are not listed. */
 static void an_object_with_a_tensor_is_no_tensor(void **state)
 {
     (void)state;

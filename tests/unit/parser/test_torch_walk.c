@@ -169,8 +169,7 @@ static void modules_that_change_later_are_refused(void **state)
     }
 }
 
-/* As with torch.load, the last of pairs with one key counts, and a mapping has the items that were there at the call.
- */
+/* As with torch.load, the last of pairs with one key counts, and a mapping has the items that existed at its call. */
 static void mappings_are_made_when_they_are_called(void **state)
 {
     (void)state;

@@ -51,7 +51,7 @@ static void files_have_three_names(void **state)
         CHECK(!td_rank_name_read_file(td_text_of(bad[i]), &rank, &as_json), "%s", bad[i]);
 }
 
-/* docs/slicing.md: none and fsdp go by names and shapes, the others by config.json too. */
+/* docs/slicing.md: none and fsdp need only names and shapes, the others need config.json too. */
 static void engines_are_those_there_are(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
 
 enum { RANKS = 8, THREADS = 8 };
 
-/* A model of two tensors, whose files are asked for at a store of its own. */
+/* A model of two tensors, and a store of its own for its rank files. */
 struct place {
     struct tree tree;
     struct loopback loop;
@@ -29,7 +29,7 @@ static void open_place(struct place *place, const char *engine)
     assert_true(td_rank_name_engine(td_text_of(engine), RANKS, &place->want.name));
 }
 
-/* Whatever happened, nothing is being made and no memory is held. */
+/* Closes the place. Checks that no maker is left and that no memory is held. */
 static void close_place(struct place *place)
 {
     assert_true(place->store.makers == 0 && place->store.making == NULL);
@@ -80,8 +80,7 @@ static void a_file_is_made_once_and_kept(void **state)
     close_place(&place);
 }
 
-/* A tag says what a file is made of: the rank, the number of ranks, the engine, the checkpoint. No file is made for it.
- */
+/* A tag depends on the rank, the number of ranks and the engine. The store computes a tag without making the file. */
 static void tags_tell_files_apart(void **state)
 {
     (void)state;
@@ -107,7 +106,7 @@ static void tags_tell_files_apart(void **state)
     close_place(&place);
 }
 
-/* Leaves so much of the budget; returns what was taken of it. */
+/* Takes all of the budget but `bytes`. Returns the number of bytes taken. */
 static size_t leave(struct place *place, size_t bytes)
 {
     size_t taken = place->store.live.max_bytes - td_budget_used(&place->store.live) - bytes;
@@ -117,7 +116,7 @@ static size_t leave(struct place *place, size_t bytes)
 
 enum { ROOM_STEP = 64 };
 
-/* The least room in which the rank's file can be made, planning and all, up to ROOM_STEP bytes. */
+/* Returns the least room in which the rank's file can be planned and made, to within ROOM_STEP bytes. */
 static size_t least_room(struct place *place, uint64_t rank)
 {
     for (size_t room = 0;; room += ROOM_STEP) {
@@ -144,14 +143,14 @@ static void files_that_are_held_bound_those_to_come(void **state)
     struct td_rank_file *first = get(&place, 0);
     struct td_rank_file *second = get(&place, 1);
     size_t file_bytes = td_rank_file_memory_bytes(first);
-    assert_true(file_bytes > 2 * ROOM_STEP && room > file_bytes); /* planning takes some too */
+    assert_true(file_bytes > 2 * ROOM_STEP && room > file_bytes); /* planning needs memory too */
     size_t taken = leave(&place, room - file_bytes / 2);
     size_t used = td_budget_used(&place.store.live);
     fails(&place, 2, TD_RESOURCE_EXHAUSTED, "try again");
     assert_int_equal(td_budget_used(&place.store.live), used);
-    td_rank_file_unref(get(&place, 0)); /* what is there already can be had */
+    td_rank_file_unref(get(&place, 0)); /* a cached file needs no room */
     td_rank_file_unref(first);
-    struct td_rank_file *third = get(&place, 2); /* the first goes, since nobody has it */
+    struct td_rank_file *third = get(&place, 2); /* the first file is dropped, because nobody holds it */
     assert_int_equal(place.store.files.count, 2);
     struct td_rank_file *kept = get(&place, 1);
     assert_ptr_equal(kept, second);
@@ -163,7 +162,7 @@ static void files_that_are_held_bound_those_to_come(void **state)
     close_place(&place);
 }
 
-/* Files of slices and descriptions count too. */
+/* Memory taken for slices or descriptions makes cached files go first. */
 static void what_is_taken_makes_room_first(void **state)
 {
     (void)state;
@@ -181,8 +180,8 @@ static void what_is_taken_makes_room_first(void **state)
     close_place(&place);
 }
 
-/* An answer may hold a file's header, or its layout, and nothing else of it: that counts until it is freed, and as long
- * as it does the file stays, to be shared. */
+/* An answer may hold only a file's header or its layout. The part counts until it is freed, and until then the file
+ * stays in the cache. */
 static void parts_of_files_count_until_they_are_freed(void **state)
 {
     (void)state;
@@ -197,11 +196,11 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     assert_false(td_lru_drop_idle(&place.store.files));
     td_blob_unref(header);
     assert_false(td_lru_drop_idle(&place.store.files));
-    file = get(&place, 0); /* the one that is there */
+    file = get(&place, 0); /* the cached file */
     header = td_blob_ref(file->header);
     assert_int_equal(place.store.files.count, 1);
     td_rank_file_unref(file);
-    td_lru_fini(&place.store.files); /* as if it had been the oldest of too many */
+    td_lru_fini(&place.store.files); /* drops the file from the cache */
     assert_true(td_lru_init(&place.store.files, place.store.files.class, TD_RANK_CACHE_BYTES));
     assert_int_equal(td_budget_used(&place.store.live), header_bytes + layout_bytes);
     td_layout_unref(layout);
@@ -210,7 +209,7 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     close_place(&place);
 }
 
-/* Each of the makers has a place until its end; one more waits in vain. */
+/* Each maker occupies a place until td_rank_maker_fini. A further maker waits in vain. */
 static void makers_are_few(void **state)
 {
     (void)state;
@@ -228,9 +227,9 @@ static void makers_are_few(void **state)
     fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    assert_true(td_rank_maker_get(&makers[0], 0, &file, tag, NULL)); /* it has its place */
+    assert_true(td_rank_maker_get(&makers[0], 0, &file, tag, NULL)); /* this maker has its place */
     td_rank_file_unref(file);
-    td_rank_file_unref(get(&place, 0)); /* what is there takes none */
+    td_rank_file_unref(get(&place, 0)); /* a cached file needs no place */
     fails(&place, 1, TD_RESOURCE_EXHAUSTED, "at once");
     td_rank_maker_fini(&makers[0]);
     td_rank_file_unref(get(&place, 1));
@@ -259,7 +258,8 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* Asks for ranks 0 to `ranks` - 1 in turn, all at once; released is called while they wait. */
+/* Requests files from THREADS threads at once, for ranks 0 to `ranks` - 1 in turn. Ends the makers in `released`, if
+ * any, while the threads wait. */
 static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks, struct td_rank_maker *released)
 {
     pthread_t threads[THREADS];
@@ -276,7 +276,7 @@ static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t 
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-/* All get the one that was made, however they meet: two that were made would be two. */
+/* All threads that request a rank at once get the same file, so only one thread made it. */
 static void one_makes_it_for_all(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void who_waits_is_woken(void **state)
     close_place(&place);
 }
 
-/* vllm needs a config.json, which the model lacks: everybody is told so, nobody waits for a file that never comes. */
+/* vllm needs a config.json, which the model lacks. Every thread gets the error, and none waits for ever. */
 static void an_error_is_everybodys(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What repositories show at their revisions: the rules in rank/repo_view.h. */
+/* The items of repositories at their revisions, by the rules of rank/repo_view.h. */
 #include "rank/repo_view.h"
 
 #include "core/log.h"
@@ -18,7 +18,7 @@ struct place {
     struct td_arena arena;
 };
 
-/* A pickle as torch.save writes it. */
+/* Copies a file into the tree. */
 static void copy_file(const struct tree *tree, const char *from, const char *name)
 {
     char bytes[65536];
@@ -30,6 +30,7 @@ static void copy_file(const struct tree *tree, const char *from, const char *nam
     tree_write(tree, name, bytes, len);
 }
 
+/* Writes a pickle of torch.save. */
 static void copy_pickle(const struct tree *tree, const char *name)
 {
     copy_file(tree, TD_TEST_DATA "/torch/checkpoint.pt", name);
@@ -84,7 +85,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* Says what all files hash to, as the hasher would, and scans. */
+/* Sets a SHA-256 for every file, as the hasher would, and scans. */
 static void hash_all(struct place *place)
 {
     for (size_t i = 0; i < place->snapshot->entry_count; i++) {
@@ -153,7 +154,7 @@ static void names_of_revisions(void **state)
         {"ns/plain", "tp-rank0-none", false},
         {"ns/plain", "tp+1-rank0-none", false},
         {"ns/notes", "main", true},
-        {"ns/notes", "safetensors", false} /* nothing to make one of */,
+        {"ns/notes", "safetensors", false} /* it has no tensors */,
         {"ns/notes", "tp1-rank0-none", false},
     };
     struct place place;
@@ -169,7 +170,7 @@ static void names_of_revisions(void **state)
 static const char *const made[] = {"safetensors",    "tp1-rank0-none",   "tp1-rank0-fsdp",  "tp2-rank0-none",
                                    "tp2-rank1-none", "tp16-rank15-vllm", "tp17-rank0-none", "tp4096-rank0-none"};
 
-/* Clients turn a name into its commit and ask by that alone from then on. */
+/* Clients resolve a name to its commit and use only the commit afterwards. */
 static void commits_lead_back(void **state)
 {
     (void)state;
@@ -192,12 +193,12 @@ static void commits_lead_back(void **state)
         for (size_t k = 0; k < i; k++)
             assert_string_not_equal(commits[i], commits[k]);
         struct td_repo_view other;
-        assert_false(try_open(&place, "ns/torch", named.commit, &other)); /* of other files */
+        assert_false(try_open(&place, "ns/torch", named.commit, &other)); /* the commit of other files */
     }
     close_place(&place);
 }
 
-/* No digit of a commit can be another. */
+/* A commit with one digit changed is not found. */
 static void commits_are_not_guessed(void **state)
 {
     (void)state;
@@ -218,7 +219,7 @@ static void commits_are_not_guessed(void **state)
     close_place(&place);
 }
 
-/* The engine's name lies in the view as long as the view, not in what was asked. */
+/* The view's engine name does not point into the request. */
 static void the_name_outlives_the_request(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void the_name_outlives_the_request(void **state)
     close_place(&place);
 }
 
-/* What began before the files were hashed goes on by the commit that it was given. */
+/* A download that began before the files were hashed continues with the former commit. */
 static void commits_stay_when_files_are_hashed(void **state)
 {
     (void)state;
@@ -276,7 +277,7 @@ static void other_revisions_of_caches(void **state)
     struct td_repo_view pull = open_view(&place, "org/hub", "refs/pr/1");
     assert_string_equal(pull.commit, C0);
     assert_string_equal(place.snapshot->entries[pull.first_entry].path, "org/hub@" C0 "/model.safetensors");
-    /* revisions whose names are no commits of Git's: they have one, which leads back */
+    /* a revision whose name is not a Git commit has a commit, by which it is found */
     static const char *const odd[] = {"old", "new"};
     for (size_t i = 0; i < COUNT_OF(odd); i++) {
         struct td_repo_view named = open_view(&place, "odd/names", odd[i]);
@@ -313,7 +314,7 @@ static void expect_items(struct place *place, const char *id, const char *revisi
     CHECK(strcmp(got, wanted) == 0, "%s at %s: %s, wanted %s", id, revision, got, wanted);
 }
 
-/* '+' marks what is made. */
+/* '+' marks files that the server makes. */
 static void items_of_views(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/parts", "safetensors", "model.safetensors", false},
         {"ns/parts", "safetensors", "unet/adapter_model.safetensors", false},
         {"ns/parts", "safetensors", "x/unet/diffusion_pytorch_model.safetensors", false},
-        {"ns/plain", "tp2-rank1-none", "model-rank-1-part-0.safetensors", true} /* unlisted */,
+        {"ns/plain", "tp2-rank1-none", "model-rank-1-part-0.safetensors", true} /* found, but not listed */,
         {"ns/plain", "tp2-rank1-none", "model-rank-0-part-0.safetensors", false},
         {"ns/plain", "tp2-rank1-none", "model-rank-2-part-0.safetensors", false},
         {"ns/plain", "tp2-rank1-none", "sub/model-rank-1-part-0.safetensors", false},
@@ -384,7 +385,7 @@ static void what_is_not_there_is_not_found(void **state)
     close_place(&place);
 }
 
-/* The engine's state for all ranks, of one model. */
+/* The view of one model's rank files for all ranks. */
 static void all_ranks_of_a_model(void **state)
 {
     (void)state;
@@ -419,7 +420,7 @@ static void all_ranks_of_a_model(void **state)
     close_place(&place);
 }
 
-/* What is told of an item is what is sent. */
+/* An item's stat agrees with the answer that sends the item. */
 static void sizes_and_tags_are_those_of_the_answers(void **state)
 {
     (void)state;
@@ -455,7 +456,7 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
     close_place(&place);
 }
 
-/* How often tensors were matched with rules. */
+/* Counts matches of tensors with rules. */
 static size_t match_count;
 
 bool __real_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
@@ -470,7 +471,7 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
     return __real_td_plan_match(rules, tensors, budget, out, err);
 }
 
-/* What is told of items one by one and of all of them together: of all ranks of a model, and of several models. */
+/* Checks that the stats of all items together equal those of single items, and the numbers of matches for both. */
 static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together, size_t one_by_one)
 {
     struct td_rank_store *store = &place->loop.api.ranks;
@@ -487,7 +488,7 @@ static void expect_same_stats(struct place *place, const struct td_repo_view *vi
         CHECK(td_repo_stats_get(&stats, &items[i], &found[i], &err), "%s", err.message);
     td_repo_stats_fini(&stats);
     assert_int_equal(match_count, together);
-    while (td_lru_drop_idle(&store->files)) /* each is to be made anew */
+    while (td_lru_drop_idle(&store->files)) /* so that each file is made again */
         ;
     match_count = 0;
     for (size_t i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-/* Names and commits of revisions that lie nowhere. */
+/* Names and commits of virtual revisions. */
 #include "rank/virtual_revision.h"
 
 #include "slicing/engine/engine.h"
@@ -74,7 +74,7 @@ static void other_names_are_none(void **state)
     }
 }
 
-/* Of what is nearly a name, and of nothing else. */
+/* Only a text that resembles a name gets an error. */
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static const char *const names[] = {
     "tp2-rank1-vllm", "tp2-rank1-fsdp", "tp17-rank0-none", "tp4096-rank4095-none", "tp16-rank1-none",
 };
 
-/* 40 hexadecimal digits, as Git's; another for each revision, and of other files; they say what they are. */
+/* A commit has 40 hexadecimal digits, as Git's, differs for each revision and each base, and encodes the revision. */
 static void commits_say_what_they_are(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void commits_say_what_they_are(void **state)
         CHECK(found.kind == revision.kind && found.engine == revision.engine && found.tp_size == revision.tp_size &&
                   found.rank == revision.rank,
               "%s", commits[i]);
-        for (size_t k = 0; k < i; k++) /* the digests too: of two contents not even these are the same */
+        for (size_t k = 0; k < i; k++) /* also the digest in the first 24 digits differs */
             CHECK(strncmp(commits[i], commits[k], 24) != 0, "%s %s", commits[i], commits[k]);
     }
 }
@@ -145,8 +145,8 @@ static void what_cannot_be_made_has_no_commit(void **state)
         {"0202000001000000", true} /* tp1-rank0-none */,
         {"0203001000000fff", true} /* tp4096-rank4095-vllm */,
         {"0102000001000000", true} /* safetensors */,
-        {"0002000001000000", false} /* as the files lie */,
-        {"0302000001000000", false} /* of all ranks: no revision */,
+        {"0002000001000000", false} /* the files as they are */,
+        {"0302000001000000", false} /* all ranks: not a revision */,
         {"0402000001000000", false},
         {"ff02000001000000", false},
         {"0204000001000000", false} /* no engine */,
@@ -155,7 +155,7 @@ static void what_cannot_be_made_has_no_commit(void **state)
         {"0202000001000001", false},
         {"0202001001000000", false} /* 4097 */,
         {"0202ffffff000000", false},
-        {"0101000001000000", false} /* safetensors are made in one way */,
+        {"0101000001000000", false} /* safetensors have a single form */,
         {"0102000002000000", false},
         {"0102000002000001", false},
         {"0202000001000 00", false},

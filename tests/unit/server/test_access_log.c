@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is in the file, NUL-terminated; the caller frees it. */
+/* Returns the content of the file, NUL-terminated. The caller frees it. */
 static char *read_file(const char *path, size_t *len)
 {
     struct stat st;
@@ -53,7 +53,7 @@ static void bad_places_are_refused(void **state)
     }
 }
 
-/* Appended to what is there, in order, and all of it before destroy returns. */
+/* Lines are appended to the file in order, and all are written before destroy returns. */
 static void lines_are_appended_in_order(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void threads_share_the_log(void **state)
     tree_close(&tree);
 }
 
-/* A reader that stands still costs lines, which are counted, and never time. */
+/* A reader that does not read makes the log drop lines and count them. No write waits for the reader. */
 static void stopped_reader_costs_lines_only(void **state)
 {
     (void)state;

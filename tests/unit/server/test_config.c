@@ -4,7 +4,7 @@
 
 static const uint64_t second = UINT64_C(1000000000);
 
-/* Nothing of the caller's environment must speak in a test. */
+/* Removes variables of the caller's environment that would change the tests. */
 static void forget_environment(void)
 {
     static const char *const names[] = {"LISTEN",           "MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS",
@@ -21,7 +21,7 @@ static void forget_environment(void)
     }
 }
 
-/* Parses a command line given as words parted by blanks; "''" is an empty word. */
+/* Parses a command line of words separated by blanks. "''" is an empty word. */
 static bool parse(struct td_config *config, const char *line, struct td_error *err)
 {
     static char words[1024];
@@ -101,13 +101,13 @@ static void flags_win_over_the_environment(void **state)
     assert_int_equal(setenv("TENSORD_LISTEN", "127.0.0.1:1", 1), 0);
     assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "5", 1), 0);
     assert_int_equal(setenv("TENSORD_SETTLE", "0.5", 1), 0);
-    assert_int_equal(setenv("TENSORD_MIN_RATE", "", 1), 0); /* empty is not given */
+    assert_int_equal(setenv("TENSORD_MIN_RATE", "", 1), 0); /* an empty variable counts as unset */
     assert_true(parse(&config, "m --settle 3", &err));
     assert_string_equal(config.listen, "127.0.0.1:1");
     assert_true(config.max_connections_per_address == 5 && config.settle_ns == 3 * second && config.min_rate == 1024);
     assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "none", 1), 0);
     assert_false(parse(&config, "m", &err));
-    assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the culprit */
+    assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the variable */
     forget_environment();
 }
 
@@ -135,7 +135,7 @@ static void directories_with_strange_names(void **state)
     assert_string_equal(config.directory, "-");
 }
 
-/* Every refusal says what was wrong; `names` must be in the message. */
+/* Every error message contains `names`, the wrong word or the expected value. */
 static void mistakes_are_explained(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void mistakes_are_explained(void **state)
         {"a --setle 1", "--setle"},
         {"a --settle=1 --x=2", "--x=2"},
         {"a -p", "\"-p\""},
-        {"a --", NULL} /* nothing wrong */,
+        {"a --", NULL} /* valid */,
         {"a --settle", "--settle SECONDS"},
         {"a --listen", "ADDR:PORT"},
         {"a --settle x", "--settle"},
@@ -229,7 +229,6 @@ static void borders_of_numbers(void **state)
     assert_true(config.drain_timeout_ns == 86400 * second);
 }
 
-/* --help names every option with its default, one line each, for a terminal of 100 columns or so. */
 /* Names and values as Kubernetes documents them for a Service with the name "tensord" or "tensord-s3" ("Discovering
  * services", environment variables), and Docker for links. */
 static void variables_are_judged(void **state)
@@ -249,11 +248,11 @@ static void variables_are_judged(void **state)
         {"TENSORD_STATE-DIR=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
         {"TENSORD_state_dir=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
         {"TENSORD_REQUIRE_MODEL=1", TD_VARIABLE_MISSPELLED, "TENSORD_REQUIRE_MODELS"},
-        {"TENSORD_LISTENN=", TD_VARIABLE_KNOWN, NULL}, /* an empty variable is none */
+        {"TENSORD_LISTENN=", TD_VARIABLE_KNOWN, NULL}, /* an empty variable counts as unset */
         {"TENSORD_LISTENN", TD_VARIABLE_KNOWN, NULL},
         {"TENSORD_=x", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSORD_COLOUR=red", TD_VARIABLE_UNKNOWN, NULL},
-        {"TENSORD_PORT=8080", TD_VARIABLE_UNKNOWN, NULL}, /* somebody wants another port */
+        {"TENSORD_PORT=8080", TD_VARIABLE_UNKNOWN, NULL}, /* a port, not a link of Docker or Kubernetes */
         {"TENSORD_A_NAME_THAT_IS_LONGER_THAN_THE_ONE_OF_ANY_OPTION_THAT_THERE_IS=1", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSOR_LISTENN=x", TD_VARIABLE_KNOWN, NULL},
         {"TENSORD=x", TD_VARIABLE_KNOWN, NULL},
@@ -282,6 +281,7 @@ static void variables_are_judged(void **state)
     }
 }
 
+/* --help has one line for each option. */
 static void help_lists_all(void **state)
 {
     (void)state;

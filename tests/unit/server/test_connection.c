@@ -35,7 +35,7 @@ static struct td_registry_limits long_limits(void)
                                        .max_per_address = 4};
 }
 
-/* A connected pair: what the server holds, and what the client does. */
+/* The server's and the client's end of a connection. */
 struct pair {
     int server, client;
 };
@@ -79,7 +79,7 @@ static struct td_connection *open_connection(struct place *place, const struct p
     return connection;
 }
 
-/* Whether the client sees the end within that many milliseconds. */
+/* Returns whether the client sees the end of the connection within `ms` milliseconds. */
 static bool ends_within(const struct pair *pair, int ms)
 {
     struct pollfd wait = {.fd = pair->client, .events = POLLRDHUP};
@@ -112,7 +112,7 @@ static void connections_are_counted(void **state)
     td_registry_fini(&place.registry);
 }
 
-/* Beyond the total, some are taken in to be told so; beyond an address's share, none. */
+/* Past the total limit, TD_RESERVED_CONNECTIONS are admitted to get an error answer; past an address's limit, none. */
 static void limits_decide_who_is_taken_in(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void limits_decide_who_is_taken_in(void **state)
     place.limits.max_connections = TOTAL;
     place.limits.max_per_address = SHARE;
     open_place(&place);
-    for (int i = 0; i < SHARE; i++) { /* descriptors that are nobody's: nothing is sent on them */
+    for (int i = 0; i < SHARE; i++) { /* descriptors that are not open: nothing is sent on them */
         assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_NONE);
         assert_true(admit);
         open[i] = td_connection_open(&place.registry, 100000 + i, &one);
@@ -165,7 +165,7 @@ static void headers_have_a_deadline(void **state)
         struct td_connection *connection = open_connection(&place, &pair);
         if (phases[i] != TD_PHASE_FIRST)
             td_connection_set_phase(connection, phases[i]);
-        assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL), 3); /* a byte now and then does not help */
+        assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL), 3); /* bytes do not extend the deadline */
         assert_true(ends_within(&pair, 10000));
         uint64_t took_ns = td_clock_ns() - began_ns;
         assert_true(took_ns >= (uint64_t)390 * MILLION && took_ns < (uint64_t)5000 * MILLION);
@@ -177,7 +177,7 @@ static void headers_have_a_deadline(void **state)
     }
 }
 
-/* The time begins anew with each request, and does not run while one is answered. */
+/* The header's deadline starts again with each request, and does not run while a request is answered. */
 static void phases_begin_anew(void **state)
 {
     (void)state;
@@ -193,16 +193,16 @@ static void phases_begin_anew(void **state)
     td_connection_set_phase(connection, TD_PHASE_HANDLING);
     assert_false(ends_within(&pair, 1500));
     td_connection_set_phase(connection, TD_PHASE_IDLE);
-    assert_false(ends_within(&pair, 1500)); /* silence has a time of its own */
+    assert_false(ends_within(&pair, 1500)); /* silence has its own deadline */
     assert_int_equal(send(pair.client, "G", 1, MSG_NOSIGNAL), 1);
-    assert_true(ends_within(&pair, 10000)); /* the next request has begun: its header is due */
+    assert_true(ends_within(&pair, 10000)); /* the next request has begun, so the header's deadline runs */
     assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
     td_connection_close(connection);
     close_pair(&pair);
     td_registry_fini(&place.registry);
 }
 
-/* A connection that says nothing is ended, before the first request and between two; one that says something is not. */
+/* A silent connection is cut, before the first request and between two. One that has sent a byte is not. */
 static void silence_has_a_deadline(void **state)
 {
     (void)state;
@@ -218,12 +218,12 @@ static void silence_has_a_deadline(void **state)
         for (size_t k = 0; k < COUNT_OF(connections); k++)
             if (phases[i] != TD_PHASE_FIRST)
                 td_connection_set_phase(connections[k], phases[i]);
-        assert_false(ends_within(&other, 250)); /* the reaper has looked */
+        assert_false(ends_within(&other, 250)); /* the reaper has run */
         assert_int_equal(send(other.client, "G", 1, MSG_NOSIGNAL), 1);
         assert_true(ends_within(&silent, 10000));
         assert_true(td_clock_ns() - began_ns >= (uint64_t)590 * MILLION);
         assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_IDLE);
-        assert_false(ends_within(&other, 1000)); /* its header has a minute */
+        assert_false(ends_within(&other, 1000)); /* its header's deadline is a minute */
         for (size_t k = 0; k < COUNT_OF(connections); k++)
             td_connection_close(connections[k]);
         assert_true(place.metrics.cuts[TD_CUT_IDLE] == 0);
@@ -271,7 +271,7 @@ static void draining_ends_the_idle(void **state)
     td_registry_fini(&place.registry);
 }
 
-/* Fills the socket until the kernel takes no more; returns the bytes. */
+/* Fills the socket until the kernel takes no more. Returns the number of bytes. */
 static size_t fill(int fd)
 {
     static char bytes[65536];
@@ -282,7 +282,7 @@ static size_t fill(int fd)
     return total;
 }
 
-/* An answer that stands still is cut; one that moves, however slowly, is not. */
+/* An answer that makes no progress is cut. A slow one is not. */
 static void stalled_answers_are_cut(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void stalled_answers_are_cut(void **state)
     td_registry_fini(&place.registry);
 }
 
-/* A cut answer is reset: nothing of it stays in the kernel, and no client takes its end for a good one. */
+/* A cut answer is reset: the kernel keeps no bytes of it, and the client sees an error instead of a normal end. */
 static void cut_answers_are_reset(void **state)
 {
     (void)state;
@@ -369,7 +369,7 @@ static void only_who_sends_a_blob_is_cut(void **state)
         connections[i] = open_connection(&place, &pairs[i]);
         td_connection_set_phase(connections[i], TD_PHASE_SENDING);
     }
-    td_body_init(&body); /* as many files as may be, each often, and text of ours between */
+    td_body_init(&body); /* the most files allowed, each often, with blobs on the heap between */
     for (size_t i = 0; i < 100; i++) {
         assert_true(td_body_append(&body, &ours, 0, 1, &err));
         assert_true(td_body_append(&body, &blobs[i % TD_PINNED_BLOBS], 0, 1, &err));
@@ -436,7 +436,7 @@ static int send_queue_bytes(int fd)
     return bytes;
 }
 
-/* Loopback is a short path as soon as the kernel has measured one round trip of a machine that is not stalled. */
+/* Loopback is a short path once the kernel has measured a round trip without a stall. */
 static void long_answers_over_short_paths_queue_little(void **state)
 {
     (void)state;
@@ -458,7 +458,7 @@ static void long_answers_over_short_paths_queue_little(void **state)
     close_pair(&pair);
 }
 
-/* A descriptor's return tells that its former connection ended unseen. */
+/* A descriptor that is opened again shows that its former connection has ended. */
 static void a_reused_descriptor_replaces_its_connection(void **state)
 {
     (void)state;
@@ -474,7 +474,7 @@ static void a_reused_descriptor_replaces_its_connection(void **state)
     td_registry_fini(&place.registry);
 }
 
-/* Work for an answer can stop when the client has ended its side, or the connection was cut; not before. */
+/* Work for an answer is cancelled when the client has closed its side or the connection is cut, and not before. */
 static void work_is_cancelled_when_nobody_waits(void **state)
 {
     (void)state;
@@ -484,7 +484,7 @@ static void work_is_cancelled_when_nobody_waits(void **state)
         struct pair pair = connect_pair();
         struct td_connection *connection = open_connection(&place, &pair);
         td_connection_set_phase(connection, TD_PHASE_HANDLING);
-        assert_int_equal(send(pair.client, "GET", 3, 0), 3); /* a next request is no end */
+        assert_int_equal(send(pair.client, "GET", 3, 0), 3); /* a further request does not cancel */
         assert_false(td_cancel_is_asked(&connection->cancel));
         if (cut)
             td_registry_cut_all(&place.registry);

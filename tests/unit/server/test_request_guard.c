@@ -13,14 +13,14 @@ static const struct td_guard_limits most = {.max_header_bytes = MOST_BYTES, .max
 
 static const struct {
     const char *what, *section;
-    int status; /* 0: let it pass */
+    int status; /* 0: accepted */
     const char *method, *target, *version, *lines;
 } cases[] = {
     /* --- what is well-formed passes */
     {"an ordinary request", "9112 2.1", 0, "GET", "/models", "HTTP/1.1", H},
     {"HEAD", "9110 9.3.2", 0, "HEAD", "/", "HTTP/1.1", H},
-    {"a method the service has not; the router says 405", "9110 9.1", 0, "POST", "/", "HTTP/1.1", H},
-    {"a method nobody has", "9110 9.1", 0, "FR!BB-LE", "/", "HTTP/1.1", H},
+    {"a method that the service lacks; the router answers 405", "9110 9.1", 0, "POST", "/", "HTTP/1.1", H},
+    {"a method of no standard", "9110 9.1", 0, "FR!BB-LE", "/", "HTTP/1.1", H},
     {"HTTP/1.0 without Host", "9112 3.2", 0, "GET", "/", "HTTP/1.0", ""},
     {"HTTP/1.0 with Host", "9112 3.2", 0, "GET", "/", "HTTP/1.0", H},
     {"every unreserved and sub-delimiter byte", "3986 3.3", 0, "GET", "/a-._~!$&'()*+,;=:@/Z9?x=/?&y", "HTTP/1.1", H},
@@ -167,9 +167,9 @@ static const struct {
     {"POST, Content-Length: 5 5", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5 5"},
     {"POST, an empty Content-Length", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length:"},
     {"POST, a folded Content-Length", "9112 5.2", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length5: 5"},
-    {"a method that is not quite POST; the router says 405", "9110 9.1: case-sensitive", 0, "post", "/", "HTTP/1.1",
-     H "\nContent-Length: 5"},
-    {"PUT with a body; the router says 405", "9110 15.5.6", 0, "PUT", "/", "HTTP/1.1", H "\nContent-Length: 5"},
+    {"a method that only resembles POST; the router answers 405", "9110 9.1: case-sensitive", 0, "post", "/",
+     "HTTP/1.1", H "\nContent-Length: 5"},
+    {"PUT with a body; the router answers 405", "9110 15.5.6", 0, "PUT", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- field lines */
     {"an empty field name", "9112 5", 400, "GET", "/", "HTTP/1.1", H "\n: x"},
     {"a blank before the colon", "9112 5.1: MUST reject", 400, "GET", "/", "HTTP/1.1", H "\nX : y"},
@@ -239,7 +239,7 @@ static bool is_alnum(int c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-/* Every byte at every kind of place, against the grammars spelled out here. */
+/* Every byte at every kind of place, against grammars that this test spells out. */
 static void every_byte_in_its_place(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void every_byte_in_its_place(void **state)
         bool token = is_alnum(c) || in_list(c, "!#$%&'*+-.^_`|~");
         /* RFC 3986 section 2: unreserved, reserved but '#', '%' */
         bool target = is_alnum(c) || in_list(c, "-._~:/?[]@!$&'()*+,;=%");
-        /* RFC 3986 section 3.2.2: reg-name, and ':' with no port behind */
+        /* RFC 3986 section 3.2.2: reg-name, and ':' without a port after it */
         bool host = is_alnum(c) || in_list(c, "-._~!$&'()*+,;=%:");
         /* RFC 9110 section 5.5: field-vchar, SP, HTAB */
         bool value = c == '\t' || (c >= 0x20 && c != 0x7F);
@@ -283,7 +283,7 @@ static void sizes_are_limited(void **state)
     char long_text[MOST_BYTES + 1];
     memset(long_text, 'a', sizeof long_text);
     long_text[0] = '/';
-    /* the target, and the names and values of all fields: "Host" "localhost" is 13 */
+    /* the limit counts the target and all names and values: "Host" and "localhost" are 13 bytes */
     loopback_request_init(&request, "GET", "/", H);
     request.request.target = td_text_n(long_text, MOST_BYTES - 13);
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
@@ -294,7 +294,7 @@ static void sizes_are_limited(void **state)
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
     request.headers[1].name = TD_TEXT("XY");
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 431);
-    loopback_request_init(&request, "GET", "/", H); /* more fields than were collected */
+    loopback_request_init(&request, "GET", "/", H); /* there were more fields than the server collects */
     assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", true, &most).status, 431);
 }
 
@@ -307,7 +307,7 @@ static void bodies_have_a_length(void **state)
     assert_true(judge("GET", "/", "HTTP/1.1", H "\nContent-Length: 0").body_bytes == 0);
 }
 
-/* RFC 9112 section 9.6: who does not read a body closes the connection, lest the body be taken for a request. */
+/* RFC 9112 section 9.6: a server that does not read a body closes the connection, or the body becomes a request. */
 static void bodies_of_other_methods_are_not_read(void **state)
 {
     (void)state;

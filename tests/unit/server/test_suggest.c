@@ -18,7 +18,7 @@ static void says(const char *word, const char *prefix, const char *const *known,
     CHECK(strcmp(out, full) == 0, "%s: \"%s\", expected \"%s\"", word, out, full);
 }
 
-/* One slip each: a letter left out, doubled, wrong, swapped with its neighbour; and the beginning alone. */
+/* Words with one slip: a letter left out, doubled, wrong, or swapped with its neighbour; and a beginning of a word. */
 static void slips_are_recognised(void **state)
 {
     (void)state;
@@ -50,7 +50,7 @@ static void other_words_are_not(void **state)
     says("download", "", commands, NULL);
     says("--verbose", "--", options, NULL);
     says("--tls-cert", "--", options, NULL);
-    says("--listen", "--", options, NULL); /* it is right: something else is wrong */
+    says("--listen", "--", options, NULL); /* the name is right, so the fault is elsewhere */
     says("--listen=1", "--", options, NULL);
     says("serve", "", commands, NULL);
     char endless[4096];
@@ -75,8 +75,8 @@ static size_t naive_distance(const char *a, size_t a_len, const char *b, size_t 
     return best;
 }
 
-/* Against the definition of the distance: of words of five letters out of two, those that differ in one step are near.
- */
+/* For all words of five letters out of two, exactly those at a distance of 1 are suggested. The oracle is the
+ * definition of the distance. */
 static void near_is_what_the_distance_says(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Responses through a real libmicrohttpd on a loopback socket: the bytes on the wire, the length of the header as it
- * was computed, and what is broken off when a file changes. */
+/* Responses through a real libmicrohttpd on a loopback socket: the bytes on the wire, the computed length of the
+ * header, and answers that are cut because a file changes. */
 #include "server/transfer.h"
 
 #include "api/native/native.h"
@@ -14,12 +14,12 @@
 
 enum { SMALL = 1000, LARGE = 3000000 };
 
-/* ---- a blob that behaves as told ----------------------------------------------------------------------- */
+/* ---- a blob with a chosen behaviour -------------------------------------------------------------------- */
 
 struct actor {
     struct td_blob blob;
     _Atomic bool unchanged, pinned;
-    _Atomic uint64_t fails_at; /* reading this byte fails; UINT64_MAX: none does */
+    _Atomic uint64_t fails_at; /* reading this byte fails; UINT64_MAX: no read fails */
     _Atomic bool changes_when_read;
     _Atomic int fails_with; /* enum td_code; TD_OK: TD_UNAVAILABLE */
     _Atomic int destroyed;
@@ -73,7 +73,7 @@ struct scene {
     int status;
     uint64_t len;
     bool head, with_all_headers;
-    /* what came out */
+    /* results */
     uint64_t header_bytes, body_bytes;
     bool direct;
     _Atomic int cut;
@@ -126,7 +126,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         *context = td_connection_open(&scene->registry, info->connect_fd, &address);
     } else {
         int cut = atomic_load(&((struct td_connection *)*context)->cut);
-        if (cut != TD_CUT_NONE) /* another one's end may come later */
+        if (cut != TD_CUT_NONE) /* an earlier connection may end later */
             atomic_store(&scene->cut, cut);
         td_connection_close(*context);
     }
@@ -161,7 +161,7 @@ static void close_scene(struct scene *scene)
     td_registry_fini(&scene->registry);
 }
 
-/* The blob is the caller's: nothing frees it. Waits until nobody uses it any more. */
+/* Waits until no connection uses the scene's blob, then sets the blob up again. The scene owns the blob. */
 static void set_actor(struct scene *scene, bool in_memory)
 {
     while (td_registry_count(&scene->registry) > 0)
@@ -181,7 +181,7 @@ struct reply {
     int status;
 };
 
-/* One request, all that comes until the server closes; header_len includes the empty line. */
+/* Sends a request and reads the reply until the server closes. header_len includes the empty line. */
 static void ask(const struct scene *scene, const char *method, struct reply *reply)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(scene->port)};
@@ -232,7 +232,7 @@ static void fill_actor(struct scene *scene, struct td_response *response)
     response->announced_bytes = scene->len;
 }
 
-/* Lengths around every border between the ways of sending, in memory and not. */
+/* Lengths around every limit between the ways of sending, from memory and from a read function. */
 static void bodies_of_every_length(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void bodies_of_every_length(void **state)
     assert_int_equal(scene.actor.destroyed, 0);
 }
 
-/* The computed length of the header is the one on the wire, "Connection: close" of this client's asking aside. */
+/* The computed length of the header is the one on the wire, less "Connection: close", which this client requests. */
 static void header_lengths_are_exact(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void fill_runs(struct scene *scene, struct td_response *response)
     response->content_type = "application/octet-stream";
 }
 
-/* As a vector up to TD_IOVEC_RUNS, gathered beyond. */
+/* Up to TD_IOVEC_RUNS runs are sent as a vector, more are gathered. */
 static void many_runs(void **state)
 {
     (void)state;
@@ -340,8 +340,7 @@ static void many_runs(void **state)
 
 /* ---- files that change --------------------------------------------------------------------------------- */
 
-/* Damage that is met behind the first byte breaks the answer off, and so does want of memory: each under a name of its
- * own. */
+/* Checks that a read failing with `code` at the last byte cuts the answer, and that the cause is `cut`. */
 static void check_broken_off(enum td_code code, enum td_cut cut)
 {
     static struct scene scene;
@@ -377,7 +376,7 @@ static void want_of_memory_is_no_change(void **state)
     check_broken_off(TD_RESOURCE_EXHAUSTED, TD_CUT_BUSY);
 }
 
-/* A small answer is checked after the copy and becomes a 503; a large one is broken off before its end. */
+/* A small answer is checked after the copy and becomes a 503. A large answer is cut before its end. */
 static void changed_files_never_complete(void **state)
 {
     (void)state;
@@ -420,7 +419,7 @@ static void changed_files_never_complete(void **state)
     assert_int_equal(scene.actor.blob.refs, 1);
 }
 
-/* A lease that broke between the answer and its sending: the careful way is taken. */
+/* If a lease breaks before the answer is sent, the server checks the file while it sends. */
 static void what_is_not_pinned_is_checked(void **state)
 {
     (void)state;
@@ -439,14 +438,14 @@ static void what_is_not_pinned_is_checked(void **state)
     ask(&scene, "GET", &reply);
     assert_true(reply.len < reply.header_len + LARGE || reply.len == 0);
     free(reply.bytes);
-    atomic_store(&scene.actor.pinned, true); /* pinned bytes need no look back */
+    atomic_store(&scene.actor.pinned, true); /* pinned bytes are not checked */
     ask(&scene, "GET", &reply);
     check_body(&reply, 0, LARGE);
     free(reply.bytes);
     close_scene(&scene);
 }
 
-/* While an answer is sent straight from a blob, whoever breaks its lease finds the connection. */
+/* While an answer is sent directly from a blob, a broken lease cuts its connection. */
 static void pinned_transfers_can_be_cut(void **state)
 {
     (void)state;
@@ -471,7 +470,7 @@ static void pinned_transfers_can_be_cut(void **state)
     while (!td_registry_uses_blob(&scene.registry, &scene.actor.blob) && td_clock_ns() < until_ns)
         (void)poll(NULL, 0, 1);
     struct td_blob other = {.class = &actor_class};
-    td_registry_cut_blob(&scene.registry, &other); /* somebody else's */
+    td_registry_cut_blob(&scene.registry, &other); /* a blob of no connection */
     assert_true(td_registry_uses_blob(&scene.registry, &scene.actor.blob));
     td_registry_cut_blob(&scene.registry, &scene.actor.blob);
     size_t total = 0;
