@@ -1,4 +1,4 @@
-/* Included by every unit test: cmocka, the headers that it needs before it, and a few helpers. */
+/* Every unit test includes this header: cmocka, the headers that cmocka needs before it, and a few helpers. */
 #ifndef TD_TESTS_UNIT_H
 #define TD_TESTS_UNIT_H
 
@@ -41,7 +41,7 @@ enum { SANITIZED = 0 };
 enum { SANITIZED = 0 };
 #endif
 
-/* Returns the CPU time of the process in seconds, in which other work of the machine does not count. */
+/* Returns the CPU time of the process in seconds. Other work of the machine does not count. */
 static inline double cpu_seconds(void)
 {
     struct timespec now;

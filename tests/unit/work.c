@@ -6,7 +6,7 @@
 
 static _Thread_local uint64_t blocks;
 
-/* Called by what the compiler puts at the beginning of each basic block. */
+/* The compiler inserts a call of this function at the beginning of each basic block. */
 void __sanitizer_cov_trace_pc(void);
 
 void __sanitizer_cov_trace_pc(void)

@@ -63,7 +63,7 @@ static inline cJSON *get_json(struct place *place, const char *target)
     return json;
 }
 
-/* Joins the strings `name` of an array's objects, separated by blanks. */
+/* Joins the members `name` of an array's objects, strings, with blanks between them. */
 static inline void join(const cJSON *array, const char *name, char out[1024])
 {
     const cJSON *item;
@@ -75,8 +75,8 @@ static inline void join(const cJSON *array, const char *name, char out[1024])
     }
 }
 
-/* Checks an error by the model of api/openapi.yaml. The message must contain `part`, and must not contain the path of
- * the served directory. */
+/* Checks an error against the schema in api/openapi.yaml. The message must contain `part`, and must not contain the
+ * path of the served directory. */
 static inline void check_error_answer(const struct place *place, const struct answer *answer, const char *what,
                                       int status, const char *part)
 {

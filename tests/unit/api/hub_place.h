@@ -1,5 +1,5 @@
-/* Shared by the tests of the Hub's facade: repositories of every kind, asked by the Hub's paths. Expected shapes and
- * codes are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
+/* Shared by the tests of the Hub's facade: repositories of every kind, requested by the Hub's paths. Expected shapes
+ * and codes are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
  * computed with git. Needs TD_TEST_DATA. */
 #ifndef TD_TESTS_HUB_PLACE_H
 #define TD_TESTS_HUB_PLACE_H
@@ -106,7 +106,7 @@ static inline const char *commit_of(struct place *place, const char *target, cha
     return out;
 }
 
-/* Checks the ids of this list's rows. `wanted` has them, separated by blanks. */
+/* Checks the ids of this list's rows. `wanted` holds the ids, separated by blanks. */
 static inline void expect_list(struct place *place, const char *target, const char *wanted)
 {
     char got[1024];

@@ -1,4 +1,4 @@
-/* Returns members of a JSON object, by cJSON; fails the test when one is missing. */
+/* Functions that return members of a JSON object, by cJSON. They fail the test when a member is missing. */
 #ifndef TD_TESTS_JSON_MEMBER_H
 #define TD_TESTS_JSON_MEMBER_H
 

@@ -1,4 +1,4 @@
-/* The models and files that the tests of the S3 facade ask for. */
+/* The models and files that the tests of the S3 facade request. */
 #ifndef TD_TESTS_S3_MODELS_H
 #define TD_TESTS_S3_MODELS_H
 

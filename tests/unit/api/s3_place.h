@@ -65,8 +65,9 @@ static inline bool xml_first(const char *xml, const char *name, char *out, size_
     return xml_next(&xml, name, out, capacity);
 }
 
-/* Amazon's API reference, Object: the tag of an object uploaded in parts is no MD5. Its form is known from its clients:
- * rclone takes ^[0-9a-f]{32}$ for an MD5; s3cmd and the AWS SDK for Java v1 take every tag without '-'. */
+/* Checks the ETag of an S3 object. Amazon's API reference, Object: the tag of an object uploaded in parts is no MD5.
+ * Its form is known from its clients: rclone takes ^[0-9a-f]{32}$ for an MD5; s3cmd and the AWS SDK for Java v1 take
+ * every tag without '-'. */
 static inline void check_etag(const char *etag, const char *where)
 {
     size_t digits = etag[0] == '\0' ? 0 : strspn(etag + 1, "0123456789abcdef");
@@ -90,7 +91,7 @@ static inline void percent_decode(char *text)
     *to = '\0';
 }
 
-/* Adds the items of the document. */
+/* Appends the items of a listing's XML document. */
 static inline void add_items(struct items *items, const char *xml, bool encoded)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -140,7 +141,7 @@ static inline void expect_s3_error(struct place *place, const char *method, cons
     answer_fini(&answer);
 }
 
-/* Checks the items of one page of a listing. `wanted` has them, each with a blank behind it. */
+/* Checks the items of one page of a listing. `wanted` holds the items; a blank follows each. */
 static inline void expect_items(struct place *place, const char *target, const char *wanted)
 {
     static struct items items;

@@ -1,5 +1,5 @@
-/* The rest of the interface, without a socket: HEAD, the system routes, files that change. Lists are in
- * test_api_lists.c, errors in test_api_errors.c, byte answers in test_api_bytes.c. */
+/* The rest of the native interface, without a socket: HEAD, the system routes, files that change. The tests of lists
+ * are in test_api_lists.c, of errors in test_api_errors.c, of byte answers in test_api_bytes.c. */
 #include "tests/unit/api/api_place.h"
 
 #include "api/native/native.h"
@@ -15,7 +15,7 @@ static const char *const header_names[] = {
     "Content-Type",   "ETag",           "Cache-Control",          "Accept-Ranges", "Last-Modified", "Content-Range",
     "X-Tensor-Dtype", "X-Tensor-Shape", "X-Content-Type-Options", "Allow",         "Retry-After"};
 
-/* RFC 9110 section 9.3.2: the same header fields as GET, the length too. */
+/* RFC 9110 section 9.3.2: HEAD has the same header fields as GET, the length included. */
 static void head_equals_get(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void head_equals_get(void **state)
         struct answer get;
         struct answer head;
         loopback_get(&place.loop, targets[i], &get);
-        loopback_ask(&place.loop, "HEAD", targets[i], "Range: bytes=0-1", &head); /* Range is for GET */
+        loopback_ask(&place.loop, "HEAD", targets[i], "Range: bytes=0-1", &head); /* Range applies to GET alone */
         CHECK(get.response.status == head.response.status, "%s", targets[i]);
         CHECK(get.len == head.len && memcmp(get.body, head.body, get.len) == 0, "%s", targets[i]);
         for (size_t h = 0; h < COUNT_OF(header_names); h++) {
@@ -110,7 +110,7 @@ static void draining_is_not_ready(void **state)
     assert_non_null(answer_header(&answer, "Retry-After", buffer));
     answer_fini(&answer);
     static const char *const others[] = {"/healthz", "/models", "/models/qwen3/tensors/a/b"};
-    for (size_t i = 0; i < COUNT_OF(others); i++) { /* alive, and still serving */
+    for (size_t i = 0; i < COUNT_OF(others); i++) { /* the server is alive and still serves */
         loopback_get(&place.loop, others[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
@@ -118,7 +118,7 @@ static void draining_is_not_ready(void **state)
     close_place(&place);
 }
 
-/* Before the first scan is done there is nothing to say about models yet: try again. */
+/* Before the first scan ends, nothing is known about models: clients are told to try again. */
 static void before_the_first_scan(void **state)
 {
     (void)state;
@@ -180,7 +180,8 @@ static void probes_are_known(void **state)
 
 /* ---- files that change --------------------------------------------------------------------------------- */
 
-/* 503 with Retry-After, and a scan starts by itself; afterwards the new state is served. */
+/* A changed file is answered 503 with Retry-After, and a scan starts without a request. Then the new state is
+ * served. */
 static void a_changed_file_is_503_then_new(void **state)
 {
     (void)state;
@@ -206,7 +207,7 @@ static void a_changed_file_is_503_then_new(void **state)
         loopback_get(&place.loop, targets[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
-        loopback_get(&place.loop, "/models/qwen3/tensors/a/b", &answer); /* nobody else notices */
+        loopback_get(&place.loop, "/models/qwen3/tensors/a/b", &answer); /* other tensors are not affected */
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
     }
@@ -234,7 +235,7 @@ static void a_changed_config_is_503(void **state)
     close_place(&place);
 }
 
-/* A file that we may not read: 403, its model and neighbours are served. */
+/* A file that the server may not read is answered 403; its model and the files beside it are served. */
 static bool child_sees_403(const struct tree *tree)
 {
     struct place place = {.tree = *tree};
@@ -263,7 +264,7 @@ static void no_right_to_read_is_403(void **state)
     tree_at(&tree, "qwen3/README.md", path);
     assert_int_equal(chmod(path, 0), 0);
     assert_int_equal(chmod(tree.path, 0755), 0);
-    pid_t child = fork(); /* root reads everything */
+    pid_t child = fork(); /* root can read every file */
     assert_true(child >= 0);
     if (child == 0)
         _exit(child_sees_403(&tree) ? 0 : 1);
@@ -273,7 +274,7 @@ static void no_right_to_read_is_403(void **state)
     tree_close(&tree);
 }
 
-/* The answer to POST /rescan of a client here or elsewhere, with a header line or NULL. */
+/* Returns the status of POST /rescan from a client on this machine or another, with a header line or NULL. */
 static int rescan_status(struct place *place, enum td_rescan_from from, bool is_local, const char *name)
 {
     struct td_header header = {.value = {.p = "x", .len = 1}};

@@ -73,7 +73,7 @@ static void the_whole_tensor(void **state)
     const char *etag = answer_header(&answer, "ETag", buffer);
     assert_true(etag[0] == '"' && etag[strlen(etag) - 1] == '"' && strlen(etag) > 10); /* strong */
     assert_null(answer_header(&answer, "Content-Range", buffer));
-    /* straight from the mapping: one extent, not a copy */
+    /* the body is one extent of the mapping, not a copy */
     assert_int_equal(answer.response.body.extent_count, 1);
     answer_fini(&answer);
     close_place(&place);
@@ -101,7 +101,8 @@ static void empty_things_have_no_bytes(void **state)
     close_place(&place);
 }
 
-/* One range: "off+len"; "whole" for 200; "416"; "304"; "412". ETAG in a line stands for the current one. */
+/* The wanted answer: "off+len" for 206; "whole" for 200; "416"; "304"; "412". ETAG in a line stands for the current
+ * tag. */
 static const struct {
     const char *method, *lines, *wanted, *section;
 } rows[] = {
@@ -157,7 +158,7 @@ static const struct {
     {"GET", "Range: bytes=0-9\nIf-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT", "0+10", "13.1.3: no date"},
 };
 
-/* The lines with ETAG replaced. */
+/* Writes the lines to `out`, with ETAG replaced by the tag. */
 static void with_etag(const char *lines, const char *etag, char *out, size_t capacity)
 {
     const char *at = strstr(lines, "ETAG");
@@ -199,7 +200,7 @@ static void check_row(struct place *place, size_t i)
         CHECK(is_tensor_slice(&answer, (size_t)off, (size_t)len), "%s", what);
         CHECK(strcmp(answer_header(&answer, "X-Tensor-Shape", buffer), "[4,25]") == 0, "%s", what);
     }
-    if (status < 400) { /* 15.3.7, 15.4.5: what a 200 would have had */
+    if (status < 400) { /* 15.3.7, 15.4.5: the fields that a 200 would have */
         CHECK(strcmp(answer_header(&answer, "ETag", buffer), place->etag) == 0, "%s", what);
         CHECK(strcmp(answer_header(&answer, "Cache-Control", buffer), "no-cache") == 0, "%s", what);
     }
@@ -217,7 +218,7 @@ static void ranges_and_conditions_of_a_tensor(void **state)
     close_place(&place);
 }
 
-/* A file has a date, and that date is its mtime. */
+/* Last-Modified of a file is its mtime. */
 static void dates_of_a_file(void **state)
 {
     (void)state;
@@ -334,7 +335,7 @@ static void several_ranges_are_multipart(void **state)
         loopback_ask(&place.loop, "GET", OLD, lines, &answer);
         check_multipart(&answer, &whole, cases[i].parts, cases[i].count, cases[i].value);
         (void)snprintf(boundaries[i], sizeof boundaries[i], "%s", answer.response.content_type);
-        for (size_t k = 0; k < i; k++) /* nobody can know a boundary beforehand */
+        for (size_t k = 0; k < i; k++) /* boundaries cannot be predicted */
             assert_string_not_equal(boundaries[k], boundaries[i]);
         answer_fini(&answer);
     }
@@ -381,7 +382,7 @@ static void as_many_parts_as_there_may_be(void **state)
     tree_close(&tree);
 }
 
-/* Random sets of ranges over every kind of body: mapping, generated, heap. */
+/* Requests random sets of ranges of every kind of body: mapped, generated, on the heap. */
 static void random_ranges_equal_slices(void **state)
 {
     (void)state;
@@ -398,7 +399,7 @@ static void random_ranges_equal_slices(void **state)
         for (int round = 0; round < 400; round++) {
             struct part parts[3];
             char lines[256] = "Range: bytes=";
-            size_t count = 1 + random_below(&seed, 3); /* three overlap at most twice */
+            size_t count = 1 + random_below(&seed, 3); /* three ranges overlap at most twice, which is allowed */
             for (size_t i = 0; i < count; i++) {
                 parts[i].off = random_below(&seed, whole.len);
                 parts[i].len = 1 + random_below(&seed, whole.len - parts[i].off);
@@ -445,7 +446,7 @@ static void ranges_are_for_representations(void **state)
     close_place(&place);
 }
 
-/* Section 13.2.1: a condition on what is not there does not hide that. */
+/* Section 13.2.1: the error for a missing resource comes before its conditions. */
 static void errors_come_before_conditions(void **state)
 {
     (void)state;
@@ -472,17 +473,17 @@ static void etag_of(struct loopback *loop, const char *target, char out[TD_ETAG_
     answer_fini(&answer);
 }
 
-/* Section 8.8.3: no two byte strings share one, and it stays while nothing changes. */
+/* Section 8.8.3: no two byte strings share a tag, and a tag stays the same while nothing changes. */
 static void etags_are_unique_and_stable(void **state)
 {
     (void)state;
     static const struct {
         const char *target;
-        bool of_the_file; /* changes with the tensors' file */
+        bool of_the_file; /* the tag changes with the tensors' file */
     } cases[] = {
         {TENSOR, true},
         {"/models/m/tensors/before", true},
-        {"/models/m/tensors/twin", true} /* as long as the one before */,
+        {"/models/m/tensors/twin", true} /* as long as the tensor "before" */,
         {"/models/m/tensors/empty", true},
         {"/models/m/tensors/after", true},
         {"/models/m/files/model.safetensors", true},
@@ -492,7 +493,7 @@ static void etags_are_unique_and_stable(void **state)
         {"/models/m/tensors?page_size=1", true},
         {"/models/m/tensors?page_size=2", true},
         {OLD, false},
-        {"/models/m", false} /* the same sizes, the same minute */,
+        {"/models/m", false} /* the text stays: sizes and minute are the same */,
         {"/models", false},
         {"/version", false},
         {"/openapi.json", false},
@@ -504,7 +505,7 @@ static void etags_are_unique_and_stable(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         etag_of(&place.loop, cases[i].target, etags[i]);
         CHECK(etags[i][0] == '"' && strlen(etags[i]) > 10, "%s: %s", cases[i].target, etags[i]);
-        for (size_t k = 0; k < i; k++) /* of one URL and its variants, and of all others */
+        for (size_t k = 0; k < i; k++) /* the variants of one URL have different tags, too */
             CHECK(strcmp(etags[i], etags[k]) != 0, "%s and %s", cases[i].target, cases[k].target);
     }
     loopback_rescan(&place.loop);
@@ -535,7 +536,7 @@ static void types_of_files(void **state)
         {"a.py", "text/plain; charset=utf-8"},
         {"a.jinja", "text/plain; charset=utf-8"},
         {"a.safetensors", "application/octet-stream"},
-        {"a.html", "application/octet-stream"} /* no page of ours */,
+        {"a.html", "application/octet-stream"} /* served files are never pages */,
         {"a.svg", "application/octet-stream"},
         {"a.js", "application/octet-stream"},
         {"a.bin", "application/octet-stream"},
@@ -567,7 +568,7 @@ static void types_of_files(void **state)
     tree_close(&tree);
 }
 
-/* A shape that would not fit a header line is left to the manifest; one that fits is whole. */
+/* A shape that is too long for a header line is left out; a shape that fits is written whole. */
 static void shapes_in_headers_are_never_cut(void **state)
 {
     (void)state;
@@ -591,14 +592,14 @@ static void shapes_in_headers_are_never_cut(void **state)
         assert_int_equal(answer.response.status, 200);
         const char *shape = answer_header(&answer, "X-Tensor-Shape", buffer);
         CHECK(shape == NULL || strcmp(shape, shapes[i]) == 0, "%s", shape);
-        assert_true(i == 1 || shape != NULL); /* 127 bytes fit */
+        assert_true(i == 1 || shape != NULL); /* the short shape has 127 bytes, which fit */
         answer_fini(&answer);
     }
     loopback_close(&loop);
     tree_close(&tree);
 }
 
-/* Offsets past 2^32, in a file that is one hole. */
+/* Requests offsets past 2^32, in a file that is one hole. */
 static void large_offsets_are_exact(void **state)
 {
     (void)state;
@@ -652,7 +653,8 @@ static void get_etag(struct loopback *loop, const char *target, const char *line
     answer_fini(&answer);
 }
 
-/* RFC 9110 section 8.8.3: equal tags, equal bytes; what was begun under the tag of before goes on under it. */
+/* RFC 9110 section 8.8.3: equal tags, equal bytes. A download that began under the tag from before hashing can continue
+ * under it. */
 static void tags_of_before_the_hashing_are_taken(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Every error of the interface, without a socket: what is said, and that it stays well-formed. */
+/* Every error of the native interface, without a socket: its message, and that the answer stays well-formed. */
 #include "tests/unit/api/api_place.h"
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void wrong_arguments_are_400(void **state)
         {"/models?page_token=x", "page_token"},
         {"/models?page_token=AAAAAAAAAAAAAAAAAAAAAAAA", "page_token"},
         {"/models?limit=5", "\"limit\""},
-        {"/models?dtype=F32", "match"} /* lists the known ones */,
+        {"/models?dtype=F32", "match"} /* the message lists the known parameters */,
         {"/models?=1", "\"\""},
         {"/models?PAGE_SIZE=1", "\"PAGE_SIZE\""},
         {"/models/qwen3?page_size=1", "\"page_size\""},
@@ -114,7 +114,7 @@ static void wrong_arguments_are_400(void **state)
     close_place(&place);
 }
 
-/* A token belongs to its listing and its filters. */
+/* A page token is valid for its listing and its filters alone. */
 static void foreign_tokens_are_400(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void details_list_what_is_known(void **state)
     close_place(&place);
 }
 
-/* Long and hostile names in a message are cut and stay JSON. */
+/* Long and hostile names are cut in a message, and the answer stays JSON. */
 static void messages_stay_well_formed(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void what_is_for_post_is_for_post_alone(void **state)
             assert_string_equal(answer_header(&answer, "Allow", buffer), "POST");
             answer_fini(&answer);
         }
-        expect_error(&place, "POST", targets[t], 400, ""); /* it has no body */
+        expect_error(&place, "POST", targets[t], 400, ""); /* the request has no body */
     }
     close_place(&place);
 }

@@ -33,7 +33,7 @@ static void the_list_of_models(void **state)
     assert_string_equal(ids, "fp16.safetensors fp32.safetensors");
     assert_int_equal(cJSON_GetArraySize(member(cJSON_GetArrayItem(member(json, "models"), 2), "checkpoints")), 0);
     assert_string_equal(string_at(cJSON_GetArrayItem(member(json, "models"), 3), "revision"), "0123456789");
-    /* what could not be published is reported, not silent */
+    /* files that cannot be published are reported */
     join(member(json, "errors"), "file", ids);
     assert_string_equal(ids, "shards");
     cJSON_Delete(json);
@@ -102,7 +102,7 @@ static void the_list_filtered(void **state)
     char target[512];
     (void)snprintf(target, sizeof target, "/models?match=b*&page_token=%s", string_at(json, "next_page_token"));
     cJSON_Delete(json);
-    json = get_json(&place, target); /* another page_size is fine */
+    json = get_json(&place, target); /* a token is valid with another page_size */
     char ids[1024];
     join(member(json, "models"), "id", ids);
     assert_string_equal(ids, "broken");
@@ -120,7 +120,7 @@ static void one_model(void **state)
     char text[1024];
     open_place(&place);
     loopback_get(&place.loop, "/models/qwen3", &answer);
-    /* every digit of a number as it stands in the file */
+    /* numbers keep every digit that they have in the file */
     assert_non_null(
         strstr(answer.body, "\"config\":{\"hidden_size\":1024,\"big\":12345678901234567890,\"tiny\":1e-400,"));
     answer_fini(&answer);
@@ -140,7 +140,7 @@ static void one_model(void **state)
     assert_string_equal(string_at(error, "file"), "bad.safetensors");
     assert_true(strlen(string_at(error, "message")) > 10);
     cJSON_Delete(json);
-    json = get_json(&place, "/models/variants"); /* its config.json is none */
+    json = get_json(&place, "/models/variants"); /* its config.json is not valid */
     assert_true(cJSON_IsNull(member(json, "config")));
     cJSON_Delete(json);
     close_place(&place);
@@ -186,7 +186,7 @@ static void manifests(void **state)
         {"/models/qwen3/tensors?page_size=2", "a/b model.embed_tokens.weight"},
         {"/models/qwen3/tensors?page_size=10000", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
         {"/models/qwen3/tensors?page_token=", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
-        {"/models/variants/tensors", "t"} /* no default by name: the first */,
+        {"/models/variants/tensors", "t"} /* no checkpoint is the default by name, so the first is */,
         {"/models/variants/tensors?checkpoint=fp32.safetensors", "t u"},
         {"/models/bert.safetensors/tensors", "w"},
         {"/models/org/hub/tensors", "w"},
@@ -215,7 +215,7 @@ static void manifests(void **state)
     close_place(&place);
 }
 
-/* Every href of a manifest gives that tensor's bytes, at the offset in the file that the manifest tells. */
+/* Every href of a manifest leads to that tensor's bytes, at the file offset that the manifest states. */
 static void hrefs_lead_to_the_bytes(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* One model by every name and on every side: native paths, the Hub's, S3's, and a browser's. What the Hub answers for
- * ids of one segment and for pages at /org/name: huggingface.co (gpt2, openai-community/gpt2); RFC 9110 section 12.5.1
- * (Accept). */
+/* One model by each of its names and through each facade: native paths, the Hub's, S3's, and a browser's. The expected
+ * answers of the Hub for ids of one segment and for pages at /org/name: huggingface.co (gpt2, openai-community/gpt2);
+ * RFC 9110 section 12.5.1 (Accept). */
 #include "api/find_name.h"
 
 #include "tests/unit/api/api_place.h"
@@ -79,7 +79,7 @@ static void both_names_work_natively(void **state)
     close_place(&place);
 }
 
-/* What is at local/both owns that name, on all sides alike; each is listed once. */
+/* The model in the directory local/both owns the name "local/both", in all facades. Each model is listed once. */
 static void a_name_that_two_want(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void both_names_work_on_s3(void **state)
     ask_s3(&place, "/none/config.json", 404, "NoSuchBucket");
     struct answer answer;
     loopback_ask_s3(&place.loop, "GET", "/", NULL, &answer);
-    assert_null(strstr(answer.body, "<Name>demo</Name>")); /* listed once: in `local` */
+    assert_null(strstr(answer.body, "<Name>demo</Name>")); /* the model is listed once, in bucket `local` */
     assert_non_null(strstr(answer.body, "<Name>local</Name>"));
     answer_fini(&answer);
     close_place(&place);
@@ -171,7 +171,7 @@ static void a_folder_of_unknown_weights(void **state)
     close_place(&place);
 }
 
-/* As a browser asks. */
+/* The Accept field of a browser. */
 #define BROWSER "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 static void names_are_pages_for_browsers(void **state)
@@ -215,7 +215,7 @@ static void names_are_pages_for_browsers(void **state)
     close_place(&place);
 }
 
-/* No name takes the place of a path that is there: a model may be called metrics, or api/models. */
+/* No model hides a path of the server: a model may be called metrics, or api/models. */
 static void names_shadow_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What is told while no scan has succeeded yet: why, and that nothing is published. A directory that cannot be listed
- * is made by wrapping fdopendir, which a scan alone calls. */
+/* Answers while no scan has succeeded yet: why, and that nothing is published. The tests wrap fdopendir, which only a
+ * scan calls, to get a directory that cannot be listed. */
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
@@ -51,13 +51,13 @@ static void a_failed_first_scan_is_told(void **state)
         check(&loop, targets[i], false, 503, "Input/output error");
     }
     check(&loop, "/", true, 503, "the first scan failed");
-    loopback_rescan(&loop); /* fails again: still nothing */
+    loopback_rescan(&loop); /* fails again, so nothing is published */
     check(&loop, "/readyz", false, 503, "\"state\":\"failed\"");
     atomic_store(&disk_fails, false);
     loopback_rescan(&loop);
     check(&loop, "/readyz", false, 200, "\"state\":\"ready\"");
     check(&loop, "/models", false, 200, "\"m\"");
-    atomic_store(&disk_fails, true); /* with something published, a failure changes nothing */
+    atomic_store(&disk_fails, true); /* after a first success a failure changes nothing */
     loopback_rescan(&loop);
     check(&loop, "/readyz", false, 200, "\"state\":\"ready\"");
     check(&loop, "/models", false, 200, "\"m\"");

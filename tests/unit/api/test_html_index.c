@@ -33,7 +33,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* All hrefs of a page's table, parted by blanks. */
+/* Writes all hrefs of a page's table, separated by blanks. */
 static void hrefs(const char *page, char out[1024])
 {
     size_t used = 0;
@@ -79,7 +79,7 @@ static void links_of_every_page(void **state)
                 "/models/org/m/files/ /models/org/m/tensors /models/org/m/model.safetensors /models/org/m");
     static const char folder[] = "/models/org/m/files/a-b /models/org/m/files/a.b /models/org/m/files/a/ "
                                  "/models/org/m/files/model.safetensors";
-    expect_page(&place, "/models/org/m/files/", "*/*", folder); /* as fsspec asks */
+    expect_page(&place, "/models/org/m/files/", "*/*", folder); /* as fsspec requests it */
     expect_page(&place, "/models/org/m/files/", "application/json", folder);
     expect_page(&place, "/models/org/m/files/a/", "*/*", "/models/org/m/files/a/x /models/org/m/files/a/y/");
     expect_page(&place, "/models/org/m/files/a%2Fy/", "*/*", "/models/org/m/files/a/y/z");
@@ -87,7 +87,7 @@ static void links_of_every_page(void **state)
     close_place(&place);
 }
 
-/* What links lead to is there. */
+/* Every link of a page leads to a 200 answer. */
 static void links_lead_somewhere(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void links_lead_somewhere(void **state)
     close_place(&place);
 }
 
-/* No name gets out of its text or its attribute. The pages' own tags are these and no others. */
+/* Names stay inside their text or attribute: a page has its own tags and no others. */
 static void hostile_names_are_text(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void hostile_names_are_text(void **state)
     close_place(&place);
 }
 
-/* The links above the table, parted by blanks. */
+/* Checks the links above the table. `wanted` holds them, separated by blanks. */
 static void expect_ways(struct place *place, const char *target, const char *wanted)
 {
     struct answer answer;
@@ -190,7 +190,7 @@ static void expect_text(struct place *place, const char *target, const char *par
     answer_fini(&answer);
 }
 
-/* What JSON says in `error` stands beside the name; sizes have units. */
+/* A page shows the `error` that JSON has for a file beside its name. Sizes have units. */
 static void refused_files_say_why(void **state)
 {
     (void)state;
@@ -249,7 +249,8 @@ static void who_gets_a_page(void **state)
         CHECK((strncmp(answer.response.content_type, "text/html", 9) == 0) == cases[i].html, "%s with %s",
               cases[i].target, cases[i].lines == NULL ? "none" : cases[i].lines);
         bool varies = answer_header(&answer, "Vary", buffer) != NULL;
-        bool has_page = cases[i].target[strlen(cases[i].target) - 1] == '/'; /* and, but for files, JSON */
+        bool has_page =
+            cases[i].target[strlen(cases[i].target) - 1] == '/'; /* targets without /files/ have JSON as well */
         CHECK(varies == (has_page && strstr(cases[i].target, "/files/") == NULL), "%s", cases[i].target);
         answer_fini(&answer);
     }
@@ -279,7 +280,8 @@ static void no_page_where_there_is_no_folder(void **state)
     close_place(&place);
 }
 
-/* Datasets are at the start, with the Hub's paths: no others have their files. So have models, unlinked. */
+/* The start page links datasets by the Hub's paths, because their files have no other paths. Models have such pages
+ * too, without a link. */
 static void datasets_are_found(void **state)
 {
     (void)state;
@@ -288,7 +290,7 @@ static void datasets_are_found(void **state)
     tree_open(&place.tree);
     tree_simple(&place.tree, "ns/m/model.safetensors", "a");
     tree_text(&place.tree, "ns/m/sub/x", "1");
-    tree_text(&place.tree, "ns/notes/README.md", ""); /* neither */
+    tree_text(&place.tree, "ns/notes/README.md", ""); /* neither a model nor a dataset */
     tree_text(&place.tree, "ns/rows/train.parquet", "123");
     tree_text(&place.tree, "ns/rows/data/a/x.csv", "1,2");
     tree_text(&place.tree, "datasets/ns/rows2/a-b", "12");
@@ -315,7 +317,7 @@ static void datasets_are_found(void **state)
     struct answer answer;
     char commit[128];
     loopback_get(&place.loop, "/datasets/org/cached/resolve/main/", &answer);
-    assert_string_equal(answer_header(&answer, "X-Repo-Commit", commit), C1); /* as files say it */
+    assert_string_equal(answer_header(&answer, "X-Repo-Commit", commit), C1); /* the same field as on files */
     answer_fini(&answer);
     loopback_get(&place.loop, "/datasets/ns/rows/resolve/main/data/a/x.csv", &answer);
     assert_string_equal(answer.body, "1,2");
@@ -323,7 +325,7 @@ static void datasets_are_found(void **state)
     close_place(&place);
 }
 
-/* A revision that is made has no pages; nor is there one for what is no folder, or is asked for as a file. Errors are
+/* Virtual revisions have no pages. Paths that are no folder, or that request a file, have none either. The errors are
  * the Hub's. */
 static void no_page_below_other_paths_of_the_hub(void **state)
 {

@@ -1,5 +1,5 @@
-/* A folder of 150,000 files is one page: what it takes in memory, alone and many at once, that every file is on it, and
- * that any part of it can be read by itself. */
+/* A folder of 150,000 files is one page. The tests check its memory, alone and with many readers, that every file is on
+ * the page, and that any part can be read by itself. */
 #include "api/html/html_index.h"
 #include "api/html/html_view.h"
 #include "tests/unit/alloc_hooks.h"
@@ -10,13 +10,13 @@ enum {
     FILES = 150000 / (SANITIZED ? 5 : 1),
     PATH_BYTES = 64,
     WINDOW = 256 * 1024,
-    PAGE_BYTES = 96 * 1024, /* what one may hold: a piece in a buffer that grows, and its marks */
+    PAGE_BYTES = 96 * 1024, /* limit per page: a piece of text in a growing buffer, and its marks */
     AT_ONCE = 64
 };
 
 struct place {
     struct td_snapshot snapshot;
-    struct td_file file; /* every entry's */
+    struct td_file file; /* all entries share this file */
     char (*paths)[PATH_BYTES];
     size_t count;
     char *window;
@@ -49,7 +49,7 @@ static void close_place(struct place *place)
     free(place->snapshot.entries);
 }
 
-/* The page of a folder of the model. */
+/* Requests the page of a folder of the model. */
 static bool ask(struct place *place, const char *path, struct td_response *response, struct td_error *err)
 {
     struct td_html_files files = {.prefix_len = strlen("org/m/"), .entry_count = place->count};
@@ -76,7 +76,7 @@ static void read_at(struct place *place, struct td_blob *blob, uint64_t off, siz
     assert_true(td_blob_read(blob, off, place->window, len, &err));
 }
 
-/* Reads it once, window by window; into `text` when there is one. */
+/* Reads the page once, window by window; copies it to `text` unless that is NULL. */
 static void read_all(struct place *place, struct td_blob *blob, char *text)
 {
     for (uint64_t off = 0; off < blob->len_bytes;) {
@@ -114,12 +114,13 @@ static void memory_does_not_grow_with_the_folder(void **state)
         CHECK(peak < PAGE_BYTES, "%zu bytes", peak);
         assert_int_equal(alloc_count_get().live_bytes, 0);
         print_message("%zu files: %llu bytes, peak %zu\n", counts[i], (unsigned long long)len, peak);
-        assert_true(counts[i] < FILES || len > (uint64_t)FILES / 2 * 100); /* far more than was ever held */
+        assert_true(counts[i] < FILES ||
+                    len > (uint64_t)FILES / 2 * 100); /* the page is far longer than the memory it took */
         close_place(&place);
     }
 }
 
-/* As many readers, each somewhere else in it. */
+/* AT_ONCE readers, each at another place in its page. */
 static void many_at_once(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void many_at_once(void **state)
     close_place(&place);
 }
 
-/* Row by row, as the names say: nothing is missing, nothing is there twice. */
+/* Reads the page row by row: no file is missing, none is there twice. */
 static void every_file_is_on_it(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void check_numbered(const struct place *place, uint64_t off, size_t len)
     }
 }
 
-/* As ranges ask for it: a byte anywhere costs a small part of the page, and who reads on renders nothing twice. */
+/* A range anywhere costs a small part of the page. A reader that continues renders no row twice. */
 static void any_part_can_be_read(void **state)
 {
     (void)state;
@@ -233,7 +234,7 @@ static void any_part_can_be_read(void **state)
     close_place(&place);
 }
 
-/* What lies in a folder below costs one row, however much it is. */
+/* A folder below costs one row, whatever the number of its files. */
 static void folders_below_are_skipped(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void folders_below_are_skipped(void **state)
     close_place(&place);
 }
 
-/* Every failing allocation is an error, none leaks. */
+/* Every failing allocation is an error without a leak. */
 static void want_of_memory_is_an_error(void **state)
 {
     (void)state;

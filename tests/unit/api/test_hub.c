@@ -1,4 +1,4 @@
-/* Files by the Hub's paths, as they lie and as they are made. */
+/* Files by the Hub's paths: files on disk and files of virtual revisions. */
 #include "tests/unit/api/hub_place.h"
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static void files_by_every_spelling(void **state)
         {"/datasets/ns/rows/resolve/main/data/train.csv", "a,b"},
         {"/datasets/rows/resolve/main/train.jsonl", "{}"},
         {"/datasets/local/rows/resolve/main/train.jsonl", "{}"},
-        {"/rows/resolve/main/train.jsonl", "{}"} /* without checkpoints it is either */,
+        {"/rows/resolve/main/train.jsonl", "{}"} /* a folder without checkpoints is a model and a dataset */,
         {"/org/resolve/main/README.md", "a folder of one segment, beside ids that begin with it"},
     };
     struct place place;
@@ -61,7 +61,7 @@ static void models_of_one_segment(void **state)
         struct answer answer;
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", ids[i]);
         cJSON *json = get_json(&place, target);
-        assert_string_equal(string_at(json, "id"), "local/solo"); /* as lists have it, and by either name */
+        assert_string_equal(string_at(json, "id"), "local/solo"); /* both names give the id that lists have */
         assert_string_equal(string_at(json, "author"), "local");
         cJSON_Delete(json);
         (void)commit_of(&place, target, commits[i]);
@@ -74,7 +74,7 @@ static void models_of_one_segment(void **state)
     close_place(&place);
 }
 
-/* ETags are what the blob is called in the client's cache; by commit the answer may be kept. */
+/* The ETag is the blob's name in the client's cache. An answer for a commit may be cached. */
 static void headers_of_files(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void headers_of_files(void **state)
     assert_string_equal(answer_header(&answer, "Content-Range", buffer), "bytes 1-2/3");
     assert_string_equal(commit_header(&answer), commit);
     answer_fini(&answer);
-    loopback_ask(&place.loop, "GET", target, "Range: bytes=3-", &answer); /* read as the end of the file */
+    loopback_ask(&place.loop, "GET", target, "Range: bytes=3-", &answer); /* clients take 416 for the end of the file */
     assert_int_equal(answer.response.status, 416);
     answer_fini(&answer);
     loopback_ask(&place.loop, "HEAD", target, "If-None-Match: \"" ABC_SHA256 "\"", &answer);
@@ -112,7 +112,7 @@ static void headers_of_files(void **state)
     close_place(&place);
 }
 
-/* RFC 9110 section 9.3.2, for every sort of answer. */
+/* RFC 9110 section 9.3.2: HEAD equals GET, for every kind of answer. */
 static void head_is_get(void **state)
 {
     (void)state;
@@ -153,9 +153,9 @@ static void head_is_get(void **state)
     close_place(&place);
 }
 
-/* ---- revisions that lie nowhere ------------------------------------------------------------------------ */
+/* ---- virtual revisions --------------------------------------------------------------------------------- */
 
-/* huggingface_hub and transformers: the name becomes a commit, all else is asked by that. */
+/* huggingface_hub and transformers resolve the name to a commit and use the commit for all later requests. */
 static void a_made_revision_from_its_name_to_its_bytes(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void a_made_revision_from_its_name_to_its_bytes(void **state)
         assert_int_equal(cJSON_GetArraySize(json), 1);
         const cJSON *file = cJSON_GetArrayItem(json, 0);
         assert_string_equal(string_at(file, "path"), "model.safetensors");
-        assert_null(cJSON_GetObjectItem(file, "lfs")); /* what it hashes to is not known */
+        assert_null(cJSON_GetObjectItem(file, "lfs")); /* its digest is not known */
         (void)snprintf(target, sizeof target, "/ns/torch/resolve/%s/model.safetensors", commit);
         loopback_get(&place.loop, target, &answer);
         assert_int_equal(answer.response.status, 200);
@@ -191,7 +191,7 @@ static void a_made_revision_from_its_name_to_its_bytes(void **state)
         (void)snprintf(target, sizeof target, "/ns/torch/resolve/%s/pytorch_model.bin", commit);
         loopback_get(&place.loop, target, &answer);
         assert_int_equal(answer.response.status, 404);
-        assert_string_equal(commit_header(&answer), commit); /* not of main: it is there */
+        assert_string_equal(commit_header(&answer), commit); /* the virtual revision's commit, not main's */
         answer_fini(&answer);
     }
     close_place(&place);
@@ -204,7 +204,7 @@ static void what_cannot_be_made_is_told(void **state)
     struct answer answer;
     open_hub(&place);
     loopback_get(&place.loop, "/ns/plain/resolve/tp2-rank0-vllm/model.safetensors", &answer);
-    assert_int_equal(answer.response.status, 422); /* no config.json: no architecture */
+    assert_int_equal(answer.response.status, 422); /* without config.json the architecture is not known */
     cJSON *json = cJSON_Parse(answer.body);
     assert_non_null(strstr(string_at(json, "error"), "config.json"));
     cJSON_Delete(json);
@@ -215,7 +215,7 @@ static void what_cannot_be_made_is_told(void **state)
     close_place(&place);
 }
 
-/* A file that changes after it was listed: 503, and no header of the answer that was begun. */
+/* A file that changed after it was listed is answered 503, without any header of the file's answer. */
 static void a_file_that_changed_is_not_sent(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What the Hub tells of a repository: members as huggingface_hub reads them (hf_api.py, ModelInfo), tags and their
- * prefixes as the Hub writes them. */
+/* Descriptions of repositories: members as huggingface_hub reads them (hf_api.py, ModelInfo), tags and their prefixes
+ * as the Hub writes them. */
 #include "tests/unit/api/hub_place.h"
 
 static const char card[] =
@@ -126,7 +126,7 @@ static void other_libraries(void **state)
     close_place(&place);
 }
 
-/* What cannot be read says nothing, and stands in nobody's way; it is marked. */
+/* Files that cannot be parsed add no members to the description; the repository gets the tag unreadable-files. */
 static void hostile_files_say_nothing(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static void what_is_not_known_is_refused(void **state)
     close_place(&place);
 }
 
-/* A list tells as much as it is asked for. */
+/* A list has the members that the query selects. */
 static void parts_of_lists(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void parts_of_lists(void **state)
     close_place(&place);
 }
 
-/* A page leads to the next one of the same list. */
+/* The link to the next page keeps the filters. */
 static void pages_keep_the_filters(void **state)
 {
     (void)state;
@@ -254,12 +254,12 @@ static void pages_keep_the_filters(void **state)
     for (size_t i = 0; i < 15; i++)
         (void)snprintf(query + strlen(query), sizeof query - strlen(query), "&search=ns%%2F&filter=safetensors");
     loopback_ask(&place.loop, "GET", query, "Host: h", &answer);
-    assert_int_equal(answer.response.status, 400); /* rather than a list that looks whole */
+    assert_int_equal(answer.response.status, 400); /* a page without a link would look like the whole list */
     answer_fini(&answer);
     close_place(&place);
 }
 
-/* Each format of GET /models is a tag: a client finds models by it. */
+/* Each format of GET /models is a tag, so that clients can filter by it. */
 static void formats_are_tags(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void formats_are_tags(void **state)
     close_place(&place);
 }
 
-/* A client that fetches such a repository gets what is there, without a word: only the mark tells. */
+/* A client that fetches an incomplete checkpoint gets the files that are there and no error: only the tag shows it. */
 static void a_set_that_is_not_whole_is_marked(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void a_set_that_is_not_whole_is_marked(void **state)
     }
     tree_simple(&place.tree, "ns/deep/vae/model.safetensors", "a");
     tree_simple(&place.tree, "ns/whole/model.safetensors", "a");
-    tree_simple(&place.tree, "loose-00001-of-00002.safetensors", "a"); /* a model of the root */
+    tree_simple(&place.tree, "loose-00001-of-00002.safetensors", "a"); /* a model directly in the served directory */
     tree_simple(&place.tree, "whole.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
     expect_list(&place, "/api/models?filter=unreadable-files", "local/loose ns/deep ns/lacking local/one");

@@ -1,12 +1,12 @@
-/* The Hub's errors, and whose a path is. */
+/* The Hub's errors, and which facade a path belongs to. */
 #include "tests/unit/api/hub_place.h"
 
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/s3/s3.h"
 
-/* The order is repository, revision, entry. X-Repo-Commit goes with EntryNotFound: clients note by it that a file is
- * not there. */
+/* The server looks for the repository, then the revision, then the entry. EntryNotFound comes with X-Repo-Commit:
+ * clients then note that the file is missing. */
 static void errors_say_what_is_missing(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void methods_that_have_no_place(void **state)
         {"POST", "/api/models/ns/plain/tree/main", "GET, HEAD"},
         {"POST", "/api/repos/create", "GET, HEAD"},
         {"POST", "/api/models/ns/plain/commit/main", "GET, HEAD"},
-        {"POST", "/api/models/ns/paths-info", "GET, HEAD"} /* a repository of that name */,
+        {"POST", "/api/models/ns/paths-info", "GET, HEAD"} /* a repository called ns/paths-info */,
         {"GET", "/api/models/ns/plain/paths-info/main", "POST"},
         {"HEAD", "/api/models/solo/paths-info/main", "POST"},
     };
@@ -134,8 +134,9 @@ static void methods_that_have_no_place(void **state)
     close_place(&place);
 }
 
-/* {"error": "text"}, which clients show as it is (createApiError of @huggingface/hub, _format of huggingface_hub),
- * whatever part of the server it comes from; no code and no commit, as they are not of what is missing. */
+/* All errors on the Hub's paths, of any part of the server, are {"error": "text"}, which clients show as it is
+ * (createApiError of @huggingface/hub, _format of huggingface_hub). They have no code and no commit, because no
+ * repository, revision or entry is missing. */
 static void every_error_is_the_hubs(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void every_error_is_the_hubs(void **state)
     close_place(&place);
 }
 
-/* Before there is a snapshot there is nobody's repository to look for. */
+/* td_api_facade decides by the target alone, without a snapshot. */
 static void whose_path_it_is(void **state)
 {
     (void)state;
@@ -214,7 +215,7 @@ static void whose_path_it_is(void **state)
     }
 }
 
-/* The message names what would be right, whichever part of the name is wrong. */
+/* The message names the valid values of the part that is wrong. */
 static void a_wrong_revision_is_explained(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void a_wrong_revision_is_explained(void **state)
     close_place(&place);
 }
 
-/* Of very many refs a message names some. */
+/* A message names only some of very many refs. */
 static void a_message_is_short(void **state)
 {
     (void)state;
@@ -307,7 +308,7 @@ static void which_paths_take_a_body(void **state)
     }
 }
 
-/* Whose path is it: what follows /models is never the facade's; names that mean something to it are names as well. */
+/* Paths below /models never belong to the Hub's facade. Words of the Hub's paths may be names of repositories. */
 static void names_that_mean_something(void **state)
 {
     (void)state;
@@ -339,10 +340,10 @@ static void names_that_mean_something(void **state)
         cJSON_Delete(json);
     }
     struct answer answer;
-    loopback_get(&place.loop, "/n/m/resolve/main/raw", &answer); /* no such repository n/m: it is n/m/resolve/main */
+    loopback_get(&place.loop, "/n/m/resolve/main/raw", &answer); /* the repository is n/m/resolve/main, not n/m */
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
-    /* ours stays ours, and as strict about parameters */
+    /* native paths stay native, with strict parameters */
     expect_error(&place, "GET", "/models/resolve/resolve?page_size=1&page_size=1", 400, "twice");
     expect_error(&place, "GET", "/models/x/resolve/main/f?a=1&a=2", 400, "twice");
     close_place(&place);

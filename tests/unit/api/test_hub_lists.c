@@ -3,7 +3,7 @@
 
 /* ---- descriptions -------------------------------------------------------------------------------------- */
 
-/* All names of an array's objects, sorted as they come. */
+/* Checks the members `name` of an array's objects, in their order. */
 static void expect_joined(const cJSON *array, const char *name, const char *wanted)
 {
     char got[1024];
@@ -108,7 +108,7 @@ static void refs_and_commits(void **state)
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
-/* Ids that clients can ask for: of two segments, once each. */
+/* Lists hold ids that clients can request: two segments, each id once. */
 static void lists(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void pages_of_lists(void **state)
     char target[512] = "/api/models?limit=1&author=ns&search=%6F%20%22%3E%0D&sort=lastModified&full=true";
     struct answer answer;
     open_hub(&place);
-    loopback_ask(&place.loop, "GET", target, "Host: h:1", &answer); /* finds nothing */
+    loopback_ask(&place.loop, "GET", target, "Host: h:1", &answer); /* the search finds nothing */
     assert_false(next_page(&answer, target));
     answer_fini(&answer);
     (void)snprintf(target, sizeof target, "/api/models?limit=1&author=ns&search=%%6E");
@@ -170,12 +170,12 @@ static void pages_of_lists(void **state)
     close_place(&place);
 }
 
-/* Nothing of the request gets out of its place in the field. */
+/* No value of the request can break out of its place in the Link field. */
 static void hosts_in_links(void **state)
 {
     (void)state;
     static const struct {
-        const char *lines, *begins; /* NULL: no link, and so no page that would look like the whole list */
+        const char *lines, *begins; /* begins NULL: no link and no page, which would look like the whole list */
     } cases[] = {
         {"Host: h", "<http://h/api/models?"},
         {"Host: [::1]:8080", "<http://[::1]:8080/api/models?"},
@@ -185,14 +185,14 @@ static void hosts_in_links(void **state)
         {"Host: h\nX-Forwarded-Proto:", "<http://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: httpss", "<http://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: https://evil", "<http://h/api/models?"},
-        /* of several proxies: the first is the client's */
+        /* with several proxies the first value is the client's */
         {"Host: h\nX-Forwarded-Proto: https, http", "<https://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: https,http", "<https://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: http, https", "<http://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: , https", "<http://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: https\nX-Forwarded-Proto: http", "<https://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: http\nX-Forwarded-Proto: https", "<http://h/api/models?"},
-        /* caches do not tell answers apart by these */
+        /* ignored, because caches do not distinguish answers by these fields */
         {"Host: h\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1", "<http://h/api/models?"},
         {"Host: h\nForwarded: host=evil;proto=https", "<http://h/api/models?"},
         {NULL, NULL},
@@ -224,7 +224,7 @@ static void hosts_in_links(void **state)
     memset(host + 6, 'x', sizeof host - 7);
     host[sizeof host - 1] = '\0';
     loopback_ask(&place.loop, "GET", "/api/models?limit=1", host, &answer);
-    assert_false(next_page(&answer, next)); /* half a link is none */
+    assert_false(next_page(&answer, next)); /* a link that would be cut is left out */
     assert_int_equal(answer.response.status, 400);
     answer_fini(&answer);
     close_place(&place);

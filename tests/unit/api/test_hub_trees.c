@@ -6,7 +6,7 @@
 
 /* ---- trees --------------------------------------------------------------------------------------------- */
 
-/* "path" of a file, "path/" of a directory, parted by blanks. */
+/* Writes the items, separated by blanks: "path" for a file, "path/" for a directory. */
 static void describe_tree(const cJSON *array, char out[2048])
 {
     const cJSON *item;
@@ -52,7 +52,7 @@ static void trees(void **state)
     expect_tree(&place, "/api/models/ns/plain/tree/main/a/y", "a/y/z");
     expect_tree(&place, "/api/models/ns/plain/tree/main/a%2Fy", "a/y/z");
     expect_tree(&place, "/api/models/ns/plain/tree/main/sub%20dir", "sub dir/\xc3\xa9+%2F\"&.txt");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a-b", "a-b"); /* a file: the list of it */
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a-b", "a-b"); /* the path of a file gives a list of that file */
     expect_tree(&place, "/api/models/ns/plain/tree/main/a/x", "a/x");
     expect_tree(&place, "/api/models/ns/torch/tree/safetensors?recursive=true", "model.safetensors");
     expect_tree(&place, "/api/models/other/hub/tree/refs%2Fpr%2F1", "old.txt");
@@ -80,7 +80,7 @@ static void trees(void **state)
     close_place(&place);
 }
 
-/* A client would check a sha256 that is there: so there is none before it is known. */
+/* Clients check every sha256 that they get, so a tree has none before it is known. */
 static void trees_before_files_are_hashed(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void trees_before_files_are_hashed(void **state)
     (void)commit_of(&place, "/api/models/ns/plain", commits[1]);
     assert_string_not_equal(commits[0], commits[1]);
     char target[128];
-    for (size_t i = 0; i < 2; i++) { /* both lead to it, each under its own name */
+    for (size_t i = 0; i < 2; i++) { /* both commits lead to the file, each under its own name */
         struct answer answer;
         (void)snprintf(target, sizeof target, "/api/models/ns/plain/tree/%s/a", commits[i]);
         loopback_get(&place.loop, target, &answer);
@@ -127,7 +127,8 @@ static void name_file(char out[128], size_t i)
     (void)snprintf(out, 128, "ns/many/d%zu/f%05zu", i / 1000, i);
 }
 
-/* More than one answer has: pages, which together are the tree; a description has no siblings then. */
+/* A tree that is too large for one answer comes in pages, which together are the tree. The description then has no
+ * siblings. */
 static void very_large_trees_have_pages(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void very_large_trees_have_pages(void **state)
         assert_true(answer.len < 1024 * 1024 + 64 * 1024);
         const char *at = answer.body;
         while ((at = memchr(at, '{', answer.len - (size_t)(at - answer.body))) != NULL) {
-            char item[200] = ""; /* libc looks for the end of all that it searches */
+            char item[200] = ""; /* a copy, because strstr and sscanf would read the whole body for each item */
             char path[128];
             size_t left = answer.len - (size_t)(at - answer.body);
             memcpy(item, at, left < sizeof item ? left : sizeof item - 1);
@@ -174,12 +175,12 @@ static void very_large_trees_have_pages(void **state)
         }
         more = next_page(&answer, target);
         CHECK(!more || strncmp(target, "http://h/api/models/ns/many/tree/", 33) == 0, "%s", target);
-        CHECK(!more || strstr(target, "/tree/main") == NULL, "%s", target); /* by the commit */
+        CHECK(!more || strstr(target, "/tree/main") == NULL, "%s", target); /* pages link by commit */
         answer_fini(&answer);
     }
     assert_int_equal(pages, FILES / TD_HUB_PAGE_ITEMS + 1);
     assert_int_equal(items, FILES + (FILES + 999) / 1000 + 1);
-    /* without a host there is no address: all of it then, as never a part without a word */
+    /* without Host there is no link: the answer is the whole tree, because a part would look like the whole */
     loopback_get(&place.loop, "/api/models/ns/many/tree/main?recursive=true", &answer);
     assert_false(next_page(&answer, target));
     assert_non_null(strstr(answer.body, "\"readme\""));
@@ -191,8 +192,8 @@ static void very_large_trees_have_pages(void **state)
     close_place(&place);
 }
 
-/* Large answers are counted together: beyond what there is for them there is a 503; small answers still come, and rank
- * files, which have their own. */
+/* Large answers share a budget; beyond it they are answered 503. Small answers are still sent, and so are rank files,
+ * which have their own budget. */
 static void memory_of_large_answers_is_bounded(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void memory_of_large_answers_is_bounded(void **state)
     close_place(&place);
 }
 
-/* A list stops planning files when its time is over. */
+/* A list stops planning rank files after TD_HUB_PLAN_NS. */
 static void planning_for_a_list_ends(void **state)
 {
     (void)state;
@@ -243,7 +244,7 @@ static void planning_for_a_list_ends(void **state)
     open_hub(&place);
     struct td_call call = {.api = &place.loop.api};
     struct td_hub_call hub = {.call = &call};
-    struct td_repo_item made = {.path = "model.safetensors"}; /* nothing to plan it of: it is not looked at */
+    struct td_repo_item made = {.path = "model.safetensors"}; /* cannot be planned; is not looked at */
     struct td_hub_blob blob;
     struct td_error err = TD_ERROR_INIT;
     assert_false(td_hub_blob_of(&hub, &made, td_clock_ns() - TD_HUB_PLAN_NS - 1, &blob, &err));
@@ -266,7 +267,7 @@ static void paths_info(void **state)
         {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b", false},
         {"{\"paths\":[\"a0\",\"a-b\",\"\\u0061-b\",\"a0\"]}", "a0 a-b", false},
         {"paths=sub+dir%2F%C3%A9%2B%252F%22%26.txt", "sub dir/\xc3\xa9+%2F\"&.txt", false},
-        {"paths=a-b&expand=true", "a-b", true} /* as huggingface_hub has them, in this order */,
+        {"paths=a-b&expand=true", "a-b", true} /* the fields of huggingface_hub, in its order */,
         {"paths=a-b&expand=True", "a-b", true},
         {"expand=True&paths=a-b", "a-b", true},
         {"", "", false},
@@ -334,7 +335,7 @@ static void bad_paths_info(void **state)
     post(&place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
     assert_int_equal(answer.response.status, 200);
     assert_non_null(strstr(answer.body, "\"path\":\"a-b\""));
-    assert_true(answer.len < 512); /* one path, one answer */
+    assert_true(answer.len < 512); /* a repeated path has one item */
     answer_fini(&answer);
     free(body);
     post(&place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);

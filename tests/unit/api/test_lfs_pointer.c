@@ -18,7 +18,7 @@ static void open_cloned(struct place *place)
     tree_text(&place->tree, "ns/cloned/tokenizer.json", POINTER);
     tree_text(&place->tree, "ns/cloned/sub/any.bin", POINTER);
     tree_text(&place->tree, "ns/cloned/vocab.txt", "plain");
-    tree_write(&place->tree, "ns/cloned/longer.txt", longer, 1024); /* a pointer is shorter */
+    tree_write(&place->tree, "ns/cloned/longer.txt", longer, 1024); /* pointers have fewer than 1,024 bytes */
     tree_write(&place->tree, "ns/cloned/almost.txt", longer, 1023);
     tree_text(&place->tree, "ns/cloned/begins.txt", "version https://git");
     tree_text(&place->tree, "ns/bad/model.safetensors", "rubbish!");
@@ -31,7 +31,7 @@ static void open_cloned(struct place *place)
     hash_files(place);
 }
 
-/* 409: huggingface_hub repeats what is 429 or 5xx, and remembers what is 404. */
+/* Pointers are answered 409: huggingface_hub repeats requests after 429 and 5xx, and remembers 404. */
 static void pointers_are_refused(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void pointers_are_refused(void **state)
     close_place(&place);
 }
 
-/* What does not parse is served as the file that it is, and so is a text that only resembles a pointer. */
+/* A checkpoint that does not parse is served as a plain file, and so is a text that only resembles a pointer. */
 static void other_files_are_sent(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void other_files_are_sent(void **state)
     close_place(&place);
 }
 
-/* "path: error; path: error" of an array; those without an error are left out. */
+/* Checks the errors of an array's objects, as "path: error; path: error". Objects without an error are left out. */
 static void expect_errors(const cJSON *array, const char *name, const char *wanted)
 {
     char got[1024] = "";
@@ -159,7 +159,7 @@ static void lists_mark_what_does_not_parse(void **state)
     {
         const char *id = string_at(item, "id");
         bool marked = strcmp(id, "ns/bad") == 0 || strcmp(id, "ns/cloned") == 0 ||
-                      strcmp(id, "ns/part") == 0; /* which lacks a shard */
+                      strcmp(id, "ns/part") == 0; /* ns/part lacks a shard */
         bool tagged = false;
         const cJSON *tag;
         cJSON_ArrayForEach(tag, member(item, "tags"))
@@ -173,14 +173,14 @@ static void lists_mark_what_does_not_parse(void **state)
     json = get_json(&place, "/api/models/ns/good");
     assert_null(cJSON_GetObjectItem(json, "errors"));
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/part"); /* every file is good, and yet it is no model */
+    json = get_json(&place, "/api/models/ns/part"); /* every file is readable, but the set is incomplete */
     assert_string_equal(string_at(cJSON_GetArrayItem(member(json, "errors"), 0), "file"),
                         "model.safetensors.index.json");
     cJSON_Delete(json);
     close_place(&place);
 }
 
-/* `git lfs pull` exchanges the files; the next scan has them. */
+/* `git lfs pull` replaces the pointers; the next scan publishes the files. */
 static void a_pull_mends_it(void **state)
 {
     (void)state;

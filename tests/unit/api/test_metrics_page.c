@@ -52,7 +52,7 @@ static void requests_are_counted_by_route_and_code(void **state)
     td_buffer_fini(&text.out);
 }
 
-/* Each status that the service answers with has a series of its own. */
+/* Each status that the server uses has its own series. */
 static void every_status_of_ours_has_a_series(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static bool begins(const char *line, const char *prefix)
     return strncmp(line, prefix, strlen(prefix)) == 0;
 }
 
-/* One sample: name, labels, a number. Samples follow the HELP and TYPE lines of their family. */
+/* Checks one sample: name, labels, a number. Samples follow the HELP and TYPE lines of their family. */
 static void check_sample(const char *line, const char *family, const char *type)
 {
     size_t n = name_len(line);
@@ -162,7 +162,7 @@ static void check_sample(const char *line, const char *family, const char *type)
     const char *at = line + n;
     if (*at == '{') {
         at++;
-        while (*at != '}') { /* label="value", none of ours holds a quote */
+        while (*at != '}') { /* label="value"; no value of tensord holds a quote */
             size_t label = name_len(at);
             CHECK(label > 0 && at[label] == '=' && at[label + 1] == '"', "%s", line);
             at = strchr(at + label + 2, '"');
@@ -203,7 +203,7 @@ static void every_line_is_well_formed(void **state)
             samples++;
         }
     }
-    assert_true(samples > 50 && samples < 600); /* bounded: no model, path or client is a label */
+    assert_true(samples > 50 && samples < 600); /* the number is bounded: no label is a model, path or client */
     td_buffer_fini(&text.out);
 }
 

@@ -19,7 +19,7 @@ struct place {
     struct td_lru cache;
 };
 
-/* A model of 2 * LAYERS tensors, another of strange names, one of shards, one of nothing. */
+/* Makes four models: 2 * LAYERS tensors, strange names, shards, and no tensors. */
 static void open_place(struct place *place)
 {
     static struct tree_tensor tensors[2 * LAYERS];
@@ -56,7 +56,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* The manifest's text; the caller frees it. */
+/* Returns the manifest's text, which the caller frees. */
 static char *text_of(struct place *place, const char *model_id, const struct view_options *options)
 {
     static const struct view_options whole;
@@ -83,7 +83,7 @@ static void check_shape(const cJSON *entry, const struct td_tensor *tensor)
         assert_true(cJSON_GetArrayItem(shape, (int)i)->valuedouble == (double)tensor->shape[i]);
 }
 
-/* An href, taken apart as a request would, names the model and the tensor. */
+/* Checks that an href, parsed like a request target, names the model and the tensor. */
 static void check_href(const char *href, const struct td_model *model, const char *name)
 {
     struct td_uri uri;
@@ -97,7 +97,7 @@ static void check_href(const char *href, const struct td_model *model, const cha
     td_uri_fini(&uri);
 }
 
-/* The whole manifest of a model's default checkpoint against the checkpoint itself. */
+/* Checks the whole manifest of a model's default checkpoint against the checkpoint itself. */
 static void check_whole(struct place *place, const char *model_id)
 {
     const struct td_model *model = scanner_model(&place->scanner, model_id);
@@ -162,7 +162,7 @@ static void metadata_is_passed_on(void **state)
     close_place(&place);
 }
 
-/* cJSON's doubles cannot tell: as text. */
+/* Compares text, because cJSON's doubles do not hold 64-bit numbers exactly. */
 static void numbers_of_64_bits_are_exact(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ static void numbers_of_64_bits_are_exact(void **state)
     close_place(&place);
 }
 
-/* Any window of the text is that part of the whole, in any order. */
+/* Reads windows in any order; each equals that part of the whole text. */
 static void windows_equal_the_whole(void **state)
 {
     (void)state;
@@ -229,8 +229,8 @@ static void windows_equal_the_whole(void **state)
     close_place(&place);
 }
 
-/* What stands between the brackets of "tensors", and the name that the page token continues after; false when there
- * is no token. */
+/* Finds the text between the brackets of "tensors", and decodes the name that the page token continues after. Returns
+ * false when there is no token. */
 static bool take_page(char *text, char **tensors, size_t *tensors_len, struct td_buffer *after)
 {
     static const char begin[] = "\"tensors\":[";
@@ -254,7 +254,7 @@ static bool take_page(char *text, char **tensors, size_t *tensors_len, struct td
     return true;
 }
 
-/* All pages' tensors, joined, are byte for byte those of the one whole page. */
+/* Checks that the tensors of all pages, joined, equal those of the one whole page, byte for byte. */
 static void check_pages(struct place *place, const char *id, struct view_options options, size_t page_size)
 {
     char *whole_text = text_of(place, id, &options);
@@ -310,7 +310,7 @@ static void pages_join_to_the_whole(void **state)
     close_place(&place);
 }
 
-/* A page continues after a name, be the name there or not: the world may have changed meanwhile. */
+/* A page continues after a name that need not exist: the checkpoint may have changed since the page before. */
 static void pages_continue_after_any_name(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void filters_select(void **state)
         CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: %s", i, text);
         CHECK((size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors")) == cases[i].matched, "%zu",
               i);
-        /* of the whole checkpoint, whatever is filtered */
+        /* counts are of the whole checkpoint, whatever the filter */
         assert_true(whole_at(json, "tensor_count") == 2 * LAYERS && whole_at(json, "total_bytes") == c->total_bytes);
         cJSON_Delete(json);
         free(text);
@@ -391,7 +391,7 @@ static void hrefs_name_other_checkpoints(void **state)
     const struct td_model *model = scanner_model(&place.scanner, "org/big");
     assert_int_equal(model->checkpoint_count, 2);
     struct view_options whole = {0};
-    for (int round = 0; round < 2; round++) { /* rendered, and out of the cache */
+    for (int round = 0; round < 2; round++) { /* rendered anew, then from the cache */
         char *text =
             view_flatten(view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[1], &whole));
         assert_non_null(strstr(text, "\"href\":\"/models/org/big/tensors/x?checkpoint=other.safetensors\""));
@@ -439,7 +439,7 @@ static void hrefs_survive_clients(void **state)
     tree_close(&tree);
 }
 
-/* The cache is for layouts alone: with and without it, and past its end, the text is the same. */
+/* The cache holds layouts only: the text is the same with and without it. */
 static void the_cache_changes_nothing(void **state)
 {
     (void)state;
@@ -470,7 +470,7 @@ static void the_cache_changes_nothing(void **state)
     tree_close(&tree);
 }
 
-/* A view outlives the snapshot that is current. */
+/* A view keeps its snapshot while a newer one is current. */
 static void a_view_holds_its_snapshot(void **state)
 {
     (void)state;
@@ -532,7 +532,7 @@ static void threads_share_the_layouts(void **state)
     pthread_t threads[THREADS];
     open_place(&place);
     char *wanted = text_of(&place, "org/big", NULL);
-    td_lru_fini(&place.cache); /* cold: all lay it out at once */
+    td_lru_fini(&place.cache); /* an empty cache, so that all threads make the layout at once */
     assert_true(td_lru_init(&place.cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     for (size_t i = 0; i < THREADS; i++) {
         readers[i] = (struct reader){.place = &place, .wanted = wanted, .seed = i + 1};

@@ -1,4 +1,4 @@
-/* A manifest of 100,000 tensors: what it needs in memory, and that rendering it stays linear. */
+/* A manifest of 100,000 tensors: its memory, and that the time to render it is linear. */
 #include "api/state.h"
 #include "http/rendered.h"
 #include "tests/unit/alloc_hooks.h"
@@ -59,7 +59,7 @@ static void memory_is_bounded(void **state)
         len = read_all(blob, window, &sums[round]);
         size_t peak = alloc_count_get().peak_bytes;
         td_blob_unref(blob);
-        /* the first keeps text until there is too much of it, in a buffer that grows */
+        /* the first round keeps text in a growing buffer until there is too much of it */
         CHECK(laid_out < (round == 0 ? 1024 : 256) * 1024, "laid out: %zu bytes", laid_out);
         CHECK(peak < (round == 0 ? 1024 : 256) * 1024, "read: %zu bytes", peak);
         CHECK(round == 0 || alloc_count_get().live_bytes == 0, "round %d", round);
@@ -67,7 +67,7 @@ static void memory_is_bounded(void **state)
         if (round == 0)
             print_message("%d tensors, text of %llu bytes, peak %zu bytes\n", TENSORS, (unsigned long long)len, peak);
     }
-    assert_true(len > (uint64_t)TENSORS * 100); /* far more than was ever held */
+    assert_true(len > (uint64_t)TENSORS * 100); /* the text is far longer than the memory it took */
     alloc_count_start();
     td_lru_fini(&cache);
     scanner_close(&scanner);
@@ -75,7 +75,7 @@ static void memory_is_bounded(void **state)
     free(window);
 }
 
-/* Four times the tensors take about four times as long, laying out and reading; quadratic would be sixteen. */
+/* Layout and reading of four times the tensors take about four times as long; quadratic time would be sixteen times. */
 static void time_is_linear(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void time_is_linear(void **state)
     free(window);
 }
 
-/* Every failing allocation is an error, none leaks. */
+/* Every failing allocation is an error without a leak. */
 static void want_of_memory_is_an_error(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. What is
- * answered then is the right answer or a 503; nothing leaks, and nothing stays wrong afterwards. */
+/* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. The answer
+ * is then the right one or a 503; nothing leaks, and the next request or scan is right again. */
 #include "api/s3/s3.h"
 #include "api/state.h"
 #include "core/log.h"
@@ -35,7 +35,7 @@ static void fill(const struct tree *tree)
     tree_text(tree, "\xff", "");
 }
 
-/* Where the second page of the models is; filled in when it is known. */
+/* The target of the second page of models; open_place writes it. */
 static char second_page[256];
 
 static void open_place(struct place *place)
@@ -60,7 +60,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* Nothing mapped, nothing laid out. */
+/* Empties the caches: no mappings, no layouts, no rank files. */
 static void make_cold(struct place *place)
 {
     struct td_snapshot *snapshot = td_catalog_acquire(place->loop.catalog);
@@ -75,8 +75,8 @@ static void make_cold(struct place *place)
 
 static const struct {
     const char *target, *lines;
-    bool varies;      /* two answers differ: numbers, boundaries */
-    const char *body; /* of a POST; NULL: GET */
+    bool varies;      /* two answers differ, in numbers or boundaries */
+    const char *body; /* the body of a POST; NULL: GET */
 } requests[] = {
     {"/models", NULL, false, NULL},
     {"/models?page_size=1", NULL, false, NULL},
@@ -157,9 +157,9 @@ static const struct {
     {"/org/hub/resolve/c0/x.safetensors", NULL, false, NULL},
 };
 
-static const char s3_mark[] = "s3:"; /* before targets that are asked for on the S3 port */
+static const char s3_mark[] = "s3:"; /* begins targets of the S3 port */
 
-/* The answer without the body being copied: reading it may fail too. */
+/* Makes request i and reads its body. *body becomes NULL when reading fails. */
 static void ask(struct place *place, size_t i, struct td_response *response, char **body)
 {
     struct loopback_request request;
@@ -176,7 +176,7 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     size_t len = (size_t)response->body.total_bytes;
     *body = __real_malloc(len + 1);
     assert_non_null(*body);
-    if (!td_body_read(&response->body, &cursor, *body, len, NULL)) { /* the transfer would be broken off */
+    if (!td_body_read(&response->body, &cursor, *body, len, NULL)) { /* the server would close the connection */
         __real_free(*body);
         *body = NULL;
     } else {
@@ -192,7 +192,7 @@ static bool has_header(const struct td_response *response, const char *name)
     return false;
 }
 
-/* The same as without a failure, or 503. */
+/* Checks that the answer is the one without a failure, or a 503. */
 static void check_answer(size_t i, size_t k, const struct td_response *got, const char *body,
                          const struct td_response *wanted, const char *wanted_body)
 {
@@ -211,7 +211,7 @@ static void check_answer(size_t i, size_t k, const struct td_response *got, cons
     CHECK(got->header_count == wanted->header_count, "%s, k %zu: headers", what, k);
     if (body == NULL || requests[i].varies)
         return;
-    bool is_error = wanted->status >= 400; /* whose details may be left out */
+    bool is_error = wanted->status >= 400; /* errors may lack their details */
     CHECK(is_error || strcmp(body, wanted_body) == 0, "%s, k %zu: %s", what, k, body);
     CHECK(!is_error || strncmp(body, wanted_body, strlen("{\"error\":")) == 0, "%s, k %zu: %s", what, k, body);
 }
@@ -237,7 +237,7 @@ static size_t torture_request(struct place *place, size_t i, bool cold)
         check_answer(i, k, &got, body, &wanted, wanted_body);
         td_response_fini(&got);
         __real_free(body);
-        if (cold) /* else what is cached stays */
+        if (cold) /* a warm cache stays */
             make_cold(place);
         CHECK(alloc_count_get().live_bytes == 0, "%s, k %zu: %zu bytes leak", requests[i].target, k,
               alloc_count_get().live_bytes);
@@ -265,7 +265,8 @@ static void every_allocation_of_a_request(void **state)
 
 /* ---- answers that grow --------------------------------------------------------------------------------- */
 
-/* Asks with a failing allocation until none is reached: whatever is answered, all that was counted is given back. */
+/* Makes the request once for each allocation that can fail. Every answer gives back all that it took from the
+ * budget. */
 static void torture_counted(struct loopback *loop, const char *target)
 {
     size_t before = td_budget_used(&loop->api.lists);
@@ -286,8 +287,8 @@ static void torture_counted(struct loopback *loop, const char *target)
     }
 }
 
-/* A large answer takes its share of the budget as it is written, not when it is there: what there is no room for is not
- * built first. */
+/* A large answer takes memory from the budget while it is written, so that an answer without room is not built
+ * first. */
 static void large_answers_are_counted_while_they_grow(void **state)
 {
     (void)state;
@@ -311,7 +312,8 @@ static void large_answers_are_counted_while_they_grow(void **state)
         struct td_response response;
         loopback_get(&place.loop, targets[i], &answer);
         CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i], answer.len);
-        CHECK(td_budget_used(live) == answer.len, "%s", targets[i]); /* and nothing of what it took to make it */
+        CHECK(td_budget_used(live) == answer.len, "%s",
+              targets[i]); /* the memory for making the answer is given back */
         answer_fini(&answer);
         assert_true(td_budget_take(live, whole - LEFT_BYTES));
         loopback_request_init(&request, "GET", targets[i], NULL);
@@ -330,7 +332,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
 
 /* ---- scans --------------------------------------------------------------------------------------------- */
 
-/* All that a snapshot shows. */
+/* Returns all that a snapshot shows, as text. */
 static char *describe(const struct td_snapshot *snapshot)
 {
     struct td_buffer out;
@@ -364,7 +366,8 @@ static char *describe_clean_scan(const struct tree *tree)
     return text;
 }
 
-/* A scan with a failing allocation, and the next one without: whatever the first published, the second is right. */
+/* Scans with a failing allocation, then without: whatever the first scan published, the second must be right. Returns
+ * whether the allocation was reached. */
 static bool torture_scan(const struct tree *tree, size_t k, const char *wanted, size_t *refused)
 {
     struct scanner scanner;
@@ -404,7 +407,7 @@ static void every_allocation_of_a_scan(void **state)
     tree_close(&tree);
 }
 
-/* The same with files that are still young, and with a snapshot to share files with. */
+/* The same with files that have not settled, and with a snapshot to share files with. */
 static void every_allocation_of_a_rescan(void **state)
 {
     (void)state;
@@ -428,7 +431,7 @@ static void every_allocation_of_a_rescan(void **state)
         alloc_fail_at(0);
         bool reached = alloc_count_get().calls - before >= k;
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
-        if (!ok) { /* the last good state stays */
+        if (!ok) { /* the last snapshot stays */
             char *still = describe(scanner.snapshot);
             CHECK(strcmp(first, still) == 0, "k %zu", k);
             free(still);
@@ -475,7 +478,7 @@ static void every_allocation_of_a_file_by_itself(void **state)
     tree_close(&tree);
 }
 
-/* What cannot be made is not half made. The scanning thread is no longer counted once it runs. */
+/* A failed td_root_create leaves no root. */
 static void every_allocation_of_a_root(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What ?partial=1 answers of a checkpoint that lacks files: of an index, a group or a .metadata. */
+/* Answers to ?partial=1 for a checkpoint that lacks files: of an index, a group or a .metadata. */
 #include "catalog/partial_checkpoint.h"
 
 #include "tests/unit/api/api_place.h"
@@ -72,7 +72,7 @@ static void what_is_there_can_be_asked_for(void **state)
     close_place(&place);
 }
 
-/* The index alone is wrong: all its files are there, and lack tensors that it names. */
+/* All files of the index are there, but lack tensors that it names. */
 static void files_that_lack_tensors(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void files_that_lack_tensors(void **state)
     close_place(&place);
 }
 
-/* An index may name any file beside it: another index and itself hold no tensors, and have no format. */
+/* An index may name any file beside it. Indexes that it names, itself included, hold no tensors and have no format. */
 static void indexes_are_no_shards(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void indexes_are_no_shards(void **state)
     close_place(&place);
 }
 
-/* Missing files between files that are there are all named. */
+/* All missing files are named, also between files that are there. */
 static void every_missing_file_is_named(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void every_missing_file_is_named(void **state)
     close_place(&place);
 }
 
-/* More than any first capacity of a list. */
+/* 19 sets: more than the first capacity of any list. */
 static void many_incomplete_sets(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void nothing_else_knows_it(void **state)
     expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors", 404, "no readable checkpoint");
     expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors?partial=1", 400, "unknown");
     expect_error(&place, "GET", "/models/m/model.safetensors", 404, "no readable checkpoint");
-    loopback_get(&place.loop, "/models/m/model.safetensors", &answer); /* takes no ?partial= */
+    loopback_get(&place.loop, "/models/m/model.safetensors", &answer); /* this route takes no ?partial= */
     assert_null(strstr(answer.body, "partial"));
     answer_fini(&answer);
     cJSON *json = get_json(&place, "/models/m");
@@ -205,19 +205,19 @@ static void nothing_else_knows_it(void **state)
     close_place(&place);
 }
 
-/* The id of what is there of a set is that of the complete set, so that a URL with ?partial=1 stays right. */
+/* An incomplete set has the id of the complete set, so that a URL with ?partial=1 stays right. */
 static void the_id_stays_when_the_set_is_complete(void **state)
 {
     (void)state;
     static const struct {
-        const char *id, *files, *index; /* files: the second one comes last, the others are there from the beginning */
+        const char *id, *files, *index; /* files: the second is written last, the others first */
     } cases[] = {
         {"safetensors", "s1.safetensors s2.safetensors", "model.safetensors.index.json"},
         {"safetensors", "s1.safetensors s2.safetensors", "diffusion_pytorch_model.safetensors.index.json"},
         {"safetensors", "s1.safetensors s2.safetensors", "model.safetensors.index.fp16.json"},
         {"safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors", NULL},
         {"safetensors", "model-00001-of-00002.safetensors model-00002-of-00002.safetensors", NULL},
-        /* beside another set of the kind it has its own name */
+        /* beside another set of its kind a set has its own name */
         {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors model.safetensors", NULL},
         {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors y.safetensors", NULL},
         {"a.safetensors.index.json", "s1.safetensors s2.safetensors y.safetensors", "a.safetensors.index.json"},
@@ -260,7 +260,8 @@ static void the_id_stays_when_the_set_is_complete(void **state)
     }
 }
 
-/* Of several incomplete sets the one that would be the default is it, else the first that has a tensor. */
+/* The default of several incomplete sets is the one that would be the default if complete, else the first that has a
+ * tensor. */
 static void incomplete_sets_beside_each_other(void **state)
 {
     (void)state;
@@ -304,7 +305,7 @@ static void the_tag_changes_when_a_shard_arrives(void **state)
     assert_string_not_equal(tags[0], tags[1]);
     tree_simple(&place.tree, "m/model-00003-of-00003.safetensors", "d");
     loopback_rescan(&place.loop);
-    get_tag(&place, MODEL "?partial=1", tags[2]); /* complete: as without it */
+    get_tag(&place, MODEL "?partial=1", tags[2]); /* complete: ?partial=1 changes nothing */
     assert_string_not_equal(tags[1], tags[2]);
     cJSON *json = get_json(&place, MODEL "?partial=1");
     assert_int_equal(number_at(json, "tensor_count"), 4);
@@ -324,7 +325,8 @@ static void check_group(struct place *place, const char *target, const char *id,
     CHECK(strcmp(got, hrefs) == 0, "%s: %s", target, got);
     const cJSON *lacks = member(json, "incomplete");
     CHECK(strcmp(string_at(lacks, "reason"), reason) == 0, "%s: %s", target, string_at(lacks, "reason"));
-    CHECK(cJSON_GetObjectItem(lacks, "missing_tensor_count") == NULL, "%s", target); /* nobody knows them */
+    CHECK(cJSON_GetObjectItem(lacks, "missing_tensor_count") == NULL, "%s",
+          target); /* the missing tensors are not known */
     const cJSON *file;
     struct td_buffer files;
     td_buffer_init(&files);
@@ -347,7 +349,7 @@ static void a_group_without_an_index(void **state)
     tree_simple(&place.tree, "m/model-00004-of-00004.safetensors", "c");
     tree_simple(&place.tree, "n/x-00001-of-00002.safetensors", "a");
     tree_simple(&place.tree, "n/x-00001-of-00003.safetensors", "a b");
-    tree_simple(&place.tree, "n/x-00007-of-00003.safetensors", "c"); /* a number that the group cannot have */
+    tree_simple(&place.tree, "n/x-00007-of-00003.safetensors", "c"); /* a shard number beyond the group's count */
     loopback_open(&place.loop, &place.tree);
     check_group(&place, MODEL "?partial=1", "safetensors",
                 MODEL "/a?partial=1 " MODEL "/b?partial=1 " MODEL "/c?partial=1",
@@ -366,7 +368,7 @@ static void a_group_without_an_index(void **state)
     answer_fini(&answer);
     expect_error(&place, "GET", MODEL "/x?partial=1", 404,
                  "may be in \"model-00001-of-00004.safetensors\", which is missing, or in 1 other");
-    expect_error(&place, "GET", MODEL, 404, "add ?partial=1"); /* unpublished, as without any ?partial= */
+    expect_error(&place, "GET", MODEL, 404, "add ?partial=1"); /* not published without ?partial=1 */
     expect_error(&place, "GET", MODEL "/a", 404, "?partial=1");
     cJSON *json = get_json(&place, "/models/m");
     assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
@@ -376,7 +378,7 @@ static void a_group_without_an_index(void **state)
     close_place(&place);
 }
 
-/* A name can claim 99,999 shards: 1,000 of the missing ones are named, and all are counted. */
+/* A file name can claim 99,999 shards: the answer names 1,000 of the missing files and counts all. */
 static void few_missing_files_are_named(void **state)
 {
     (void)state;
@@ -412,7 +414,7 @@ static void groups_that_are_not_offered(void **state)
     close_place(&place);
 }
 
-/* The files are those of gguf-split. One that says to be another shard than its name does is left out. */
+/* The files are from gguf-split. A file whose contents give another shard number than its name is left out. */
 static void a_split_gguf(void **state)
 {
     (void)state;
@@ -433,7 +435,7 @@ static void a_split_gguf(void **state)
     close_place(&place);
 }
 
-/* A .metadata alone: only a tensor without elements is in no file. */
+/* A .metadata alone: only tensors without elements need no file. */
 static void a_distributed_checkpoint(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* The S3 facade without a socket: what Amazon's API reference says of these operations. Listings are in
- * test_s3_listings.c. */
+/* The S3 facade without a socket, by Amazon's API reference of these operations. Listings are in test_s3_listings.c. */
 #include "core/clock.h"
 #include "slicing/plan_match.h"
 #include "tests/unit/api/s3_models.h"
@@ -7,7 +6,7 @@
 
 /* ---- one item, word for word --------------------------------------------------------------------------- */
 
-/* Elements and their order as the reference shows them. */
+/* Documents have the elements of the reference, in its order. */
 static void documents_are_as_in_the_reference(void **state)
 {
     (void)state;
@@ -93,7 +92,7 @@ static void buckets_are_listed(void **state)
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
 
-/* The tag of an object that is there once more with another port's or without its end names nothing. */
+/* Neither the main port's tag of the same file nor a tag without its end matches on this port. */
 static void conditions_take_the_tags_of_this_port(void **state)
 {
     (void)state;
@@ -197,7 +196,7 @@ static void objects_and_parts_of_them(void **state)
     close_place(&place);
 }
 
-/* The files are those of /models/.../shards. */
+/* Rank files equal those of /models/.../shards. */
 static void rank_files(void **state)
 {
     (void)state;
@@ -227,10 +226,10 @@ static void rank_files(void **state)
                  "Kbert.safetensors/shards/none/tp1/model-rank-0-part-0.safetensors ");
     expect_items(&place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
                  "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
-    /* what lies there is there instead */
+    /* a directory on disk takes the place of rank files */
     expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
     expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1", "Kreal/shards/none/tp1/x.safetensors ");
-    /* all others are not listed */
+    /* other prefixes list nothing */
     static const char *const none[] = {
         "/meta?prefix=llama/shards/",
         "/meta?prefix=llama/shards/vllm/",
@@ -252,7 +251,7 @@ static void rank_files(void **state)
     close_place(&place);
 }
 
-/* How often tensors were matched with rules. */
+/* The number of calls of td_plan_match. */
 static size_t match_count;
 
 bool __real_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
@@ -267,7 +266,7 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
     return __real_td_plan_match(rules, tensors, budget, out, err);
 }
 
-/* For all ranks once; and each has the size and the tag that it has alone. */
+/* A listing matches rules with names once for all ranks. Each size and tag equals that of the single object. */
 static void a_listing_matches_names_once(void **state)
 {
     (void)state;
@@ -288,7 +287,7 @@ static void a_listing_matches_names_once(void **state)
         assert_true(xml_next(&at, "Size", sizes[i], ITEM_BYTES));
     }
     answer_fini(&listed);
-    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* each is to be made anew */
+    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* so that each rank file is made anew */
         ;
     for (size_t i = 0; i < RANKS; i++) {
         struct answer alone;
@@ -395,7 +394,8 @@ static void errors(void **state)
     close_place(&place);
 }
 
-/* What the reference's request lines tell operations by beside bucket and key, and ListParts by its uploadId. */
+/* The query names by which the reference's request lines select an operation, beside bucket and key; for ListParts its
+ * uploadId. */
 static void subresources_go_by_presence(void **state)
 {
     (void)state;
@@ -417,7 +417,7 @@ static void subresources_go_by_presence(void **state)
     static const char *const forms[][2] = {
         {"", ""}, {"", "="}, {"", "=1"}, {"x-id=a&", "=b&list-type=2"}, {"versionId=null&", ""}};
     static const char *const places[] = {"/local", "/local/", "/local/qwen3/notes.txt"};
-    /* S3 passes over what it does not know, with or without a value */
+    /* S3 ignores parameters that it does not know, with or without a value */
     static const char *const unknown[] = {"x-id=GetObject", "x-id", "ACL", "acls=1", "ac", "response-content-type=a/b",
                                           "version",        "list"};
     struct place place;
@@ -438,7 +438,7 @@ static void subresources_go_by_presence(void **state)
     static const char *const served[][2] = {{"location", "LocationConstraint"},
                                             {"versioning", "VersioningConfiguration"}};
     for (size_t i = 0; i < COUNT_OF(served); i++) {
-        for (size_t k = 0; k < 3; k++) { /* the forms with nothing else */
+        for (size_t k = 0; k < 3; k++) { /* the forms without further parameters */
             (void)snprintf(target, sizeof target, "/local?%s%s", served[i][0], forms[k][1]);
             s3_ask(&place, "GET", target, NULL, &answer);
             CHECK(answer.response.status == 200 && strstr(answer.body, served[i][1]) != NULL, "%s: %s", target,
@@ -464,7 +464,7 @@ static void expect_words(const struct answer *answer, const char *target, const 
     CHECK((strstr(answer->body, words) != NULL) == wanted, "%s: %s", target, answer->body);
 }
 
-/* Whoever took one port for the other is told so; by a message, and nothing else. */
+/* The error for a request to the wrong port names the right port in its message, and is otherwise the same. */
 static void the_other_port_is_named(void **state)
 {
     (void)state;
@@ -509,7 +509,8 @@ static void the_other_port_is_named(void **state)
         expect_words(&answer, lines_of_s3[i], "--s3-listen", true);
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
-        expect_words(&answer, lines_of_s3[i], "--s3-listen", false); /* the Hub's errors are what its clients know */
+        expect_words(&answer, lines_of_s3[i], "--s3-listen",
+                     false); /* the Hub's errors stay as its clients expect them */
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
         assert_int_equal(answer.response.status, 200);
@@ -531,7 +532,7 @@ static void the_other_port_is_named(void **state)
     close_place(&place);
 }
 
-/* Advice on rank files is for keys that look like theirs, of models that have some. */
+/* Errors advise on rank files only for keys that look like theirs, of models that have rank files. */
 static void other_keys_get_no_advice(void **state)
 {
     (void)state;
@@ -555,7 +556,7 @@ static void other_keys_get_no_advice(void **state)
     close_place(&place);
 }
 
-/* A token is good for its bucket, prefix and delimiter, and for any number of keys. */
+/* A token is valid for its bucket, prefix and delimiter, and for any number of keys. */
 static void tokens_are_checked(void **state)
 {
     (void)state;

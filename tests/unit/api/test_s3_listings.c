@@ -42,7 +42,7 @@ struct query {
     bool is_v2, encode;
 };
 
-/* The keys behind the prefix, rolled up at the first delimiter after it; what comes after `after`. */
+/* Lists the keys after `after` with the prefix, rolled up at the first delimiter behind the prefix. */
 static void list_naively(const struct query *query, struct items *out)
 {
     out->count = 0;
@@ -117,7 +117,7 @@ static void check_page(const struct query *query, const char *target, const char
           "%s", target);
 }
 
-/* Where the next page begins, as clients take it from this one. */
+/* Writes the token of the next page, as clients take it from this page. */
 static void next_token(const struct query *query, const char *xml, const struct items *got, char token[2048])
 {
     if (query->is_v2) {
@@ -130,7 +130,7 @@ static void next_token(const struct query *query, const char *xml, const struct 
     }
 }
 
-/* What cannot be written in XML is compared only where keys are encoded. */
+/* Returns whether the listing can be compared: characters that XML cannot hold need encoded keys. */
 static bool is_comparable(const struct query *query, const struct items *wanted)
 {
     bool ok = query->encode;
@@ -170,7 +170,7 @@ static void compare_listing(struct place *place, const struct query *query)
         CHECK(strcmp(got.text[i], wanted.text[i]) == 0, "%s: %s, wanted %s", target, got.text[i], wanted.text[i]);
 }
 
-/* A piece of one of the keys, often one that many have. */
+/* Writes a piece of a key, often one that many keys share. */
 static void random_piece(const struct query *query, uint64_t *random, bool from_begin, char *out, size_t most)
 {
     const char *key = query->keys[random_below(random, query->key_count)];
@@ -242,7 +242,7 @@ static void pages_by_hand(void **state)
     close_place(&place);
 }
 
-/* Names of ranks in the order of bytes; pages of one. */
+/* Names of ranks come in byte order, on pages of one key. */
 static void many_ranks(void **state)
 {
     (void)state;

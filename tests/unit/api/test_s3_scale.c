@@ -1,4 +1,4 @@
-/* A million files: a page costs what is on it, in memory and in time. */
+/* A million files: the cost of a page depends on its items alone, in memory and in time. */
 #include "api/s3/s3.h"
 #include "api/s3/s3_list.h"
 #include "tests/kit/xml_check.h"
@@ -10,11 +10,11 @@ enum { FILES = 1000000, FOLDERS = 1000, PATH_BYTES = 32 };
 
 struct place {
     struct td_snapshot snapshot;
-    struct td_file file; /* every entry's */
+    struct td_file file; /* all entries share this file */
     char (*paths)[PATH_BYTES];
 };
 
-/* All in one bucket, a thousand files in each of a thousand folders. */
+/* Makes one bucket of a thousand folders with a thousand files each. */
 static void open_place(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -43,7 +43,7 @@ static void close_place(struct place *place)
     td_arena_fini(&place->snapshot.arena);
 }
 
-/* How often the document says it. */
+/* Returns how often the word occurs in the document. */
 static size_t count_of(const struct td_response *response, const char *word)
 {
     size_t count = 0;
@@ -54,7 +54,7 @@ static size_t count_of(const struct td_response *response, const char *word)
     return count;
 }
 
-/* Answers one page; what it took. */
+/* Makes one page and writes the work and memory that it took. */
 static void list(struct place *place, const char *target, struct td_response *response, uint64_t *work, size_t *peak)
 {
     struct td_api api = {0};
