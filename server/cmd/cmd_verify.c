@@ -10,7 +10,7 @@
 #include "catalog/scan.h"
 #include "catalog/walk.h"
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json_build.h"
 #include "server/cmd/progress.h"
 #include "server/config.h"
 #include "server/suggest.h"
@@ -45,7 +45,10 @@ struct verification {
     struct td_problems problems;
     const struct td_found **files; /* sorted by identity: the names of one file are neighbours */
     size_t file_count;
-    bool json;
+    bool as_json;
+    bool json_failed;           /* memory was short: the object has a gap */
+    struct td_buffer json_text; /* not printed yet */
+    struct td_json_builder json;
     struct tally tally;
     struct td_buffer path, shown; /* scratch memory for one line */
     struct td_progress progress;
@@ -63,11 +66,13 @@ static const char *full_path(struct verification *v, const char *physical)
     return v->path.failed ? physical : v->path.data;
 }
 
-static void print_json_text(struct verification *v, const char *before, const char *text)
+/* Prints what was added to the JSON object. */
+static void print_json(struct verification *v)
 {
-    td_buffer_clear(&v->shown);
-    td_json_write_cstring(&v->shown, text);
-    (void)printf("%s%.*s", before, (int)v->shown.len, v->shown.data);
+    td_json_flush(&v->json);
+    v->json_failed = v->json_failed || v->json_text.failed;
+    (void)fwrite(v->json_text.data, 1, v->json_text.len, stdout);
+    td_buffer_clear(&v->json_text);
 }
 
 /* Begin and end the report of a problem. No progress is shown in between. */
@@ -75,27 +80,38 @@ static void print_head(struct verification *v, const char *problem, const char *
 {
     const char *path = full_path(v, physical);
     td_progress_pause(&v->progress);
-    bool first = v->tally.mismatches + v->tally.unreadable == 0;
-    if (!v->json) {
+    if (!v->as_json) {
         (void)printf("%-10s %s: ", title, td_terminal_name(path, &v->shown));
         return;
     }
-    (void)printf("%s{\"problem\":\"%s\"", first ? "" : ",", problem);
-    print_json_text(v, ",\"file\":", path);
+    td_json_begin_object(&v->json, NULL);
+    td_json_add_string(&v->json, "problem", problem);
+    td_json_add_string(&v->json, "file", path);
 }
 
 static void print_end(struct verification *v)
 {
-    (void)fputs(v->json ? "}" : "\n", stdout);
+    if (v->as_json) {
+        td_json_end(&v->json);
+        print_json(v);
+    } else {
+        (void)putchar('\n');
+    }
     (void)fflush(stdout);
     td_progress_resume(&v->progress);
+}
+
+static void add_digests(struct verification *v, const char *expected, const char *found)
+{
+    td_json_add_string(&v->json, "expected", expected);
+    td_json_add_string(&v->json, "found", found);
 }
 
 static void print_mismatch(struct verification *v, const char *physical, const char *expected, const char *found)
 {
     print_head(v, "recorded", "MISMATCH", physical);
-    if (v->json)
-        (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", expected, found);
+    if (v->as_json)
+        add_digests(v, expected, found);
     else
         (void)printf("recorded as %s, but it hashes to %s", expected, found);
     print_end(v);
@@ -113,9 +129,9 @@ static void print_blob_mismatch(struct verification *v, const char *physical, co
     const char *path = td_buffer_terminate(&blob);
     path = path == NULL ? name : path;
     print_head(v, "blob_name", "MISMATCH", physical);
-    if (v->json) {
-        print_json_text(v, ",\"blob\":", path);
-        (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", name, found);
+    if (v->as_json) {
+        td_json_add_string(&v->json, "blob", path);
+        add_digests(v, name, found);
     } else {
         (void)printf("its blob %s hashes to %s", td_terminal_name(path, &v->shown), found);
     }
@@ -127,26 +143,40 @@ static void print_blob_mismatch(struct verification *v, const char *physical, co
 static void print_unreadable(struct verification *v, const char *physical, const char *message)
 {
     print_head(v, "unreadable", "UNREADABLE", physical);
-    if (v->json)
-        print_json_text(v, ",\"message\":", message);
+    if (v->as_json)
+        td_json_add_string(&v->json, "message", message);
     else
         (void)printf("%s", td_terminal_name(message, &v->shown));
     print_end(v);
     v->tally.unreadable++;
 }
 
-static void print_summary(const struct verification *v)
+/* Ends the list of problems and the object. */
+static void print_json_summary(struct verification *v)
 {
+    const struct tally *tally = &v->tally;
+    td_json_end(&v->json);
+    td_json_add_u64(&v->json, "files", tally->files);
+    td_json_add_u64(&v->json, "bytes", atomic_load(&v->hashed_bytes));
+    td_json_add_u64(&v->json, "recorded", tally->recorded);
+    td_json_add_u64(&v->json, "blob_names", tally->blob_names);
+    td_json_add_u64(&v->json, "not_compared", tally->not_compared);
+    td_json_add_u64(&v->json, "mismatches", tally->mismatches);
+    td_json_add_u64(&v->json, "unreadable", tally->unreadable);
+    td_json_end(&v->json);
+    print_json(v);
+    (void)putchar('\n');
+}
+
+static void print_summary(struct verification *v)
+{
+    if (v->as_json) {
+        print_json_summary(v);
+        return;
+    }
     const struct tally *tally = &v->tally;
     char size[TD_TERMINAL_BYTES];
     uint64_t bytes = atomic_load(&v->hashed_bytes);
-    if (v->json) {
-        (void)printf("],\"files\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"recorded\":%" PRIu64 ",\"blob_names\":%" PRIu64
-                     ",\"not_compared\":%" PRIu64 ",\"mismatches\":%" PRIu64 ",\"unreadable\":%" PRIu64 "}\n",
-                     tally->files, bytes, tally->recorded, tally->blob_names, tally->not_compared, tally->mismatches,
-                     tally->unreadable);
-        return;
-    }
     td_terminal_bytes(bytes, size, sizeof size);
     (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
                  " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
@@ -195,7 +225,7 @@ static void advise_what_to_name(const char *directory)
 static void advise(const struct verification *v, const struct arguments *arguments)
 {
     const struct tally *tally = &v->tally;
-    if (v->json)
+    if (v->as_json)
         return;
     if (tally->mismatches > 0)
         td_terminal_complain("a mismatch is bit rot or tampering: restore the file from its source; in a Hugging Face "
@@ -357,12 +387,17 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
     if (!td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
         !find_files(v, arguments->directory, err))
         return false;
-    if (v->json)
-        (void)fputs("{\"problems\":[", stdout);
+    if (v->as_json) {
+        td_json_begin_object(&v->json, NULL);
+        td_json_begin_array(&v->json, "problems");
+        print_json(v);
+    }
     if (!sort_files(v, err))
         return false;
     verify_files(v, arguments->directory);
     print_summary(v);
+    if (v->json_failed)
+        return td_error_no_memory(err);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         return td_error_set(err, TD_IO, "cannot write to standard output");
     advise(v, arguments);
@@ -444,7 +479,9 @@ int td_cmd_verify(int argc, char **argv)
     td_arena_init(&v.names, 0);
     td_buffer_init(&v.path);
     td_buffer_init(&v.shown);
-    v.json = arguments.json;
+    td_buffer_init(&v.json_text);
+    td_json_builder_init(&v.json, &v.json_text);
+    v.as_json = arguments.json;
     bool ok = run(&arguments, &v, &err);
     if (!ok)
         td_terminal_complain("%s", err.message); /* the message names the directory */
@@ -454,6 +491,8 @@ int td_cmd_verify(int argc, char **argv)
     td_arena_fini(&v.names);
     td_buffer_fini(&v.path);
     td_buffer_fini(&v.shown);
+    td_json_builder_fini(&v.json);
+    td_buffer_fini(&v.json_text);
     td_digest_log_close(v.log);
     td_root_unref(v.root);
     if (!ok || v.tally.mismatches + v.tally.unreadable > 0)
