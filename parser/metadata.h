@@ -1,4 +1,5 @@
-/* Metadata of a manifest, as the parsers write it. */
+/* Metadata of a manifest, as the parsers write it: by hand and not by json_build.h, because the values are small and
+ * are written item by item while the file is read. */
 #ifndef TD_PARSER_METADATA_H
 #define TD_PARSER_METADATA_H
 

@@ -142,7 +142,8 @@ static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
     }
 }
 
-/* By hand and not by json_build.h: a checkpoint has up to millions of rows, and long manifests are rendered twice. */
+/* The whole manifest is written by hand and not by json_build.h: a checkpoint has up to millions of rows, and long
+ * manifests are rendered twice. */
 static void write_tensor(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                          struct td_tensor_ref ref)
 {

@@ -299,6 +299,7 @@ const struct td_facade td_native_facade = {
     .error_type = "application/json",
     .query = TD_URI_STRICT,
     .etag_end = "",
+    /* By hand and not by json_build.h: constants, sent without any allocation. */
     .busy = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
             "(--max-connections); try again\",\"details\":{}}}\n",
     .crowded = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "

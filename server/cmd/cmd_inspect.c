@@ -58,6 +58,8 @@ static void print_json_error(const char *model, const struct td_problem *problem
     td_buffer_fini(&out);
 }
 
+/* Prints the frame by hand and not by json_build.h: a manifest goes to standard output in windows, and is never whole
+ * in memory. */
 static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *err)
 {
     bool first = true;
