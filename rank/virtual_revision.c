@@ -71,10 +71,11 @@ static const struct kind {
     /* The form of its names. A part of the digest in its commits, so that a kind with a reused number makes other
      * commits. */
     const char *names;
-    /* Reads a name into *out, which is zero. Returns false when it is no name of this kind; for one that is nearly so,
-     * err says what would be right. */
+    /* Reads a name into *out, which is zero but for the kind. Returns false when the text is not a name of this kind;
+     * sets *err, which names the right form, only when the text resembles one. */
     bool (*read)(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
-    bool (*is_one)(const struct td_virtual_revision *revision); /* checks the parameters; the engine exists */
+    /* Returns whether the parameters of a decoded commit fit the kind. The engine exists. */
+    bool (*has_valid_parameters)(const struct td_virtual_revision *revision);
 } kinds[] = {
     {TD_REVISION_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
     {TD_REVISION_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
@@ -124,7 +125,7 @@ bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_re
         return false;
     out->kind = kind->kind;
     out->engine = (unsigned)engine;
-    return kind->is_one(out);
+    return kind->has_valid_parameters(out);
 }
 
 bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,

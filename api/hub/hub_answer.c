@@ -106,10 +106,9 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
     struct td_text revision = hub->revision;
     struct td_error err = TD_ERROR_INIT;
     bool splits = can_be_split(hub);
-    struct td_virtual_revision made;
-    bool is_made = td_virtual_revision_read_name(revision, &made, &err) ||
-                   err.code != TD_OK; /* a virtual revision, or nearly one */
-    if (is_made && !splits)
+    struct td_virtual_revision virtual;
+    bool looks_virtual = td_virtual_revision_read_name(revision, &virtual, &err) || err.code != TD_OK;
+    if (looks_virtual && !splits)
         (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
     else if (err.code != TD_OK)
         (void)snprintf(there, sizeof there, "%s", err.message);

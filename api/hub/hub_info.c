@@ -165,17 +165,17 @@ static bool add_refs(struct td_hub_call *hub, struct td_json_builder *json, bool
 /* Adds the branch TD_SAFETENSORS_REVISION, if every file of it can be made. */
 static bool add_virtual_ref(struct td_hub_call *hub, struct td_json_builder *json, struct td_error *err)
 {
-    static const char made[] = TD_SAFETENSORS_REVISION;
+    static const char name[] = TD_SAFETENSORS_REVISION;
     struct td_repo_view view;
     struct td_error none = TD_ERROR_INIT;
-    if (!td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(made), &view, &none)) {
+    if (!td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(name), &view, &none)) {
         if (none.code == TD_NOT_FOUND)
             return true;
         *err = none;
         return false;
     }
     return view.kind != TD_REVISION_SAFETENSORS || /* a cache may have a ref of that name */
-           !td_repo_view_fits(&view) || add_ref(hub, json, made, "refs/heads/", view.commit, err);
+           !td_repo_view_fits(&view) || add_ref(hub, json, name, "refs/heads/", view.commit, err);
 }
 
 void td_hub_answer_refs(struct td_hub_call *hub)
