@@ -249,8 +249,8 @@ static void who_gets_a_page(void **state)
         CHECK((strncmp(answer.response.content_type, "text/html", 9) == 0) == cases[i].html, "%s with %s",
               cases[i].target, cases[i].lines == NULL ? "none" : cases[i].lines);
         bool varies = answer_header(&answer, "Vary", buffer) != NULL;
-        bool has_page =
-            cases[i].target[strlen(cases[i].target) - 1] == '/'; /* targets without /files/ have JSON as well */
+        /* targets without /files/ have JSON as well */
+        bool has_page = cases[i].target[strlen(cases[i].target) - 1] == '/';
         CHECK(varies == (has_page && strstr(cases[i].target, "/files/") == NULL), "%s", cases[i].target);
         answer_fini(&answer);
     }

@@ -114,8 +114,8 @@ static void memory_does_not_grow_with_the_folder(void **state)
         CHECK(peak < PAGE_BYTES, "%zu bytes", peak);
         assert_int_equal(alloc_count_get().live_bytes, 0);
         print_message("%zu files: %llu bytes, peak %zu\n", counts[i], (unsigned long long)len, peak);
-        assert_true(counts[i] < FILES ||
-                    len > (uint64_t)FILES / 2 * 100); /* the page is far longer than the memory it took */
+        /* the page is far longer than the memory it took */
+        assert_true(counts[i] < FILES || len > (uint64_t)FILES / 2 * 100);
         close_place(&place);
     }
 }

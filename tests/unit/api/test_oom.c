@@ -312,8 +312,8 @@ static void large_answers_are_counted_while_they_grow(void **state)
         struct td_response response;
         loopback_get(&place.loop, targets[i], &answer);
         CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i], answer.len);
-        CHECK(td_budget_used(live) == answer.len, "%s",
-              targets[i]); /* the memory for making the answer is given back */
+        /* the memory for making the answer was given back */
+        CHECK(td_budget_used(live) == answer.len, "%s", targets[i]);
         answer_fini(&answer);
         assert_true(td_budget_take(live, whole - LEFT_BYTES));
         loopback_request_init(&request, "GET", targets[i], NULL);

@@ -325,8 +325,7 @@ static void check_group(struct place *place, const char *target, const char *id,
     CHECK(strcmp(got, hrefs) == 0, "%s: %s", target, got);
     const cJSON *lacks = member(json, "incomplete");
     CHECK(strcmp(string_at(lacks, "reason"), reason) == 0, "%s: %s", target, string_at(lacks, "reason"));
-    CHECK(cJSON_GetObjectItem(lacks, "missing_tensor_count") == NULL, "%s",
-          target); /* the missing tensors are not known */
+    CHECK(cJSON_GetObjectItem(lacks, "missing_tensor_count") == NULL, "%s", target); /* the number is not known */
     const cJSON *file;
     struct td_buffer files;
     td_buffer_init(&files);

@@ -509,8 +509,7 @@ static void the_other_port_is_named(void **state)
         expect_words(&answer, lines_of_s3[i], "--s3-listen", true);
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
-        expect_words(&answer, lines_of_s3[i], "--s3-listen",
-                     false); /* the Hub's errors stay as its clients expect them */
+        expect_words(&answer, lines_of_s3[i], "--s3-listen", false); /* the Hub's errors stay the same */
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
         assert_int_equal(answer.response.status, 200);

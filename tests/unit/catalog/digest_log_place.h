@@ -107,8 +107,8 @@ static inline size_t read_file(const char *path, uint8_t *bytes, size_t capacity
     return n;
 }
 
-/* Opens the log that exists: it must have exactly the first `known` entries. Entries that are added must be there at
- * the next start, and no damage may be left. */
+/* Opens an existing log, which must have exactly the first `known` entries, and adds entries. The next start must find
+ * them and no damage. */
 static inline void check_recovery(const struct place *place, size_t known, size_t count)
 {
     struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);

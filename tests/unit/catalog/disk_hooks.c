@@ -44,7 +44,7 @@ void disarm(void)
 
 ssize_t __wrap_write(int fd, const void *bytes, size_t len)
 {
-    if (fd <= STDERR_FILENO) /* the log for operators */
+    if (fd <= STDERR_FILENO) /* messages of the program's log */
         return __real_write(fd, bytes, len);
     if (fails(&write_fault))
         return -1;

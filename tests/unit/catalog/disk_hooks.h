@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The n-th call from now (1: the next; 0: none) and all later ones fail. */
+/* A fault of a call: the n-th call from now (1: the next; 0: none) and all later ones fail. */
 struct fault {
     int countdown, sys;
     unsigned calls;

@@ -1,5 +1,5 @@
-/* Which files are in which bucket, under which key: the rules in catalog/bucket.h, and a list of all entries that is
- * gone through one by one. */
+/* Which files are in which bucket, under which key: checks the rules in catalog/bucket.h by hand and by a plain walk
+ * over all entries. */
 #include "catalog/bucket.h"
 
 #include "catalog/repo.h"
@@ -15,7 +15,7 @@ static const struct td_entry *get(const struct place *place, const char *name, c
     return td_bucket_find_entry(place->scanner.snapshot, find(place, name), td_text_of(key));
 }
 
-/* Every bucket with its keys: "name: key key; name: key". */
+/* Checks every bucket with its keys: "name: key key; name: key". */
 static void expect_buckets(const struct place *place, const char *wanted)
 {
     char got[2048] = "";
@@ -35,7 +35,7 @@ static void expect_buckets(const struct place *place, const char *wanted)
     assert_string_equal(got, wanted);
 }
 
-/* "Qwen" is no repository, "qwen3" is one. Names beside each other in the order of paths, not of segments. */
+/* "Qwen" is no repository, "qwen3" is one. Some names sort differently as whole paths and as segments. */
 static void first_segments_are_buckets(void **state)
 {
     (void)state;
@@ -86,7 +86,7 @@ static void nothing_is_no_bucket(void **state)
     close_place(&place);
 }
 
-/* What is listed in `local` is in a bucket by its own name too: "demo" and "local/demo" are one model. */
+/* A model in bucket `local` also has a bucket of its own name: "demo" and "local/demo" are one model. */
 static void names_of_one_segment_are_buckets_too(void **state)
 {
     (void)state;
@@ -126,7 +126,8 @@ static void names_of_one_segment_are_buckets_too(void **state)
     close_place(&place);
 }
 
-/* What is at local/m owns that name; m has its own alone then. Keys of both directories come in byte order. */
+/* The directory local/m owns the name "local/m"; then m has only the bucket "m". Keys of both directories come in byte
+ * order. */
 static void a_directory_called_local(void **state)
 {
     (void)state;
@@ -149,14 +150,14 @@ static void a_directory_called_local(void **state)
                            "n/model.safetensors; m: model.safetensors only-here.txt");
     assert_string_equal(get(&place, "local", "m/model.safetensors")->path, "local/m/model.safetensors");
     assert_string_equal(get(&place, "m", "model.safetensors")->path, "m/model.safetensors");
-    assert_null(get(&place, "local", "m/only-here.txt")); /* no mix of two models */
-    /* whole paths, as they were listed up to 1.0 */
+    assert_null(get(&place, "local", "m/only-here.txt")); /* keys of two models are not mixed */
+    /* whole paths, which versions up to 1.0 listed */
     assert_string_equal(get(&place, "local", "local/m/model.safetensors")->path, "local/m/model.safetensors");
     assert_string_equal(get(&place, "local", "n@" C0 "/model.safetensors")->path, "local/n@" C0 "/model.safetensors");
     close_place(&place);
 }
 
-/* A directory of that name that holds files is a model like others of one segment. */
+/* A directory `local` that holds files is a model like others of one segment. */
 static void a_model_called_local(void **state)
 {
     (void)state;
@@ -174,7 +175,7 @@ static void a_model_called_local(void **state)
     close_place(&place);
 }
 
-/* An index in the root makes DIR one model, whose files are those of its directories too. */
+/* An index in the root makes DIR one model, which has the files of its directories too. */
 static void a_root_that_is_a_model(void **state)
 {
     (void)state;
@@ -233,13 +234,14 @@ static void random_tree(const struct tree *tree, uint64_t *random)
     }
 }
 
-/* The rule for one path, with nothing but the list of repositories. */
+/* Returns whether the path is in bucket `local`, by the rule for one path over the lists of entries and
+ * repositories. */
 static bool is_local(const struct td_snapshot *snapshot, const char *path)
 {
     size_t len = strcspn(path, "/");
     if (path[len] == '\0' || (len == 5 && memcmp(path, "local", 5) == 0))
         return true;
-    for (size_t i = 0; i < snapshot->entry_count; i++) /* what owns the name local/... */
+    for (size_t i = 0; i < snapshot->entry_count; i++) /* a directory in local/ owns the name */
         if (strncmp(snapshot->entries[i].path, "local/", 6) == 0 &&
             strncmp(snapshot->entries[i].path + 6, path, len + 1) == 0)
             return false;
@@ -250,7 +252,7 @@ static bool is_local(const struct td_snapshot *snapshot, const char *path)
     return false;
 }
 
-/* Whether a directory `local` is there that holds no file itself. */
+/* Returns whether there is a directory `local` that holds no file directly. */
 static bool is_local_a_namespace(const struct td_snapshot *snapshot)
 {
     bool is = false;

@@ -19,7 +19,7 @@ struct place {
     struct td_catalog *catalog;
 };
 
-/* Settling off, no scan but when asked for. */
+/* Prepares a place without settling, whose scans run on request alone. */
 static void prepare(struct place *place)
 {
     tree_open(&place->tree);
@@ -53,7 +53,7 @@ static void nap(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* Waits until the condition holds; 60 s are never needed. */
+/* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_FOR(place, condition)                                                              \
     do {                                                                                        \
         uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;                            \
@@ -143,14 +143,14 @@ static void scans_come_when_asked_for(void **state)
     start(&place);
     WAIT_FOR(&place, status.ready);
     struct td_snapshot *first = td_catalog_acquire(place.catalog);
-    scan_and_wait(&place); /* nothing changed: nothing is published */
+    scan_and_wait(&place); /* nothing changed, so nothing is published */
     struct td_snapshot *second = td_catalog_acquire(place.catalog);
     assert_ptr_equal(first, second);
     assert_true(status_of(&place).generation == 1);
     tree_simple(&place.tree, "root/n/a.safetensors", "a");
     uint64_t scans = status_of(&place).scan_count;
     (void)nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    assert_true(status_of(&place).scan_count == scans); /* nobody asked */
+    assert_true(status_of(&place).scan_count == scans); /* no scan without a request */
     assert_false(has_model(&place, "n"));
     scan_and_wait(&place);
     assert_true(has_model(&place, "n"));
@@ -160,7 +160,7 @@ static void scans_come_when_asked_for(void **state)
     finish(&place);
 }
 
-/* Standard error, from here to the end. */
+/* Captures standard error between catch_log and end_catch. */
 struct caught {
     int saved, ends[2];
 };
@@ -230,7 +230,7 @@ struct said {
     size_t count;
 };
 
-/* Scans, and checks how often each word is in what the log says of that; a NULL ends the words. */
+/* Scans, and checks how often each word is in the log's messages about the scan. A NULL ends the words. */
 static void check_log(const struct place *place, const struct said *said)
 {
     struct caught caught;
@@ -242,7 +242,7 @@ static void check_log(const struct place *place, const struct said *said)
         CHECK(count_of(text, said->word) == said->count, "not %zu times \"%s\":\n%s", said->count, said->word, text);
 }
 
-/* A refusal is told when it is new or says something else, and when it is over; in between it is only counted. */
+/* A refusal is logged when it is new, changes or ends; otherwise it is only counted. */
 static void refusals_are_told_when_they_change(void **state)
 {
     (void)state;
@@ -305,7 +305,7 @@ static void scans_come_by_themselves(void **state)
     finish(&place);
 }
 
-/* A storm of requests is a few scans, and the last request is never lost. */
+/* A storm of requests causes few scans, and the last request always causes one. */
 static void many_requests_are_few_scans(void **state)
 {
     (void)state;
@@ -320,12 +320,12 @@ static void many_requests_are_few_scans(void **state)
     tree_simple(&place.tree, "root/m/a.safetensors", "a");
     td_catalog_request_scan(place.catalog);
     WAIT_FOR(&place, has_model(&place, "m"));
-    uint64_t most = 3 + (td_clock_ns() - began_ns) / 50000000; /* one in 50 ms */
+    uint64_t most = 3 + (td_clock_ns() - began_ns) / 50000000; /* one scan in 50 ms */
     assert_true(status_of(&place).scan_count - scans <= most);
     finish(&place);
 }
 
-/* A young file makes its own scan, and is what readiness waits for. */
+/* A young file causes a scan when it has settled, and readiness waits for that scan. */
 static void settling_needs_no_request(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void settling_needs_no_request(void **state)
     tree_set_age(&place.tree, "root/m/a.safetensors", 0);
     start(&place);
     WAIT_FOR(&place, has_model(&place, "old"));
-    if (td_clock_ns() - began_ns < 300000000) { /* else the machine was too slow to look in time */
+    if (td_clock_ns() - began_ns < 300000000) { /* otherwise the machine was too slow for this check */
         struct td_catalog_status status = status_of(&place);
         assert_true(status.unsettled_count == 1 && !status.ready);
     }
@@ -366,8 +366,8 @@ static void *rescan(void *argument)
     return NULL;
 }
 
-/* Nobody can say whether a young file is finished (no leases): all who ask for a scan wait until it has settled, and
- * whoever is told to stop does not. */
+/* Without leases, only time tells whether a young file is finished: requests for a scan wait until it has settled, and
+ * end at once when they are told to stop. */
 static void waiting_for_a_scan(void **state)
 {
     (void)state;
@@ -400,7 +400,7 @@ static void waiting_for_a_scan(void **state)
     }
 }
 
-/* A file that is written to for ever does not hold readiness up for ever. */
+/* A file that is always being written does not hold up readiness for ever. */
 static void endless_writer_does_not_block_readiness(void **state)
 {
     (void)state;
@@ -421,7 +421,7 @@ static void endless_writer_does_not_block_readiness(void **state)
     finish(&place);
 }
 
-/* An unmounted or renamed root is no reason to forget everything. */
+/* When the root is unmounted or renamed, the last state stays. */
 static void a_missing_root_keeps_the_last_state(void **state)
 {
     (void)state;
@@ -454,7 +454,8 @@ static void a_missing_root_keeps_the_last_state(void **state)
     finish(&place);
 }
 
-/* All files gone at once may be an unmounted disk: believed when seen twice, a second apart, without a request. */
+/* All files gone at once may be an unmounted disk. The server takes this for true after a second look, a second later
+ * and without a request. */
 static void a_suddenly_empty_root_is_looked_at_twice(void **state)
 {
     (void)state;
@@ -468,13 +469,13 @@ static void a_suddenly_empty_root_is_looked_at_twice(void **state)
     scan_and_wait(&place);
     assert_true(status_of(&place).root_missing && !status_of(&place).ready);
     assert_true(has_model(&place, "m"));
-    scan_and_wait(&place); /* at once again: that is no second look */
+    scan_and_wait(&place); /* a scan right after the first is no second look */
     if (td_clock_ns() - began_ns < SECOND / 2)
         assert_true(has_model(&place, "m"));
     WAIT_FOR(&place, !has_model(&place, "m"));
     assert_true(td_clock_ns() - began_ns >= (uint64_t)SECOND * 9 / 10);
     WAIT_FOR(&place, status.ready && !status.root_missing);
-    /* and when the files come back before the second look, nothing had happened */
+    /* files that come back before the second look stay served */
     tree_rename(&place.tree, "m", "root/m");
     scan_and_wait(&place);
     assert_true(has_model(&place, "m"));
@@ -534,7 +535,7 @@ static void stopping_ends_a_running_scan(void **state)
     tree_close(&place.tree);
 }
 
-/* What is found in the background is published by itself, and is no news for the log. */
+/* Digests are published without a request, and are not logged. */
 static void digests_are_published(void **state)
 {
     (void)state;
@@ -554,7 +555,7 @@ static void digests_are_published(void **state)
     for (int run = 0; run < 2; run++) {
         start(&place);
         WAIT_FOR(&place, status.hasher.known_count == 2);
-        WAIT_FOR(&place, status.generation == (run == 0 ? 2 : 1)); /* the second knows it from the first */
+        WAIT_FOR(&place, status.generation == (run == 0 ? 2 : 1)); /* the second run has the first run's log */
         scan_and_wait(&place);
         struct td_catalog_status status = status_of(&place);
         assert_true(status.generation == (run == 0 ? 2 : 1) && status.hasher.stored);
@@ -577,7 +578,7 @@ static void digests_are_published(void **state)
     text[n] = '\0';
     const char *line = strstr(text, "indexed 1 model, 3 tensors");
     assert_non_null(line);
-    line = strstr(line + 1, "indexed"); /* of the second run */
+    line = strstr(line + 1, "indexed"); /* the line of the second run */
     assert_non_null(line);
     assert_null(strstr(line + 1, "indexed"));
     assert_null(strstr(text, "warn"));
@@ -617,7 +618,7 @@ struct traffic {
     _Atomic bool stop;
     _Atomic uint64_t reads, refused;
     _Atomic uint64_t faults;
-    const char *_Atomic fault; /* the last one */
+    const char *_Atomic fault; /* the last fault */
 };
 
 static void fault(struct traffic *traffic, const char *what)
@@ -626,7 +627,7 @@ static void fault(struct traffic *traffic, const char *what)
     atomic_store(&traffic->fault, what);
 }
 
-/* Every file written has the salt of its model in all its bytes, so bytes of another file are recognised. */
+/* Writes the salt of the model into all bytes of its file, so that bytes of another file are recognised. */
 static void write_model(const struct tree *tree, const char *name, unsigned model, bool two)
 {
     struct tree_tensor tensors[] = {{"first", "U8", "[64]", TENSOR_BYTES}, {"second", "U8", "[64]", TENSOR_BYTES}};

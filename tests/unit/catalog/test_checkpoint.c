@@ -55,7 +55,7 @@ static void make_files(const struct tree *tree, const char *lines)
     }
 }
 
-/* "id{part part}(tensor tensor) id{...}(...)", in the model's order. */
+/* Writes the model's checkpoints in their order: "id{part part}(tensor tensor) id{...}(...)". */
 static void describe(const struct td_model *model, char *out, size_t capacity)
 {
     size_t used = 0;
@@ -74,7 +74,7 @@ static void describe(const struct td_model *model, char *out, size_t capacity)
     }
 }
 
-/* What holds of every checkpoint. */
+/* Checks what every checkpoint must have. */
 static void check_checkpoint(const struct td_checkpoint *c, const char *what)
 {
     uint64_t total = 0;
@@ -329,7 +329,7 @@ static void index_names(void **state)
         CHECK(td_file_kind_of(bad[i]) != TD_FILE_SHARD_INDEX, "%s", bad[i]);
 }
 
-/* Of a key that several files have, the first file's value counts. */
+/* When several files have a metadata key, the first file's value is taken. */
 static void metadata_of_all_parts(void **state)
 {
     (void)state;
@@ -353,7 +353,7 @@ static void metadata_of_all_parts(void **state)
     tree_close(&tree);
 }
 
-/* The sizes of what can be served: mixed.npz holds three arrays of 48 bytes, one of them deflated. */
+/* total_bytes counts the tensors that can be served: mixed.npz holds three arrays of 48 bytes, one of them deflated. */
 static void total_of_what_can_be_served(void **state)
 {
     (void)state;
@@ -370,7 +370,7 @@ static void total_of_what_can_be_served(void **state)
     tree_close(&tree);
 }
 
-/* The tag changes with every file of the checkpoint and with nothing else. */
+/* The tag changes with each file of the checkpoint and with no other file. */
 static void tag_covers_the_parts(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner
     return &model->checkpoints[0];
 }
 
-/* A distributed checkpoint is joined again when one of its files is another, and not before. */
+/* A distributed checkpoint is joined again when one of its files changed, and not before. */
 static void unchanged_files_are_joined_once(void **state)
 {
     (void)state;
@@ -421,7 +421,7 @@ static void unchanged_files_are_joined_once(void **state)
     struct td_joined_tensors *join = only_checkpoint(&scanner)->join;
     assert_non_null(join);
     tree_simple(&tree, "other/x.safetensors", "a");
-    (void)scanner_scan(&scanner); /* the snapshot before goes with this */
+    (void)scanner_scan(&scanner); /* this frees the snapshot before */
     const struct td_checkpoint *c = only_checkpoint(&scanner);
     assert_ptr_equal(c->join, join);
     assert_ptr_equal(c->refs, join->tensors);
@@ -432,7 +432,7 @@ static void unchanged_files_are_joined_once(void **state)
     const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
     assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        join = td_joined_tensors_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
+        join = td_joined_tensors_ref(only_checkpoint(&scanner)->join); /* so that its address is not used again */
         make_files(&tree, files[i]);
         (void)scanner_scan(&scanner);
         CHECK(only_checkpoint(&scanner)->join != join, "%s", files[i]);
@@ -445,7 +445,7 @@ static void unchanged_files_are_joined_once(void **state)
     tree_close(&tree);
 }
 
-/* Two models of the same bytes have manifests that differ, in their hrefs at least. */
+/* Two models of the same bytes have different tags, because the hrefs in their manifests differ. */
 static void tag_covers_the_model(void **state)
 {
     (void)state;
@@ -464,7 +464,7 @@ static void tag_covers_the_model(void **state)
     tree_close(&tree);
 }
 
-/* CPU time to group n files, none of which can be read, of names that this format makes of their numbers. */
+/* Returns the CPU time to group n unreadable files, named by `format` from their numbers. */
 static double group_seconds(const char *format, size_t n)
 {
     struct td_snapshot snapshot = {0};
@@ -498,14 +498,14 @@ static double group_seconds(const char *format, size_t n)
     return took;
 }
 
-/* Sixteen times the files take about sixteen times as long, not 256 times. */
+/* Sixteen times the files take about sixteen times as long; quadratic time would be 256 times. */
 static void grouping_is_linear(void **state)
 {
     (void)state;
     static const char *const formats[] = {
-        "m/a-00001-of-#.gguf", /* a group each, of the same stem */
+        "m/a-00001-of-#.gguf", /* each file is a group of its own, all of one stem */
         "m/a-#-of-99999.gguf", /* one group */
-        "m/x#.bin.index.json", /* indexes, each of which hides files of its kind */
+        "m/x#.bin.index.json", /* indexes, each of which hides the files of its kind */
         "m/x#.safetensors",
     };
     for (size_t i = 0; i < COUNT_OF(formats); i++) {

@@ -10,15 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const size_t read_bytes = 262144, span_bytes = 16777216; /* as content_hash.c has them */
+static const size_t read_bytes = 262144, span_bytes = 16777216; /* the sizes in content_hash.c */
 
 /* ---- what happens between two reads -------------------------------------------------------------------- */
 
 static struct {
-    unsigned at, calls; /* before the at-th read (1 = the first) */
+    unsigned at, calls; /* the incident comes before the at-th read (1: the first) */
     void (*what)(void *context);
     void *context;
-    int sys; /* then it fails so; 0: it does not */
+    int sys; /* errno of that read; 0: the read works */
 } incident;
 
 ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off);
@@ -34,7 +34,7 @@ ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
             return -1;
         }
     }
-    return __real_pread64(fd, out, len > 1000 && incident.calls % 3 == 0 ? len / 2 : len, off); /* short too */
+    return __real_pread64(fd, out, len > 1000 && incident.calls % 3 == 0 ? len / 2 : len, off); /* also short */
 }
 
 /* ---- a file -------------------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static void expect(struct place *place, const char *name, const char *sha256, co
     assert_string_equal(text, git_sha1);
 }
 
-/* FIPS 180-4's examples; the others by git hash-object. */
+/* Expected sums are FIPS 180-4's examples, the others by git hash-object. */
 static void known_contents(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void other_files_are_refused(void **state)
     assert_false(td_content_hash(place.root, "g", &id, &options, &place.sums, &place.err));
     assert_int_equal(place.err.code, TD_UNAVAILABLE);
     check_says(&place.err, "\"g\" changed since it was looked at", "another inode");
-    assert_int_equal(incident.calls, 0); /* not even read */
+    assert_int_equal(incident.calls, 0); /* the file was not read */
     td_error_init(&place.err);
     assert_false(td_content_hash(place.root, "none", &id, &options, &place.sums, &place.err));
     assert_int_equal(place.err.code, TD_NOT_FOUND);
@@ -276,7 +276,7 @@ static void a_disk_that_fails(void **state)
     assert_true(place.err.code == TD_IO && place.err.sys == EIO);
     check_says(&place.err, "cannot read", "EIO");
     incident.calls = 0;
-    incident.sys = EINTR; /* tried again */
+    incident.sys = EINTR; /* the read is tried again */
     assert_true(hash(&place, "f"));
     place_close(&place);
 }
@@ -301,13 +301,13 @@ static void it_can_be_stopped(void **state)
     incident.context = &stop;
     assert_false(hash(&place, "f"));
     assert_int_equal(place.err.code, TD_UNAVAILABLE);
-    assert_true(count <= 5 * read_bytes); /* not one piece more */
+    assert_true(count <= 5 * read_bytes); /* no read after the stop */
     place_close(&place);
 }
 
 /* ---- the page cache ------------------------------------------------------------------------------------ */
 
-/* How many of the file's pages are in memory. */
+/* Returns how many of the file's pages are in memory. */
 static size_t resident_pages(const char *path, size_t len)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -324,7 +324,8 @@ static size_t resident_pages(const char *path, size_t len)
     return count;
 }
 
-/* Whether what is dropped from the page cache leaves it: not where there is no disk behind it. */
+/* Drops the file from the page cache and returns whether its pages left, which they do only if a disk is behind
+ * them. */
 static bool drop(const char *path, size_t len)
 {
     int fd = open(path, O_RDONLY);
@@ -334,7 +335,7 @@ static bool drop(const char *path, size_t len)
     return resident_pages(path, len) == 0;
 }
 
-/* What others have in the cache stays there; what only the hashing brought leaves. */
+/* Pages that were in the cache stay there; pages that only hashing read leave it. */
 static void the_page_cache_is_left_as_it_was(void **state)
 {
     (void)state;
@@ -346,7 +347,7 @@ static void the_page_cache_is_left_as_it_was(void **state)
     write_pattern(&place, "f", len);
     tree_at(&place.tree, "f", path);
     int fd = open(path, O_RDONLY);
-    assert_int_equal(fsync(fd), 0); /* what is not written yet could not leave anyway */
+    assert_int_equal(fsync(fd), 0); /* dirty pages could not leave */
     (void)close(fd);
     size_t before = resident_pages(path, len);
     CHECK(before > pages * 3 / 4, "%zu of %zu pages", before, pages); /* a busy kernel may take some at any time */

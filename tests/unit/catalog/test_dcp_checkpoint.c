@@ -1,4 +1,4 @@
-/* How much a .metadata may say, for its size: docs/formats.md, "Distributed checkpoints". */
+/* Limits of a .metadata in proportion to its size: docs/formats.md, "Distributed checkpoints". */
 #include "catalog/dcp_checkpoint.h"
 
 #include "tests/unit/unit.h"
@@ -21,7 +21,7 @@ static void the_join_is_charged(void **state)
     struct td_dcp_tensor tensors[] = {{.rank = 1, .piece_count = 1000}, {.rank = 2, .piece_count = 24}};
     struct td_dcp dcp = {.tensors = tensors, .tensor_count = COUNT_OF(tensors)};
     uint64_t join = td_dcp_join_bytes(&dcp);
-    assert_true(join >= 1024 * (sizeof(struct td_piece) + 3 * sizeof(uint64_t))); /* a line and a place of each */
+    assert_true(join >= 1024 * (sizeof(struct td_piece) + 3 * sizeof(uint64_t))); /* a piece and its place, for each */
     dcp.arena.used_bytes = 5000;
     struct td_error err = TD_ERROR_INIT;
     assert_true(td_dcp_check(&dcp, UINT64_MAX, (size_t)join + 5000, &err));

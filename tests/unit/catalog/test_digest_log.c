@@ -1,11 +1,11 @@
-/* What a log of digests keeps, what its file looks like, and what damage to it may do. */
+/* Logs of digests: their entries, their file format, and the effects of damage. */
 #include "core/log.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/catalog/digest_log_place.h"
 
 #include <zlib.h>
 
-/* ---- what it keeps ------------------------------------------------------------------------------------- */
+/* ---- entries ------------------------------------------------------------------------------------------- */
 
 static void a_table_needs_no_directory(void **state)
 {
@@ -39,7 +39,7 @@ static void what_was_added_is_known_after_a_restart(void **state)
     struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
     assert_true(td_digest_log_is_stored(log));
     knows_the_first(log, 1000, 1100);
-    add(log, 5); /* no news */
+    add(log, 5); /* already in the log */
     td_digest_log_flush(log);
     assert_int_equal(file_bytes(place.file), HEADER_BYTES + 1000 * RECORD_BYTES);
     add(log, 1000);
@@ -47,7 +47,7 @@ static void what_was_added_is_known_after_a_restart(void **state)
     log = open_log(&place, TD_DIGEST_LOG_READ);
     assert_false(td_digest_log_is_stored(log));
     knows_the_first(log, 1001, 1100);
-    add(log, 1001); /* for itself */
+    add(log, 1001); /* kept in memory, not written */
     knows_the_first(log, 1002, 1100);
     td_digest_log_close(log);
     log = open_log(&place, TD_DIGEST_LOG_READ);
@@ -76,7 +76,7 @@ static void the_last_digest_of_an_identity_counts(void **state)
     tree_close(&place.tree);
 }
 
-/* A full batch is on the disk without anybody asking. */
+/* A full batch is written without a flush. */
 static void batches_are_written_by_themselves(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void put(uint8_t **at, uint64_t value, size_t bytes)
         *(*at)++ = (uint8_t)(value >> 8 * i);
 }
 
-/* The file as its description says, written by hand. */
+/* Writes a file as digest_log.h describes it, independently of the program. */
 static size_t by_hand(uint8_t *bytes, size_t count)
 {
     uint8_t *at = bytes;
@@ -204,7 +204,7 @@ static void garbage_is_an_empty_log(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Opens, adds past a growth of the table, compacts. False when it could not be opened. */
+/* Opens the log, adds entries past a growth of the table, compacts. Returns false when the log could not be opened. */
 static bool exercise(const struct place *place, size_t *known)
 {
     struct td_digest_log *log;
@@ -230,7 +230,7 @@ static void every_allocation_may_fail(void **state)
     struct place place;
     size_t known = 0;
     place_open(&place);
-    fill(&place, 900); /* the table grows while this is read */
+    fill(&place, 900); /* the table grows while the log is read */
     uint8_t bytes[128 * 1024];
     size_t len = read_file(place.file, bytes, sizeof bytes);
     alloc_count_start();
@@ -270,7 +270,7 @@ static void the_table_is_bounded(void **state)
     const struct td_file_id beyond = {.inode = TD_DIGEST_LOG_MAX_RECORDS};
     assert_true(td_digest_log_find(log, &last, sum));
     assert_false(td_digest_log_find(log, &beyond, sum));
-    sum[0] = 2; /* what is in it can still be corrected */
+    sum[0] = 2; /* a full log still takes corrections */
     td_digest_log_add(log, &last, sum);
     sum[0] = 0;
     assert_true(td_digest_log_find(log, &last, sum) && sum[0] == 2);

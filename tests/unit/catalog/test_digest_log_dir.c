@@ -17,7 +17,7 @@ static void refused(const char *state, const char *root, enum td_code code, cons
     check_says(&err, "--state-dir", state);
 }
 
-/* Our sub-directory of the state directory, and the log in it. */
+/* Writes the path of the server's own sub-directory of the state directory, and of the log in it. */
 static void place_own(const struct place *place, char own[TREE_PATH_BYTES], char file[TREE_PATH_BYTES])
 {
     char name[64];
@@ -51,7 +51,7 @@ static void a_directory_that_others_can_write_to_gets_a_sub_directory(void **sta
         fill(&place, 2);
         assert_int_equal(mode_of(own) & 0777, 0700);
         assert_int_equal(file_bytes(file), HEADER_BYTES + 2 * RECORD_BYTES);
-        assert_int_equal(access(place.file, F_OK), -1); /* nothing in the shared one */
+        assert_int_equal(access(place.file, F_OK), -1); /* the shared directory has no log */
         for (int mode = TD_DIGEST_LOG_WRITE; mode <= TD_DIGEST_LOG_READ; mode++) {
             struct td_digest_log *log = open_log(&place, (enum td_digest_log_mode)mode);
             knows_the_first(log, 2, 3);
@@ -85,7 +85,7 @@ static void a_directory_of_ones_own_is_used_itself(void **state)
     tree_close(&place.tree);
 }
 
-/* Who may write to the directory takes the name before us, by all that has a name. */
+/* A user who may write to the directory can take the name first, with any kind of file. */
 static void what_others_put_there_is_refused(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void what_others_put_there_is_refused(void **state)
     place_own(&place, own, file);
     (void)snprintf(name, sizeof name, "state/tensord-%u", (unsigned)geteuid());
     tree_directory(&place.tree, "state");
-    tree_directory(&place.tree, "ours"); /* a link to it must not be followed, though it is ours alone */
+    tree_directory(&place.tree, "ours"); /* a link to it must not be followed, though the directory is the server's */
     assert_int_equal(chmod(place.state, 01777), 0);
     assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
     check_says(&err, "there is no sub-directory", "reading alone makes nothing");
@@ -118,19 +118,19 @@ static void what_others_put_there_is_refused(void **state)
     refused(place.state, NULL, TD_PERMISSION_DENIED, says);
     tree_remove(&place.tree, name);
     tree_directory(&place.tree, name);
-    assert_int_equal(chmod(own, 0770), 0); /* ours, but others can write to it */
+    assert_int_equal(chmod(own, 0770), 0); /* the server's own, but others can write to it */
     refused(place.state, NULL, TD_PERMISSION_DENIED, says);
     assert_int_equal(chmod(own, 0700), 0);
     fill(&place, 1);
-    if (geteuid() == 0) { /* another's directory with a log that he wrote */
+    if (geteuid() == 0) { /* a directory and a log of another user */
         assert_int_equal(chown(own, 1, 0), 0);
         refused(place.state, NULL, TD_PERMISSION_DENIED, says);
     }
     tree_close(&place.tree);
 }
 
-/* Without the sticky bit others can move our sub-directory away and put their own there. A server that runs goes on
- * with its own; the next one refuses theirs, and takes no digest from it. */
+/* Without the sticky bit others can move the sub-directory away and put their own there. A running server continues
+ * with its own; the next one refuses theirs and takes no digest from it. */
 static void a_sub_directory_that_is_exchanged(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void a_sub_directory_that_is_exchanged(void **state)
     add(log, 1);
     td_digest_log_flush(log);
     struct keeper keeper = {.below = 2};
-    td_digest_log_compact(log, is_below, &keeper); /* makes a new file, in the directory that is open */
+    td_digest_log_compact(log, is_below, &keeper); /* makes a new file in the directory that the log holds open */
     td_digest_log_close(log);
     assert_int_equal(access(file, F_OK), -1);
     tree_at(&place.tree, "state/aside/digests", file);
@@ -163,7 +163,7 @@ static void a_sub_directory_that_is_exchanged(void **state)
     tree_close(&place.tree);
 }
 
-/* Many servers that start at once: each gets the one directory, one of them writes. */
+/* Many servers start at once: all use the one directory, and one of them writes. */
 static void many_make_it_at_once(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void many_make_it_at_once(void **state)
     tree_close(&place.tree);
 }
 
-/* The served directory is the very sub-directory, or above it. */
+/* The served directory is the sub-directory itself, or above it. */
 static void a_sub_directory_in_the_root_is_refused(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void a_sub_directory_in_the_root_is_refused(void **state)
     tree_directory(&place.tree, "state");
     assert_int_equal(chmod(place.state, 01777), 0);
     refused(place.state, place.state, TD_FAILED_PRECONDITION, "lies in the served directory");
-    assert_int_equal(access(own, F_OK), -1); /* nothing is left in there */
+    assert_int_equal(access(own, F_OK), -1); /* the refusal leaves nothing behind */
     assert_int_equal(mkdir(own, 0700), 0);
     refused(place.state, own, TD_FAILED_PRECONDITION, "lies in the served directory");
     tree_close(&place.tree);
@@ -268,7 +268,7 @@ static void what_is_no_file_is_refused(void **state)
     tree_close(&place.tree);
 }
 
-/* An odd lock keeps nobody from reading. */
+/* A log whose lock cannot be taken is still read. */
 static void a_lock_that_cannot_be_had(void **state)
 {
     (void)state;
@@ -306,7 +306,7 @@ static void a_directory_in_the_root_is_refused(void **state)
             refused(path, root, TD_FAILED_PRECONDITION, "lies in the served directory");
         }
         tree_at(&place.tree, "root/state", path);
-        assert_int_equal(access(path, F_OK), -1); /* nothing is left in there */
+        assert_int_equal(access(path, F_OK), -1); /* the refusal leaves nothing behind */
         for (size_t i = 0; i < COUNT_OF(outside); i++) {
             struct td_digest_log *log;
             struct td_error err = TD_ERROR_INIT;
@@ -337,7 +337,7 @@ static void a_second_one_only_reads(void **state)
     td_digest_log_flush(second);
     add(first, 3);
     td_digest_log_flush(first);
-    struct td_digest_log *reader = open_log(&place, TD_DIGEST_LOG_READ); /* beside them */
+    struct td_digest_log *reader = open_log(&place, TD_DIGEST_LOG_READ); /* reads while both are open */
     knows_the_first(reader, 4, 5);
     td_digest_log_close(reader);
     td_digest_log_close(second);

@@ -1,11 +1,12 @@
-/* A log of digests on a disk that is full, read-only, or fails; and its compacting, which may fail anywhere. */
+/* A log of digests on a disk that is full, read-only, or fails; and compacting, each step of which may fail. */
 #include "core/log.h"
 #include "tests/unit/catalog/digest_log_place.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-/* After a write that stopped anywhere: lookups go on, nothing is tried again, the next start has what was complete. */
+/* After a write that stopped anywhere, lookups work, no write is tried again, and the next start finds the complete
+ * records. */
 static void a_full_disk_stops_the_log_once(void **state)
 {
     (void)state;
@@ -21,7 +22,7 @@ static void a_full_disk_stops_the_log_once(void **state)
         td_digest_log_flush(log);
         assert_false(td_digest_log_is_stored(log));
         unsigned calls = write_fault.calls;
-        arm(&write_fault, 0, 0); /* there is room again */
+        arm(&write_fault, 0, 0); /* the disk has room again */
         for (size_t i = 5; i < 600; i++)
             add(log, i);
         td_digest_log_flush(log);
@@ -48,7 +49,8 @@ static void short_writes_are_continued(void **state)
     tree_close(&place.tree);
 }
 
-/* The kernel takes the lost pages for written: a second synchronisation that succeeds would mean nothing. */
+/* After a failed fdatasync the kernel takes the lost pages for written, so a second call that succeeds would mean
+ * nothing. */
 static void a_failed_synchronisation_is_not_repeated(void **state)
 {
     (void)state;
@@ -75,13 +77,13 @@ static void a_disk_that_is_full_from_the_start(void **state)
     (void)state;
     struct place place;
     place_open(&place);
-    arm(&write_fault, 1, ENOSPC); /* the header */
+    arm(&write_fault, 1, ENOSPC); /* the write of the header fails */
     struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     add(log, 0);
     knows_the_first(log, 1, 2);
     td_digest_log_close(log);
-    for (int i = 1; i <= 2; i++) { /* no lock, no log */
+    for (int i = 1; i <= 2; i++) { /* first the lock cannot be opened, then the log */
         disarm();
         arm(&read_only, i, ENOSPC);
         log = open_log(&place, TD_DIGEST_LOG_WRITE);
@@ -118,7 +120,7 @@ static void compacting_drops_what_is_not_kept(void **state)
     place_open(&place);
     fill(&place, 1000);
     struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
-    add(log, 1000); /* not written yet, and never */
+    add(log, 1000); /* waits in memory, and is not kept */
     td_digest_log_compact(log, is_below, &keeper);
     assert_true(td_digest_log_is_stored(log));
     knows_the_first(log, 300, 1010);
@@ -126,7 +128,7 @@ static void compacting_drops_what_is_not_kept(void **state)
     struct stat st;
     assert_int_equal(stat(place.file, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    add(log, 300); /* to the new one */
+    add(log, 300); /* goes to the new file */
     td_digest_log_close(log);
     assert_int_equal(file_bytes(place.file), HEADER_BYTES + 301 * RECORD_BYTES);
     log = open_log(&place, TD_DIGEST_LOG_WRITE);
@@ -152,8 +154,7 @@ static void compacting_a_table_alone(void **state)
     td_digest_log_close(log);
 }
 
-/* Whichever step fails, the file is the old one or the new one, the log is given up, and nothing else is left behind.
- */
+/* Whichever step fails, the file is the old or the new one, the log stops writing, and no other file is left behind. */
 static void compacting_may_fail_anywhere(void **state)
 {
     (void)state;
@@ -182,7 +183,7 @@ static void compacting_may_fail_anywhere(void **state)
     }
 }
 
-/* What a crash in the middle of compacting leaves. */
+/* A crash in the middle of compacting leaves a half-written new log. */
 static void a_half_written_new_log_is_ignored(void **state)
 {
     (void)state;

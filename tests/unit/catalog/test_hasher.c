@@ -16,12 +16,12 @@ enum { LARGE = 1024 * 1024 + 1 }; /* hashed in the second pass */
 
 /* ---- the disk ------------------------------------------------------------------------------------------ */
 
-/* Which files are begun, by their sizes, and how each read goes. */
+/* Records by their sizes which files are begun, and says how reads go. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t opened;
     bool closed;    /* reads wait */
-    size_t waiting; /* so many do */
+    size_t waiting; /* number of waiting reads */
     unsigned nap_ms;
     uint64_t bad_size; /* a file of this size cannot be read */
     uint64_t begun[64];
@@ -100,7 +100,7 @@ static size_t disk_waiting(void)
     return waiting;
 }
 
-/* How often a file of this size was begun to be read. */
+/* Returns how often a file of this size was begun. */
 static size_t times_begun(uint64_t size)
 {
     size_t count = 0;
@@ -127,7 +127,7 @@ static void on_known(void *context)
     ((struct place *)context)->known_calls++;
 }
 
-/* Without a state directory and with one thread, until the test says otherwise. */
+/* Opens a place. Its config has no state directory and one thread; tests change this before start. */
 static void place_open(struct place *place)
 {
     memset(place, 0, sizeof *place);
@@ -177,7 +177,7 @@ static struct td_hasher_status status_of(const struct place *place)
     return status;
 }
 
-/* Waits until the condition holds; 60 s are never needed. */
+/* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_FOR(condition)                                                 \
     do {                                                                    \
         uint64_t give_up_ns = td_clock_ns() + 60 * second;                  \
@@ -204,7 +204,7 @@ static bool wait_for_file(const struct place *place, const char *path, uint64_t 
     return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), td_clock_ns() + ns);
 }
 
-/* A file of zeros that takes no room. */
+/* Makes a sparse file of zeros. */
 static void sparse(const struct place *place, const char *name, uint64_t size)
 {
     char path[128];
@@ -223,7 +223,7 @@ static void everything_gets_known(void **state)
     tree_text(&place.tree, "root/m/a.txt", "abc");
     tree_text(&place.tree, "root/m/empty", "");
     tree_simple(&place.tree, "root/m/x.safetensors", "a b");
-    sparse(&place, "m/zeros", 1000000); /* head -c 1000000 /dev/zero | sha256sum */
+    sparse(&place, "m/zeros", 1000000); /* the wanted sum: head -c 1000000 /dev/zero | sha256sum */
     start(&place);
     scan(&place);
     WAIT_FOR(place.known_calls == 1);
@@ -269,7 +269,7 @@ static void small_files_come_first(void **state)
     finish(&place);
 }
 
-/* Two names of one file, and several threads: whoever comes second takes what the first computes. */
+/* One file with two names, and several threads: the second thread takes the digest that the first computes. */
 static void an_identity_is_read_once(void **state)
 {
     (void)state;
@@ -283,9 +283,9 @@ static void an_identity_is_read_once(void **state)
     start(&place);
     disk_close();
     scan(&place);
-    WAIT_FOR(disk_waiting() == 2); /* one on each file */
+    WAIT_FOR(disk_waiting() == 2); /* one thread on each file */
     scan(&place);
-    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot); /* the pass begins anew, meanwhile */
+    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot); /* the pass begins anew while both files are read */
     for (int i = 0; i < 20; i++)
         nap();
     assert_int_equal(disk_waiting(), 2);
@@ -299,7 +299,7 @@ static void an_identity_is_read_once(void **state)
     finish(&place);
 }
 
-/* Few files of a model are large: each thread takes one. */
+/* Each thread takes one of the few large files of a model. */
 static void large_files_are_shared_out(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void a_new_snapshot_in_the_middle(void **state)
     sparse(&place, "m/b", LARGE + 1);
     scan(&place);
     assert_int_equal(status_of(&place).file_count, 2);
-    tree_remove(&place.tree, "root/m/a"); /* gone, but open */
+    tree_remove(&place.tree, "root/m/a"); /* removed while the hasher has it open */
     scan(&place);
     assert_int_equal(status_of(&place).file_count, 1);
     disk_open();
@@ -345,7 +345,7 @@ static void a_new_snapshot_in_the_middle(void **state)
     finish(&place);
 }
 
-/* A file that cannot be read is not read for ever, and holds nobody up. */
+/* A file that cannot be read is not tried for ever, and does not hold up other files. */
 static void failures_are_counted_once(void **state)
 {
     (void)state;
@@ -363,11 +363,11 @@ static void failures_are_counted_once(void **state)
     scan(&place);
     WAIT_FOR(place.known_calls == 2);
     assert_true(status_of(&place).failed_count == 1 && times_begun(LARGE) == 1);
-    assert_false(wait_for_file(&place, "m/bad", 60 * second)); /* is tried, and is not waited for to no end */
+    assert_false(wait_for_file(&place, "m/bad", 60 * second)); /* reads again and ends when that fails */
     assert_int_equal(status_of(&place).failed_count, 2);
     disk_make_good();
     assert_true(wait_for_file(&place, "m/bad", 60 * second));
-    WAIT_FOR(place.known_calls == 3); /* what only a wait found is news too */
+    WAIT_FOR(place.known_calls == 3); /* digests that a wait found are published too */
     assert_int_equal(status_of(&place).known_count, 3);
     finish(&place);
 }
@@ -376,8 +376,8 @@ static void a_blob_that_is_not_its_name(void **state)
 {
     (void)state;
     static const char *const blobs[] = {
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", /* as it should be */
-        "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f",                         /* git hash-object's */
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", /* the right SHA-256 */
+        "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f",                         /* the right oid, by git hash-object */
         "0000000000000000000000000000000000000000000000000000000000000000", "ffffffffffffffffffffffffffffffffffffffff"};
     struct place place;
     char path[200];
@@ -395,7 +395,7 @@ static void a_blob_that_is_not_its_name(void **state)
     WAIT_FOR(place.known_calls == 1);
     struct td_hasher_status status = status_of(&place);
     assert_true(status.known_count == 4 && status.mismatch_count == 2);
-    assert_string_equal(td_file_sha256(file_of(&place, "a/b/2.txt")), blobs[0]); /* the truth, not the name */
+    assert_string_equal(td_file_sha256(file_of(&place, "a/b/2.txt")), blobs[0]); /* of the bytes, not the name */
     finish(&place);
 }
 
@@ -411,14 +411,14 @@ static void waiting(void **state)
     sparse(&place, "m/c", LARGE + 1);
     sparse(&place, "m/zzz", UINT64_C(1) << 40);
     start(&place);
-    (void)scanner_scan(&place.scanner); /* which the background is not told */
+    (void)scanner_scan(&place.scanner); /* the background does not get this snapshot */
     assert_true(wait_for_file(&place, "m/a", 60 * second));
-    assert_true(wait_for_file(&place, "m/a", 0)); /* known */
+    assert_true(wait_for_file(&place, "m/a", 0)); /* the digest is known, so no time is needed */
     assert_false(wait_for_file(&place, "m/b", 0));
     assert_int_equal(times_begun(LARGE), 0);
     assert_true(wait_for_file(&place, "m/b", 60 * second));
     uint64_t began_ns = td_clock_ns();
-    assert_false(wait_for_file(&place, "m/zzz", 60 * second)); /* too large: at once */
+    assert_false(wait_for_file(&place, "m/zzz", 60 * second)); /* ends at once, because the file is too large */
     assert_true(td_clock_ns() - began_ns < 20 * second);
     assert_int_equal(times_begun(UINT64_C(1) << 40), 0);
     disk_close();
@@ -427,11 +427,11 @@ static void waiting(void **state)
     uint64_t took_ns = td_clock_ns() - began_ns;
     assert_true(took_ns >= 200000000 && took_ns < 20 * second);
     disk_open();
-    WAIT_FOR(is_known(&place, "m/c")); /* it goes on, and the next who asks has it */
+    WAIT_FOR(is_known(&place, "m/c")); /* hashing continues, and later waits find the digest */
     finish(&place);
 }
 
-/* One that is found in the log was not read: it says nothing of how fast reading is. */
+/* A digest from the log needed no reading and does not count for the speed of reading. */
 static void what_was_not_read_is_not_measured(void **state)
 {
     (void)state;
@@ -473,7 +473,7 @@ static void more_wait_than_there_is_room_for(void **state)
         (void)wait_for_file(&place, name, 1000000);
     }
     disk_open();
-    WAIT_FOR(wait_for_file(&place, "m/299", 60 * second)); /* at once false while there is no room */
+    WAIT_FOR(wait_for_file(&place, "m/299", 60 * second)); /* fails at once while the queue is full */
     finish(&place);
 }
 
@@ -510,7 +510,7 @@ static void a_restart_reads_nothing(void **state)
     place.config.state_dir = place.state;
     for (unsigned run = 0; run < 3; run++) {
         start(&place);
-        scan(&place); /* of files that were not seen before */
+        scan(&place); /* new td_file objects each time */
         if (run == 0)
             WAIT_FOR(place.known_calls == 1);
         assert_true(status_of(&place).stored);
@@ -522,14 +522,14 @@ static void a_restart_reads_nothing(void **state)
         place.scanner.snapshot = NULL;
     }
     start(&place);
-    tree_poke(&place.tree, "root/m/a", 0, "x", 1); /* another identity: hashed again */
+    tree_poke(&place.tree, "root/m/a", 0, "x", 1); /* a new identity, which is hashed again */
     scan(&place);
     WAIT_FOR(status_of(&place).known_count == 2);
     assert_int_equal(status_of(&place).hashed_bytes, 3);
     finish(&place);
 }
 
-/* Digests of files that are gone do not stay for ever. */
+/* Digests of removed files do not stay in the log for ever. */
 static void the_log_is_compacted(void **state)
 {
     (void)state;
@@ -585,7 +585,7 @@ static void it_ends_in_the_middle_of_a_file(void **state)
     start(&place);
     disk.nap_ms = 5;
     scan(&place);
-    assert_false(wait_for_file(&place, "m/b", 3 * second / 10)); /* three threads read now */
+    assert_false(wait_for_file(&place, "m/b", 3 * second / 10)); /* this wait reads too, beside two threads */
     WAIT_FOR(times_begun(UINT64_C(1) << 40) == 1);
     uint64_t began_ns = td_clock_ns();
     stop(&place);

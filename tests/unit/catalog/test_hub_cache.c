@@ -29,7 +29,7 @@ static void ids_of_folders(void **state)
         {"datasets--", NULL},
         {"spaces--a--b", NULL},
         {"xmodels--a--b", NULL},
-        /* no repository has such an id, and no URL could name it */
+        /* no repository has such an id, and no URL can name it */
         {"models----b", NULL},
         {"models--a--", NULL},
         {"models--a----b", NULL},
@@ -60,7 +60,7 @@ static void places_in_snapshots(void **state)
 {
     (void)state;
     static const struct {
-        const char *path, *folder, *below, *id, *commit; /* folder NULL: no place in a snapshot */
+        const char *path, *folder, *below, *id, *commit; /* folder NULL: the path is not in a snapshot */
     } cases[] = {
         {"/c/models--o--n/snapshots/c1", "/c/models--o--n", "snapshots/c1", "o/n", "c1"},
         {"/c/models--o--n/snapshots/c1/unet/x", "/c/models--o--n", "snapshots/c1/unet/x", "o/n/unet/x", "c1"},
@@ -113,7 +113,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* NULL: the folder has no snapshot to publish. */
+/* Checks the snapshot of the folder that is published. `wanted` NULL: none. */
 static void expect(const struct place *place, const char *folder, const char *wanted)
 {
     char commit[256] = "?";
@@ -139,7 +139,7 @@ static void main_decides(void **state)
     close_place(&place);
 }
 
-/* What refs/main cannot decide, the time of the last change does. */
+/* Without a usable refs/main the snapshot that changed last is published. */
 static void newest_snapshot_otherwise(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void newest_snapshot_otherwise(void **state)
     close_place(&place);
 }
 
-/* Equal times must not make scans choose differently. */
+/* With equal times the greater name is published, so that all scans choose the same. */
 static void equal_times_choose_the_greater_name(void **state)
 {
     (void)state;

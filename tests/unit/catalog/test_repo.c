@@ -20,7 +20,7 @@ static const struct td_entry *file_of(const struct place *place, const struct td
                                    td_text_of(path));
 }
 
-/* All ids, datasets' folders marked, parted by blanks. */
+/* Checks all ids, separated by blanks; "D:" marks those below datasets/. */
 static void expect_repos(const struct place *place, const char *wanted)
 {
     char got[1024] = "";
@@ -82,7 +82,7 @@ static void models_in_the_root(void **state)
     close_place(&place);
 }
 
-/* Datasets: no checkpoint, but files that datasets are made of; or below datasets/. */
+/* A folder is a dataset if it has no checkpoint but data files, or if it is below datasets/. */
 static void datasets(void **state)
 {
     (void)state;
@@ -98,7 +98,8 @@ static void datasets(void **state)
     (void)scanner_scan(&place.scanner);
     expect_repos(&place, "docs org/both squad D:org/both D:org/d D:org/deep");
     assert_true(td_repo_is_dataset(find(&place, true, "squad")));
-    assert_true(find(&place, true, "squad") == find(&place, false, "squad")); /* a tokenizer.json alone looks so too */
+    assert_true(find(&place, true, "squad") ==
+                find(&place, false, "squad")); /* a model too: it may be a lone tokenizer.json */
     assert_true(find(&place, true, "local/squad") != NULL);
     assert_false(td_repo_is_dataset(find(&place, false, "org/both")));
     assert_true(find(&place, true, "org/both") != find(&place, false, "org/both"));
@@ -142,7 +143,7 @@ static void caches_have_their_commits(void **state)
     assert_int_equal(repo->ref_count, 4);
     const struct td_repo *dataset = find(&place, true, "org/name");
     assert_true(dataset != NULL && dataset != repo && td_repo_is_dataset(dataset));
-    /* a ref that moves is news */
+    /* a moved ref makes a new snapshot */
     tree_text(&place.tree, "models--org--name/refs/v1.0", C1);
     (void)scanner_scan(&place.scanner);
     repo = find(&place, false, "org/name");
@@ -150,7 +151,7 @@ static void caches_have_their_commits(void **state)
     close_place(&place);
 }
 
-/* Files that a chosen revision has and another has not are no files of the chosen one's model. */
+/* Each revision of a cache is a model of its own files; only the chosen revision is listed. */
 static void other_revisions_are_models_that_are_not_listed(void **state)
 {
     (void)state;
@@ -172,7 +173,7 @@ static void other_revisions_are_models_that_are_not_listed(void **state)
     close_place(&place);
 }
 
-/* Whoever made a repository chose the names in its snapshots; they say nothing about others. */
+/* The owner of a repository chose the names in its snapshots, so these names must not define other repositories. */
 static void names_in_a_snapshot_mean_nothing(void **state)
 {
     (void)state;
@@ -187,7 +188,7 @@ static void names_in_a_snapshot_mean_nothing(void **state)
     close_place(&place);
 }
 
-/* Caches of several users below one directory: the nearest to the root, then the first by path. */
+/* Of several users' caches below one directory, the folder nearest to the root gets the id, then the first by path. */
 static void one_folder_has_an_id(void **state)
 {
     (void)state;
@@ -210,7 +211,7 @@ static void one_folder_has_an_id(void **state)
     close_place(&place);
 }
 
-/* A commit shows the files of its own snapshot alone. */
+/* A commit has only the files of its own snapshot. */
 static void commits_do_not_mix(void **state)
 {
     (void)state;
@@ -247,7 +248,8 @@ static void main_may_be_a_symlink_and_must_be_text(void **state)
     close_place(&place);
 }
 
-/* The commit is made of paths and contents; of identities while these are not known. Both are answered. */
+/* The commit is computed from paths and contents, or from file identities while contents are not known. Requests may
+ * use either. */
 static void commits_of_plain_directories(void **state)
 {
     (void)state;
@@ -269,7 +271,7 @@ static void commits_of_plain_directories(void **state)
         (void)td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/a")->file, sum[0]);
         (void)scanner_scan(&both[i]->scanner);
         repo = find(both[i], false, "m");
-        assert_string_equal(repo->commit, commits[i]); /* one is not known yet */
+        assert_string_equal(repo->commit, commits[i]); /* the digest of m/b is not known yet */
         (void)td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/b")->file, sum[1]);
         (void)scanner_scan(&both[i]->scanner);
         repo = find(both[i], false, "m");
@@ -277,7 +279,7 @@ static void commits_of_plain_directories(void **state)
         assert_string_not_equal(repo->commit, commits[i]);
         assert_true(at(repo, commits[i]) == repo && at(repo, repo->commit) == repo);
     }
-    assert_string_not_equal(commits[0], commits[1]); /* other inodes */
+    assert_string_not_equal(commits[0], commits[1]); /* the copies have other inodes */
     assert_string_equal(find(&place, false, "m")->commit, find(&copy, false, "m")->commit);
     close_place(&place);
     close_place(&copy);

@@ -1,11 +1,11 @@
-/* What a scan makes of a tree: models and their files, what is wrong with them, and what is kept of the scan before. */
+/* Results of a scan: models and their files, problems, and what is kept from the scan before. */
 #include "catalog/scan.h"
 
 #include "tests/unit/catalog/scan_place.h"
 
 #include <sys/stat.h>
 
-/* All model ids, parted by blanks. */
+/* Checks all model ids, separated by blanks. */
 static void expect_models(const struct place *place, const char *wanted)
 {
     char got[1024] = "";
@@ -52,7 +52,7 @@ static void directories_and_root_files_are_models(void **state)
     close_place(&place);
 }
 
-/* A tree whose served directory has this name. */
+/* Opens a place whose served directory has this name. */
 static void open_named_place(struct place *place, const char *name)
 {
     struct tree served;
@@ -73,7 +73,7 @@ static void a_root_with_an_index_is_a_model(void **state)
     tree_simple(&place.tree, "llama/model-00002-of-00002.safetensors", "b");
     tree_index(&place.tree, "llama/model.safetensors.index.json",
                "a model-00001-of-00002.safetensors b model-00002-of-00002.safetensors");
-    tree_simple(&place.tree, "llama/model-0.safetensors", "z"); /* other order by name than by stem */
+    tree_simple(&place.tree, "llama/model-0.safetensors", "z"); /* sorts differently by name and by stem */
     tree_text(&place.tree, "llama/config.json", "{}");
     tree_simple(&place.tree, "llama/original/x.safetensors", "a");
     tree_simple(&place.tree, "llama/models--a--b/snapshots/c1/x.safetensors", "t");
@@ -87,7 +87,7 @@ static void a_root_with_an_index_is_a_model(void **state)
     assert_string_equal(model->config->path, "config.json");
     assert_null(model->revision); /* its first file by name is a/b/x.safetensors, which has one */
     assert_string_equal(scanner_model(&place.scanner, "a/b")->revision, "c1");
-    assert_true(model->entry_count == snapshot->entry_count); /* all below it, as of any directory */
+    assert_true(model->entry_count == snapshot->entry_count); /* all files below it, as for every directory */
     tree_remove(&place.tree, "llama/model-00002-of-00002.safetensors");
     (void)scanner_scan(&place.scanner);
     model = scanner_model(&place.scanner, "llama");
@@ -98,14 +98,14 @@ static void a_root_with_an_index_is_a_model(void **state)
     model = scanner_model(&place.scanner, "llama");
     assert_non_null(scanner_problem(&place.scanner, model, "model.safetensors.index.json"));
     assert_int_equal(model->checkpoint_count, 0);
-    tree_remove(&place.tree, "llama/model.safetensors.index.json"); /* then each is one again */
+    tree_remove(&place.tree, "llama/model.safetensors.index.json"); /* now each file is a model again */
     tree_remove(&place.tree, "llama/config.json");
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "a/b model model-0.safetensors original");
     close_place(&place);
 }
 
-/* What from_pretrained saves. */
+/* The layout that save_pretrained writes. */
 static void a_root_with_a_config_is_a_model(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void a_root_with_a_config_is_a_model(void **state)
     assert_true(model->entry_count == 3 && model->checkpoint_count == 1);
     assert_string_equal(model->config->path, "config.json");
     tree_simple(&place.tree, "llama/sub/x.safetensors", "a");
-    tree_remove(&place.tree, "llama/model.safetensors"); /* then it describes nothing that is beside it */
+    tree_remove(&place.tree, "llama/model.safetensors"); /* now config.json describes no file beside it */
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "sub");
     tree_remove(&place.tree, "llama/config.json");
@@ -149,7 +149,7 @@ static void a_root_of_a_distributed_checkpoint_is_a_model(void **state)
     close_place(&place);
 }
 
-/* The root's own model is called by the directory, if that can be an id and is not another's. */
+/* The root's own model has the directory's name, if that is a valid id and no other model's. */
 static void names_of_the_root(void **state)
 {
     (void)state;
@@ -176,7 +176,8 @@ static void names_of_the_root(void **state)
     close_place(&place);
 }
 
-/* A group directly in the root is a model by its stem; the files beside it stay models of their own. */
+/* A group of shards directly in the root is a model named by its stem; other files in the root are models of their
+ * own. */
 static void groups_in_the_root_are_models(void **state)
 {
     (void)state;
@@ -292,7 +293,8 @@ static void cache_folders_are_models(void **state)
     close_place(&place);
 }
 
-/* One snapshot looked at alone, as a server on the whole cache would show it. */
+/* td_hub_place finds the id and revision of a served snapshot directory, as a server on the whole cache would show
+ * them. */
 static void a_place_in_a_snapshot(void **state)
 {
     (void)state;
@@ -341,11 +343,11 @@ static void problems_stand_where_they_belong(void **state)
     assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "models--org--name"));
     assert_non_null(scanner_problem(&place.scanner, NULL, "m/out.txt"));
     assert_int_equal(place.scanner.snapshot->problems.count, 2);
-    assert_true(model->entry_count == 2); /* a refused file is a file all the same */
+    assert_true(model->entry_count == 2); /* a refused file is still an entry */
     close_place(&place);
 }
 
-/* A file that did not change is the same object in the next snapshot, parsed once. */
+/* An unchanged file is the same object in the next snapshot, parsed once. */
 static void unchanged_files_are_shared(void **state)
 {
     (void)state;
@@ -363,9 +365,9 @@ static void unchanged_files_are_shared(void **state)
     (void)scanner_scan(&place.scanner);
     assert_ptr_equal(file_at(&place, "m/a.safetensors"), a);
     assert_ptr_equal(file_at(&place, "m/config.json"), config);
-    assert_ptr_equal(file_at(&place, "bad/x.safetensors"), bad); /* refused for good: not read again */
+    assert_ptr_equal(file_at(&place, "bad/x.safetensors"), bad); /* refused for its contents, so not read again */
     assert_true(place.scanner.progress.files_to_read == 0);
-    assert_ptr_equal(place.scanner.snapshot, first); /* nothing is new, so no models are made */
+    assert_ptr_equal(place.scanner.snapshot, first); /* nothing is new, so the snapshot stays */
     assert_int_equal(first->refs, 2);
     tree_simple(&place.tree, "m/b.safetensors", "c");
     (void)scanner_scan(&place.scanner);
@@ -379,8 +381,7 @@ static void unchanged_files_are_shared(void **state)
     close_place(&place);
 }
 
-/* What a content hashes to, once known, is part of what a snapshot says; each time that more is known there is a new
- * one, and none without. */
+/* Known digests are part of a snapshot: each scan after new digests makes a new snapshot, and no other scan does. */
 static void digests_make_a_new_snapshot(void **state)
 {
     (void)state;
@@ -401,9 +402,9 @@ static void digests_make_a_new_snapshot(void **state)
     char tag[TD_TAG_BYTES];
     memcpy(tag, snapshot->tag, sizeof tag);
     assert_true(td_file_set_sha256(file, sum));
-    assert_false(td_file_set_sha256(file, sum)); /* once */
+    assert_false(td_file_set_sha256(file, sum)); /* a digest is set only once */
     assert_int_equal(strlen(td_file_tag(file)), TD_SHA256_TEXT_BYTES - 1);
-    assert_string_equal(file->identity_tag, identity); /* still known to those who began with it */
+    assert_string_equal(file->identity_tag, identity); /* for downloads that began under it */
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->hashed_count == 1 && snapshot->generation == generation + 1);
     assert_string_equal(snapshot->tag, tag); /* the same files */
@@ -437,14 +438,14 @@ static void changes_of_every_kind_are_seen(void **state)
             tree_simple(&place.tree, "new", "b");
             tree_rename(&place.tree, "new", "m/a.safetensors");
             break;
-        case 2: /* touched */
+        case 2: /* a new mtime */
             tree_set_age(&place.tree, "m/a.safetensors", INT64_C(1000) * SECOND);
             break;
         case 3: /* mode */
             tree_at(&place.tree, "m/a.safetensors", path);
             assert_int_equal(chmod(path, 0600), 0);
             break;
-        case 4: /* longer, and broken by it */
+        case 4: /* longer, and thus broken */
             tree_truncate(&place.tree, "m/a.safetensors", 5000);
             break;
         default: /* a symlink to another */
@@ -467,7 +468,7 @@ static void changes_of_every_kind_are_seen(void **state)
     close_place(&place);
 }
 
-/* A file may move to another name: it is parsed again, since its name decides its format. */
+/* A renamed file is parsed again, because its name decides its format. */
 static void renamed_files_are_other_entries(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Scans that meet a limit or a fault, and files that are looked at by themselves. */
+/* Scans that meet a limit or a fault, and scans of a single file. */
 #include "catalog/scan.h"
 
 #include "tests/unit/catalog/scan_place.h"
@@ -23,7 +23,7 @@ static void limits_are_said(void **state)
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->entry_count == 12 && snapshot->problems.count == 1);
     place.scanner.config.max_files = 100;
-    place.scanner.config.max_directories = 5; /* the root is one */
+    place.scanner.config.max_directories = 5; /* the root included */
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->entry_count == 4 && snapshot->problems.count == 1);
     place.scanner.config.max_directories = 100;
@@ -32,11 +32,11 @@ static void limits_are_said(void **state)
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 20);
     assert_int_equal(scanner_model(&place.scanner, "m00")->checkpoint_count, 0);
-    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count, 1); /* read before, under the old limit */
+    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count, 1); /* read under the old limit */
     close_place(&place);
 }
 
-/* A file that could not be opened may be all right the next time: its identity does not tell. */
+/* A file that could not be opened is tried again, because its identity does not show whether it can be opened now. */
 static void passing_faults_are_tried_again(void **state)
 {
     (void)state;
@@ -48,7 +48,7 @@ static void passing_faults_are_tried_again(void **state)
     tree_at(&place.tree, "m/a.safetensors", path);
     assert_int_equal(chmod(path, 0), 0);
     assert_int_equal(chmod(place.tree.path, 0755), 0);
-    pid_t child = fork(); /* root reads everything */
+    pid_t child = fork(); /* root can read every file */
     assert_true(child >= 0);
     if (child == 0) {
         bool ok = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0);
@@ -66,7 +66,7 @@ static void passing_faults_are_tried_again(void **state)
     close_place(&place);
 }
 
-/* What is kept of one file with these tensors. */
+/* Returns the memory that is kept for one file with these tensors. */
 static uint64_t memory_of_one(const char *tensors)
 {
     struct place place;
@@ -82,7 +82,7 @@ static uint64_t memory_of_one(const char *tensors)
     return bytes;
 }
 
-/* A file that does not fit is named, and read again when it may fit, not before. */
+/* A file that does not fit in memory is named in a problem, and read again only when it may fit. */
 static void memory_of_all_files_is_bounded(void **state)
 {
     (void)state;
@@ -102,11 +102,11 @@ static void memory_of_all_files_is_bounded(void **state)
     assert_int_equal(file_at(&place, "m/3.safetensors")->manifest.arena.used_bytes, 0);
     (void)scanner_scan(&place.scanner); /* nothing changed */
     assert_int_equal(place.scanner.progress.files_to_read, 0);
-    tree_simple(&place.tree, "m/2.safetensors", "d e F"); /* takes its own place */
+    tree_simple(&place.tree, "m/2.safetensors", "d e F"); /* takes the memory of its old version */
     (void)scanner_scan(&place.scanner);
     assert_true(place.scanner.progress.files_to_read == 1 && memory.used_bytes == 2 * each);
     assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 1);
-    tree_simple(&place.tree, "m/0.safetensors", "j k l"); /* what is there stays */
+    tree_simple(&place.tree, "m/0.safetensors", "j k l"); /* other files stay in memory */
     (void)scanner_scan(&place.scanner);
     model = scanner_model(&place.scanner, "m");
     assert_true(model->problems.count == 2 && memory.used_bytes == 2 * each);
@@ -120,7 +120,7 @@ static void memory_of_all_files_is_bounded(void **state)
     assert_int_equal(memory.used_bytes, 0);
 }
 
-/* An answer that still runs may hold an old snapshot: its files count. */
+/* A running answer may hold an old snapshot, the files of which count. */
 static void old_snapshots_count(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void old_snapshots_count(void **state)
     close_place(&place);
 }
 
-/* However much was read of it before it turned out to be broken. */
+/* A refused file keeps no memory, however much of it was read. */
 static void refused_files_keep_no_memory(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void a_scan_can_be_stopped(void **state)
     close_place(&place);
 }
 
-/* ---- one file by itself -------------------------------------------------------------------------------- */
+/* ---- a single file ------------------------------------------------------------------------------------- */
 
 static void one_file_is_looked_at_anywhere(void **state)
 {

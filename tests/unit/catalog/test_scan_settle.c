@@ -20,7 +20,7 @@ static void young_files_wait(void **state)
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->unsettled_count == 1 && snapshot->entry_count == 1);
     assert_null(file_at(&place, "m/a.safetensors"));
-    /* due when the 10 s are over: in 6 s */
+    /* due in 6 s, when the 10 s are over */
     assert_true(snapshot->next_due_ns > now_ns + (uint64_t)2 * SECOND);
     assert_true(snapshot->next_due_ns < now_ns + (uint64_t)8 * SECOND);
     assert_int_equal(place.scanner.unsettled.count, 1);
@@ -32,7 +32,7 @@ static void young_files_wait(void **state)
     close_place(&place);
 }
 
-/* Every kind of file, not only checkpoints: config.json too is read by somebody. */
+/* All kinds of files settle, not only checkpoints: clients read config.json too. */
 static void all_files_settle(void **state)
 {
     (void)state;
@@ -50,7 +50,7 @@ static void all_files_settle(void **state)
     close_place(&place);
 }
 
-/* The bytes of a mtime in the future tell nothing about their age: what counts is how long they stood still. */
+/* A future mtime does not give a file's age: the file settles when it stood still long enough between scans. */
 static void future_files_settle_by_watching(void **state)
 {
     (void)state;
@@ -64,17 +64,17 @@ static void future_files_settle_by_watching(void **state)
     assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
     struct timespec pause = {.tv_nsec = 150000000};
     (void)nanosleep(&pause, NULL);
-    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* still being written to */
+    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
     tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the time began anew */
+    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the wait began anew */
     while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
     close_place(&place);
 }
 
-/* As a truncation looks between its two steps: another size, the times of before. */
+/* Makes the state between the two steps of a truncation: the new size with the old times. */
 static void truncate_half(const struct place *place, const char *name, uint64_t size)
 {
     char path[TREE_PATH_BYTES];
@@ -86,7 +86,7 @@ static void truncate_half(const struct place *place, const char *name, uint64_t 
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* Its mtime lies far back, and yet it may be in the middle of a change: published before or only seen. */
+/* A file with an old mtime can be in the middle of a change, whether it was published before or only seen. */
 static void half_changed_files_wait(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void half_changed_files_wait(void **state)
     }
 }
 
-/* While a known file changes, its old entry stays: requests for it are told to try again, not that it is gone. */
+/* While a known file changes its old entry stays: requests are told to try again, not that the file is gone. */
 static void known_files_stay_while_they_settle(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void known_files_stay_while_they_settle(void **state)
     tree_simple(&place.tree, "m/a.safetensors", "c");
     tree_set_age(&place.tree, "m/a.safetensors", SECOND);
     (void)scanner_scan(&place.scanner);
-    tree_remove(&place.tree, "m/a.safetensors"); /* gone is gone, settled or not */
+    tree_remove(&place.tree, "m/a.safetensors"); /* a removed file leaves at once */
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->entry_count == 0 && snapshot->unsettled_count == 0);
     close_place(&place);

@@ -47,7 +47,7 @@ static void models_are_found_by_id(void **state)
     static const char *const absent[] = {"", "c", "a/", "/a", "A", "a/b/c/d", "org", "org/nam", "zz", "root", "~"};
     for (size_t i = 0; i < COUNT_OF(absent); i++)
         assert_null(td_snapshot_find_model(snapshot, td_text_of(absent[i])));
-    assert_non_null(td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length counts, not the NUL */
+    assert_non_null(td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length decides, not the NUL */
     close_place(&place);
 }
 
@@ -69,7 +69,7 @@ static void entries_are_found_by_path(void **state)
     close_place(&place);
 }
 
-/* /models/{id}/... is routed by the longest id that is known. */
+/* /models/{id}/... goes to the longest known id. */
 static void the_longest_id_is_routed_to(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void checkpoints_are_found_by_id(void **state)
     tree_close(&tree);
 }
 
-/* Names around the borders of a list, in a checkpoint of one file and in one of two. */
+/* Tests names at the borders of a list, in a checkpoint of one file and in one of two. */
 static void pages_continue_after_a_name(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void last_reference_retires(void **state)
     td_snapshot_unref(snapshot);
     assert_int_equal(retired, 1);
     place.scanner.snapshot = NULL;
-    assert_string_equal(file->source.path, "a/b.txt"); /* a file outlives the snapshots that show it */
+    assert_string_equal(file->source.path, "a/b.txt"); /* a file outlives its snapshots */
     td_file_unref(file);
     td_file_unref(NULL);
     td_snapshot_unref(NULL);

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-/* One walk over a tree, with what it needs. */
+/* A walk over a tree, with its state. */
 struct run {
     struct tree tree;
     struct td_root *root;
@@ -64,7 +64,7 @@ static const char *problem(const struct run *run, const char *path)
     return NULL;
 }
 
-/* The paths, sorted and unique, are exactly these; parted by blanks, in order. */
+/* Checks that the paths found, sorted and unique, are exactly these, separated by blanks. */
 static void expect_paths(const struct run *run, const char *paths)
 {
     char got[4096] = "";
@@ -165,18 +165,18 @@ static void links_are_followed_and_loops_end(void **state)
     tree_symlink(&run.tree, "root/d/up", "..");  /* its own ancestor */
     tree_symlink(&run.tree, "root/d/self", "."); /* itself */
     tree_symlink(&run.tree, "root/d/again", "../d");
-    tree_symlink(&run.tree, "root/d/e/over", "../../d"); /* an ancestor by way of a link */
+    tree_symlink(&run.tree, "root/d/e/over", "../../d"); /* an ancestor through a link */
     tree_at(&run.tree, "root", path);
     tree_symlink(&run.tree, "root/d/absolute-up", path);
     assert_true(walk(&run));
     expect_paths(&run, "d/f l/f lf");
-    assert_int_equal(run.problems.count, 0); /* nothing is missing */
+    assert_int_equal(run.problems.count, 0); /* no file is missing */
     assert_string_equal(find(&run, "lf")->physical, "lf");
     assert_true(find(&run, "lf")->id.inode == find(&run, "d/f")->id.inode);
     end(&run);
 }
 
-/* Many links to one another must not multiply without bound. */
+/* Many links to one another must not multiply the paths without bound. */
 static void web_of_links_is_bounded(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void one_path_is_published_once(void **state)
     /* a directory of the same id beside the cache folder: the directory wins */
     tree_text(&run.tree, "root/models--a--b/snapshots/c/x", "from the cache");
     tree_text(&run.tree, "root/a/b/x", "plain");
-    /* two cache folders that come to the same id */
+    /* two cache folders with the same id */
     tree_text(&run.tree, "root/models--p--q--r/snapshots/c/x", "");
     tree_text(&run.tree, "root/p/models--q--r/snapshots/c/x", "");
     assert_true(walk(&run));
@@ -347,7 +347,7 @@ static void vanished_root_is_an_error(void **state)
     tree_remove(&run.tree, "root");
     bool ok = td_walk_run(&run.walk, run.root, NULL, &run.names, &run.problems, &run.limits, &run.files_found,
                           &run.stop, &run.err);
-    /* an open directory that was removed lists as empty: either is fine, a crash is not */
+    /* a removed directory that is open lists as empty: both results are right, a crash is not */
     assert_true(ok ? run.walk.count == 0 : run.err.code != TD_OK);
     end(&run);
 }

@@ -10,7 +10,7 @@ enum { LIBRARY_TENSORS = 8, LIBRARY_BASE = 5 };
 
 struct tensor_library {
     struct td_tensor tensors[LIBRARY_TENSORS];
-    struct td_blob *blobs[LIBRARY_TENSORS]; /* LIBRARY_BASE other bytes, then the tensor's */
+    struct td_blob *blobs[LIBRARY_TENSORS]; /* LIBRARY_BASE bytes of padding, then the tensor's bytes */
     size_t count;
     struct td_blob *header; /* source 0, borrowed; tensors begin at 1 */
     int closed;
@@ -75,8 +75,8 @@ static inline void library_free(struct tensor_library *library)
     library->count = 0;
 }
 
-/* Returns all bytes of a layout over the library, which the caller frees with free(). Reads them by the blob and by a
- * resolved body, and checks that both give the same. */
+/* Returns all bytes of a layout over the library, which the caller frees with free(). Reads them through the blob and
+ * through a resolved body, and checks that both are equal. */
 static inline uint8_t *library_read(struct tensor_library *library, struct td_layout *layout)
 {
     struct td_blob *blob;

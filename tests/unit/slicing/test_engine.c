@@ -34,7 +34,7 @@ static void names(void **state)
     assert_false(td_engine_exists(TD_TEXT("")));
 }
 
-/* What the tables promise: sorted architectures, lists that end, patterns that td_rule_check takes. */
+/* Checks the tables: sorted architectures, lists that end, patterns that td_rule_check takes. */
 static void tables_are_sound(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static const struct td_plan_output *find_output(const struct td_plan *plan, cons
     return NULL;
 }
 
-/* Qwen3-0.6B, rank 1 of 2: the numbers of the issue that asked for plans. */
+/* Qwen3-0.6B, rank 1 of 2. The numbers come from the issue that asked for plans. */
 static void qwen3_0_6b(void **state)
 {
     (void)state;
@@ -241,8 +241,8 @@ static uint64_t mix_fragment(uint64_t hash, const struct td_table_rule *rows)
     return hash;
 }
 
-/* Not what is right, but what was there when the revision was given: files' entity tags have the revision alone, so a
- * table that is changed without it would leave them as they were. */
+/* Compares the tables with a hash from when the revision was given. Entity tags of rank files depend on the revision
+ * alone, so a change of the tables without a new revision would leave the tags as they were. */
 static void tables_are_those_of_the_revision(void **state)
 {
     (void)state;

@@ -88,13 +88,13 @@ static void text_config(void **state)
     assert_string_equal(c.architecture, "Outer");
     assert_int_equal(c.heads, 8);
     assert_int_equal(c.head_dim, 4);
-    assert_int_equal(c.vocab_size, 0); /* all numbers are the inner one's */
+    assert_int_equal(c.vocab_size, 0); /* all numbers come from the inner object */
     assert_true(c.quantised);
     c = must_read("{\"model_type\":\"outer\",\"text_config\":{\"n_head\":8,\"architectures\":[\"Inner\"]}}");
     assert_string_equal(c.architecture, "Inner");
     c = must_read("{\"model_type\":\"outer\",\"text_config\":{\"n_head\":8,\"model_type\":\"inner\"}}");
     assert_string_equal(c.model_type, "outer");
-    c = must_read("{\"n_head\":3,\"text_config\":{\"head_dim\":8}}"); /* no heads of its own */
+    c = must_read("{\"n_head\":3,\"text_config\":{\"head_dim\":8}}"); /* the inner object has no heads */
     assert_int_equal(c.heads, 3);
     assert_int_equal(c.head_dim, 0);
 }

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* "name DTYPE[shape]@axis/cells: piece, piece; ..." */
+/* Writes the plan as text: "name DTYPE[shape]@axis/cells: piece, piece; ...". */
 static void render(const struct td_plan *plan, const struct tensor_set *set, struct td_buffer *out)
 {
     td_buffer_clear(out);
@@ -47,7 +47,7 @@ static void check_plan(const struct td_rule *rules, size_t count, const struct t
     assert_int_equal(plan.tp_size, t);
     assert_int_equal(plan.tp_rank, r);
     td_plan_fini(&plan);
-    td_plan_fini(&plan); /* of an empty one too */
+    td_plan_fini(&plan); /* also for an empty plan */
     td_buffer_fini(&text);
 }
 
@@ -149,7 +149,7 @@ static void empty_and_dropped(void **state)
     tensor_set_fini(&set);
 }
 
-/* One match serves all ranks of any number of them: the plans are those that are made by themselves. */
+/* One match serves all ranks of any number of ranks: each plan equals the plan that is made alone. */
 static void a_match_serves_all_ranks(void **state)
 {
     (void)state;
@@ -193,9 +193,8 @@ static void a_match_serves_all_ranks(void **state)
     tensor_set_fini(&set);
 }
 
-/* GGUF's blocks lie along the last dimension, types below a byte have several elements to a block. */
-/* A rule without a tensor matches none, or earlier rules take all that it matches, dropped tensors among them; the
- * answer is "not known" where the steps do not suffice. */
+/* A rule has no tensor because it matches none, or because earlier rules, drops included, take all that it matches.
+ * When the steps do not suffice the answer is "not known". */
 static void unused_rules_are_explained(void **state)
 {
     (void)state;
@@ -236,6 +235,7 @@ static void unused_rules_are_explained(void **state)
     tensor_set_fini(&set);
 }
 
+/* The blocks of GGUF lie along the last dimension; a type below a byte has several elements to a block. */
 static void blocks(void **state)
 {
     (void)state;
@@ -326,7 +326,7 @@ static void refusals(void **state)
     tensor_set_fini(&set);
 }
 
-/* Sizes that only padding and stacking can make too large. */
+/* A size that overflows only by padding. */
 static void overflow(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Experts of 64 layers, all of one result per layer. */
+/* Makes the experts of 64 layers; the experts of a layer become one result. */
 static void many_init(struct many *many, size_t count)
 {
     static const uint64_t shape[] = {8, 8};
@@ -419,7 +419,7 @@ static void a_hundred_thousand_tensors(void **state)
     assert_true(peak < (size_t)MANY * 400);
 }
 
-/* Rules that look at much of every name are stopped, not served. */
+/* Matching stops with an error when the rules need too many steps for every name. */
 static void matching_is_bounded(void **state)
 {
     (void)state;
@@ -468,7 +468,7 @@ static void failing_allocations(void **state)
     tensor_set_fini(&set);
 }
 
-/* Matching and planning take what they need from the budget before they have it, and give all of it back. */
+/* Matching and planning take memory from the budget before they allocate it, and give all of it back. */
 static void budgets_are_never_exceeded(void **state)
 {
     (void)state;
@@ -489,7 +489,7 @@ static void budgets_are_never_exceeded(void **state)
         alloc_count_start();
         ok = td_plan_match(&list, &many.list, &budget, &match, &err) && td_plan_from_match(&match, 8, 3, &plan, &err);
         size_t peak = alloc_count_get().peak_bytes;
-        /* beside it: what realloc moves, of which there are two meanwhile */
+        /* realloc may hold two copies of the pieces for a moment */
         CHECK(peak <= max + TENSORS * sizeof(struct td_plan_piece), "%zu of %zu bytes", peak, max);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%s", err.message);
         td_plan_fini(&plan);

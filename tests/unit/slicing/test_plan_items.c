@@ -28,7 +28,7 @@ static void in_the_order_given(void **state)
     assert_int_equal(plan.pieces[o[0].first_piece].selection->starts[0], 2);
     assert_int_equal(plan.pieces[o[0].first_piece].count, 1);
     assert_string_equal(o[1].name, "a");
-    assert_int_equal(o[1].rank, 1); /* an integer drops its dimension */
+    assert_int_equal(o[1].rank, 1); /* an integer index drops its dimension */
     assert_int_equal(o[1].shape[0], 4);
     assert_int_equal(plan.pieces[o[1].first_piece].selection->sizes[1], 1);
     assert_string_equal(o[2].name, "again");
@@ -44,7 +44,7 @@ static void in_the_order_given(void **state)
     tensor_set_fini(&set);
 }
 
-/* The same as a list of one item with that slice. */
+/* A plan from a selection equals a plan of one item with that slice. */
 static void a_selection_is_an_item(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void a_selection_is_an_item(void **state)
     assert_true(td_slice_parse(TD_TEXT("1:3,4"), 2, set.tensors[0].shape, &selection, NULL));
     assert_true(td_plan_from_items(&item, 1, &set.list, NULL, &listed, NULL));
     assert_true(td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, NULL));
-    memset(&selection, 0xff, sizeof selection); /* the plan has its own */
+    memset(&selection, 0xff, sizeof selection); /* the plan has its own copy */
     assert_true(plan.tp_size == 1 && plan.tp_rank == 0 && plan.output_count == 1 && plan.piece_count == 1);
     assert_int_equal(plan.total_bytes, 2 * 4);
     const struct td_plan_output *o = &plan.outputs[0];

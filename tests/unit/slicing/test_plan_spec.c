@@ -1,4 +1,4 @@
-/* What clients post as a plan. */
+/* Plans that clients post, as JSON. */
 #include "slicing/plan_spec.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -131,7 +131,7 @@ static void too_many_ranks(void **state)
     }
 }
 
-/* However short they are, as many as may be are read: what they take is bounded by their number. */
+/* Parses the most items or rules allowed, however short: their number limits the memory. */
 static void repeats(const char *before, const char *item, size_t count, const char *after)
 {
     struct td_buffer text;

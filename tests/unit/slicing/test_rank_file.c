@@ -7,7 +7,7 @@
 
 enum { MOST_OUTPUTS = 8 };
 
-/* Four tensors, each a tensor of the library, whole. */
+/* Four results, each a whole tensor of the library. */
 static const struct {
     const char *name, *dtype;
     uint32_t rank;
@@ -19,7 +19,7 @@ static const struct {
     {"s", "F32", 0, {0}},
 };
 
-/* What safetensors 0.8.0 writes for them with safetensors.numpy.save(tensors, metadata={"format": "pt"}). */
+/* The header that safetensors 0.8.0 writes for them with safetensors.numpy.save(tensors, metadata={"format": "pt"}). */
 static const char by_safetensors[] =
     "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
     "\"e\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[8,8]},"
@@ -37,7 +37,7 @@ static void fill_library(void)
         (void)library_add(&library, whole[i].name, whole[i].dtype, whole[i].rank, whole[i].shape);
 }
 
-/* A plan with every tensor of the library in order, all of each. */
+/* Returns a plan with every whole tensor of the library, in order. */
 static struct td_plan plan_all(void)
 {
     struct td_plan plan = {.tp_size = 1};
@@ -69,7 +69,7 @@ static bool create(const struct td_rank_metadata *metadata, size_t count, bool h
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
     bool ok = td_rank_file_create(&plan, &list, metadata, count, header, NULL, out, err);
-    td_plan_fini(&plan); /* nothing points to it */
+    td_plan_fini(&plan); /* the file does not point to the plan */
     return ok;
 }
 
@@ -120,7 +120,7 @@ static void raw_files_are_the_bytes_alone(void **state)
     library_free(&library);
 }
 
-/* Every length of the header is padded with spaces to eight, and the file is read again as it was meant. */
+/* Headers of every length are padded with spaces to a multiple of 8 bytes, and the file parses to the same tensors. */
 static void headers_are_padded_with_spaces(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void plans_that_do_not_fit_are_refused(void **state)
     library_free(&library);
 }
 
-/* MAX_HEADER_SIZE of safetensors' tensor.rs: one byte more and no reader takes the file. */
+/* MAX_HEADER_SIZE of safetensors' tensor.rs: readers refuse a header of one byte more. */
 static void headers_stay_within_what_is_read(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void want_of_memory_is_an_error(void **state)
     library_free(&library);
 }
 
-/* However little of the budget is left, it is never exceeded, and all of it is there again afterwards. */
+/* A budget of any size is never exceeded, and all of it is given back. */
 static void budgets_are_never_exceeded(void **state)
 {
     (void)state;

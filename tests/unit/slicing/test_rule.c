@@ -7,7 +7,7 @@
 
 /* ---- patterns ---- */
 
-/* The captures joined by '|', or "-" when the pattern does not match. */
+/* Returns the captures joined by '|', or "-" when the pattern does not match. */
 static const char *captured(const char *pattern, const char *name, char *out, size_t capacity)
 {
     struct td_captures captures;
@@ -50,7 +50,7 @@ static void patterns(void **state)
         {"**.c", ".c", ""},
         {"**.c", "c", "-"},
         {"**.a.*", "a.a.a.a", "a.a|a"},
-        {"**.a.**", "a.a.a.a", "a|a.a"}, /* the shortest from the left that can be */
+        {"**.a.**", "a.a.a.a", "a|a.a"}, /* the shortest captures possible, from the left */
         {"**a.**", "a.a.a", "|a.a"},
         {"**aab", "aaab", "a"},
         {"**ab**ab", "ab.ab.ab", "|.ab."},
@@ -70,7 +70,7 @@ static void patterns(void **state)
     }
 }
 
-/* Tries every way; the first found is the one with the shortest captures from the left. Exponential. */
+/* Matches by trying every way, in exponential time. The first match has the shortest captures from the left. */
 static bool naive(const char *p, const char *name, const char *n, struct td_captures *c, uint32_t depth)
 {
     if (*p == '\0') {
@@ -91,7 +91,7 @@ static bool naive(const char *p, const char *name, const char *n, struct td_capt
     return false;
 }
 
-/* Random patterns that td_rule_check takes, on random names of few letters. */
+/* Matches random patterns that td_rule_check takes with random names of few letters. */
 static void patterns_agree_with_trying_everything(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void the_first_rule_counts(void **state)
     assert_int_equal(steps, 0);
 }
 
-/* The dearest name there is: every block nearly fits everywhere. */
+/* The most expensive name: every block of the pattern nearly fits everywhere. */
 static void matching_is_pattern_times_name(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void matching_is_pattern_times_name(void **state)
     memset(name, 'a', LEN);
     (void)snprintf(pattern, sizeof pattern, "**%0*d**a", 400, 0);
     memset(pattern + 2, 'a', 400);
-    pattern[200] = 'b'; /* the ending fits */
+    pattern[200] = 'b'; /* makes the middle block unmatchable; the end still fits */
     struct td_captures captures;
     uint64_t work = work_now();
     assert_false(td_rule_match(pattern, td_text_n(name, LEN), &captures));
@@ -236,7 +236,7 @@ struct parsed {
     bool ok;
 };
 
-/* The text in a block of exactly its size: the sanitizer sees a read past it. */
+/* Parses the text from a block of exactly its size, so that the sanitizer sees a read past it. */
 static void parse(struct parsed *p, const char *text)
 {
     size_t len = strlen(text);

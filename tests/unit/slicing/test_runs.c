@@ -1,4 +1,5 @@
-/* Layouts of selections and of plans, against what NumPy and torch put together: tests/data/slices.txt, joins.txt. */
+/* Layouts of selections and of plans, compared with the results of NumPy and torch: tests/data/slices.txt,
+ * joins.txt. */
 #include "slicing/runs.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -17,7 +18,7 @@ static uint64_t product(const struct shape *shape)
     return all;
 }
 
-/* A tensor of the numbers from `first` on. */
+/* Adds a tensor of the numbers from `first` on. */
 static void add_range(struct tensor_library *library, const struct shape *shape, uint32_t first)
 {
     uint8_t *bytes = library_add(library, "t", "I32", shape->rank, shape->sizes);
@@ -79,7 +80,7 @@ static void selections_are_numpys(void **state)
     assert_true(each_line(TD_TEST_DATA "/slices.txt", select_line) > 700);
 }
 
-/* "z3" or "0:1:2:3:4". */
+/* Parses a piece: "z3" (zeros) or "0:1:2:3:4". */
 static struct td_plan_piece piece_of(const char *text)
 {
     struct td_plan_piece piece = {.tensor = TD_PIECE_ZEROS, .count = 1};
@@ -138,7 +139,7 @@ static void joins_are_torchs(void **state)
     assert_true(each_line(TD_TEST_DATA "/joins.txt", join_line) > 500);
 }
 
-/* slicing.md's worked example: Qwen3-0.6B in BF16, the second of two ranks. Numbers, no bytes. */
+/* The worked example of slicing.md: Qwen3-0.6B in BF16, the second of two ranks. Compares numbers, no bytes. */
 static void qwen3_on_two_ranks(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void qwen3_on_two_ranks(void **state)
     td_layout_unref(layout);
 }
 
-/* Q8_0: 32 elements in 34 bytes. Blocks are taken whole, or the tensor is named. */
+/* Q8_0: 32 elements in 34 bytes. Plans take whole blocks; otherwise the error names the tensor. */
 static void blocks_are_not_split(void **state)
 {
     (void)state;
@@ -188,7 +189,7 @@ static void blocks_are_not_split(void **state)
         uint32_t axis;
         uint64_t result[2];
         enum td_code code;
-        uint64_t off, len; /* of the first run */
+        uint64_t off, len; /* the first run's */
     } cases[] = {
         {{0, 1, 2, 1, 0, NULL}, 0, {2, 96}, TD_OK, 102, 204},
         {{0, 32, 64, 1, 0, NULL}, 1, {4, 64}, TD_OK, 34, 68},
@@ -219,7 +220,8 @@ static void blocks_are_not_split(void **state)
     }
 }
 
-/* F4, two elements in a byte: three rows of three are no whole bytes each, but two rows are, and so is all of it. */
+/* F4 has two elements in a byte. Of four rows of three elements, one row is not whole bytes; two rows are, and so is
+ * the whole. */
 static void odd_rows_below_a_byte(void **state)
 {
     (void)state;
@@ -253,7 +255,7 @@ static void odd_rows_below_a_byte(void **state)
     }
 }
 
-/* Plans that say something else than their sources are our mistake, not a read of other bytes. */
+/* Plans that do not fit their sources are an internal error and never read other bytes. */
 static void wrong_plans_are_refused(void **state)
 {
     (void)state;
@@ -280,8 +282,8 @@ static void wrong_plans_are_refused(void **state)
         {{{0, 0, 2, 1, 0, NULL}, {0, 2, 2, 1, 0, NULL}}, 2, 0, 1, 96, true},
         {{{0, 0, 2, 1, 0, NULL}, {0, 2, 2, 1, 0, NULL}}, 2, 0, 3, 96, false},
         {{{0, 0, 2, 1, 0, NULL}, {1, 2, 2, 1, 0, NULL}}, 2, 0, 1, 96, true},
-        {{{0, 0, 3, 1, 0, NULL}, {1, 0, 3, 1, 0, NULL}}, 2, 1, 1, 96, false} /* other rows */,
-        {{{0, 0, 2, 1, 0, NULL}, {2, 0, 12, 1, 0, NULL}}, 2, 0, 1, 96, false} /* other rank */,
+        {{{0, 0, 3, 1, 0, NULL}, {1, 0, 3, 1, 0, NULL}}, 2, 1, 1, 96, false} /* different rows */,
+        {{{0, 0, 2, 1, 0, NULL}, {2, 0, 12, 1, 0, NULL}}, 2, 0, 1, 96, false} /* different ranks */,
         {{{9, 0, 2, 1, 0, NULL}}, 1, 0, 1, 48, false},
         {{{0, 0, 2, 1, 0, NULL}, {9, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, false},
         {{{0, 0, 0, 0, 0, &box}}, 1, 0, 1, 24, true},
@@ -289,7 +291,7 @@ static void wrong_plans_are_refused(void **state)
         {{{0, 0, 0, 0, 0, &far_box}}, 1, 0, 1, 24, false},
         {{{0, 0, 0, 0, 0, &wrap_box}}, 1, 0, 1, 24, false},
         {{{0, 0, 0, 0, 0, &flat_box}}, 1, 0, 1, 24, false},
-        {{{0, 0, 2, 1, 0, NULL}, {0, 1, 2, 1, 0, &box}}, 2, 0, 1, 96, false} /* a box among others */,
+        {{{0, 0, 2, 1, 0, NULL}, {0, 1, 2, 1, 0, &box}}, 2, 0, 1, 96, false} /* a selection beside another piece */,
         {{{TD_PIECE_ZEROS, 0, UINT64_MAX, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, false},
         {{{TD_PIECE_ZEROS, 0, 2, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, true},
         {{{TD_PIECE_ZEROS, 0, 3, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, false},
@@ -317,7 +319,7 @@ static void wrong_plans_are_refused(void **state)
     }
 }
 
-/* Tensors without dimensions; results of nothing and of zeros alone. */
+/* Tensors without dimensions, and results of no bytes and of zeros alone. */
 static void scalars_zeros_and_nothing(void **state)
 {
     (void)state;
@@ -336,7 +338,7 @@ static void scalars_zeros_and_nothing(void **state)
     const struct td_plan_output outputs[] = {
         {"one", f32, 0, NULL, 4, 0, 1, 0, 1},    {"stack", f32, 1, pair, 8, 0, 2, 0, 2},
         {"zeros", f32, 1, pair, 8, 0, 1, 2, 2},  {"none", f32, 1, none, 0, 0, 1, 4, 1},
-        {"beside", f32, 1, pair, 8, 0, 1, 3, 2}, /* an empty source says nothing but its rows */
+        {"beside", f32, 1, pair, 8, 0, 1, 3, 2}, /* the empty source adds no bytes */
     };
     struct td_tensor_list list = library_list(&library);
     struct td_layout *layout = td_layout_create(NULL, NULL);
@@ -350,12 +352,13 @@ static void scalars_zeros_and_nothing(void **state)
     assert_memory_equal(bytes + 8, two, 4);
     assert_memory_equal(bytes + 12, "\0\0\0\0\0\0\0\0", 8);
     free(bytes);
-    assert_false(td_layout_append_output(layout, 1, &plan, &outputs[4], &list, NULL)); /* four bytes, not eight */
+    assert_false(td_layout_append_output(layout, 1, &plan, &outputs[4], &list, NULL)); /* gives 4 bytes, not 8 */
     td_layout_unref(layout);
     library_free(&library);
 }
 
-/* A box in the middle of many dimensions: levels beyond the second are blocks, and they are bounded. */
+/* A box in the middle of many dimensions: each level beyond the second needs more blocks, and the blocks are limited to
+ * 4,096. */
 static void deep_boxes_are_bounded(void **state)
 {
     (void)state;
@@ -379,12 +382,12 @@ static void deep_boxes_are_bounded(void **state)
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_int_equal(layout->block_count, 4096);
     for (uint32_t i = 0; i < 24; i++)
-        selection.sizes[i] = i == 23 ? 0 : 2; /* of nothing there is nothing to count */
+        selection.sizes[i] = i == 23 ? 0 : 2; /* an empty selection needs no blocks */
     assert_true(td_layout_append_selection(layout, 0, &tensor, &selection, NULL));
     td_layout_unref(layout);
 }
 
-/* Shapes that no manifest has. */
+/* Shapes too large for any manifest. */
 static void vast_shapes_are_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Slices and shards against what NumPy and torch make of them: tests/data/slices.txt. */
+/* Slices and shards, compared with the results of NumPy and torch: tests/data/slices.txt. */
 #include "slicing/selection.h"
 
 #include "tests/unit/slicing/shape_text.h"
@@ -16,7 +16,7 @@ static uint64_t product(uint32_t rank, const uint64_t *sizes)
     return all;
 }
 
-/* CRC-32 of the positions of a selection's elements, little-endian, in row-major order. */
+/* Returns the CRC-32 of the positions of a selection's elements, little-endian, in row-major order. */
 static unsigned long positions(const struct td_selection *selection, const struct shape *shape)
 {
     uint64_t index[TD_MAX_RANK] = {0};
@@ -34,7 +34,7 @@ static unsigned long positions(const struct td_selection *selection, const struc
     return crc;
 }
 
-/* The same by way of the box. */
+/* Returns the same CRC-32, computed from the box. */
 static unsigned long box_positions(const struct td_selection *selection, const struct shape *shape)
 {
     struct td_box box;
@@ -64,7 +64,7 @@ static bool parse(const char *kind, const char *text, const struct shape *shape,
                   struct td_error *err)
 {
     size_t len = strcmp(text, "(empty)") == 0 ? 0 : strlen(text);
-    char *exact = malloc(len + 1); /* nothing behind the text */
+    char *exact = malloc(len + 1); /* so that the sanitizer sees a read past the text */
     assert_non_null(exact);
     memcpy(exact, text, len);
     exact = realloc(exact, len > 0 ? len : 1);
@@ -124,7 +124,7 @@ static void numpy_and_torch_agree(void **state)
     assert_true(count > 1000);
 }
 
-/* What Python would take and we do not: steps, signs, blanks, None, lists. */
+/* Slices that Python takes and tensord refuses: steps, signs, blanks, None, lists. */
 static void what_has_no_meaning_here_is_refused(void **state)
 {
     (void)state;
@@ -255,10 +255,10 @@ static void sizes_count_whole_blocks(void **state)
         {"Q8_0", ":,1:33", {2, {4, 64}}, 0, true},
         {"Q8_0", "0,0", {2, {4, 64}}, 0, true},
         {"Q8_0", ":,5:5", {2, {4, 64}}, 0, false},
-        {"F4", ":", {2, {3, 3}}, 0, true} /* four bytes and a half: no format stores it */,
+        {"F4", ":", {2, {3, 3}}, 0, true} /* 4.5 bytes, which no format stores */,
         {"F4", "0:2", {2, {4, 3}}, 3, false},
         {"F4", "1:3", {2, {4, 3}}, 0, true} /* begins in the middle of a byte */,
-        {"F4", ":,0:2", {2, {4, 3}}, 0, true} /* rows of a byte and a half */,
+        {"F4", ":,0:2", {2, {4, 3}}, 0, true} /* rows of 1.5 bytes */,
         {"F4", ":,2:4", {2, {4, 6}}, 4, false},
         {"F6_E2M3", "2:4", {2, {4, 2}}, 3, false},
         {"F6_E2M3", "1:3", {2, {4, 2}}, 0, true},
@@ -286,7 +286,7 @@ static void sizes_count_whole_blocks(void **state)
     }
 }
 
-/* Dimensions that are taken whole, or that continue each other, are one level. */
+/* Dimensions that are taken whole, or that are contiguous, share a level. */
 static void boxes_have_as_few_levels_as_can_be(void **state)
 {
     (void)state;

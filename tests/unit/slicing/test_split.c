@@ -5,7 +5,7 @@
 
 enum { MAX_ELEMS = 4096 };
 
-/* What a rank gets, one element after the other; SIZE_MAX is a zero. */
+/* The elements of a rank, in order; SIZE_MAX stands for a zero. */
 struct elements {
     size_t at[MAX_ELEMS];
     size_t count;
@@ -16,7 +16,8 @@ static size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-/* Whether unit u of n goes to rank r of t, as torch.chunk, or as even as can be with the longer ones first. */
+/* Returns whether unit u of n goes to rank r of t: as by torch.chunk, or as evenly as possible with the longer shares
+ * first. */
 static bool goes_to(enum td_uneven uneven, size_t n, size_t t, size_t r, size_t u)
 {
     if (n % t == 0)
@@ -34,7 +35,7 @@ static bool goes_to(enum td_uneven uneven, size_t n, size_t t, size_t r, size_t 
     return owner == r;
 }
 
-/* Walks the dimension as the slices' description has it: groups, in each the parts' units. */
+/* Collects a rank's elements as the definition of a split says: for each group, the units of each part. */
 static void walk(const struct td_rule *rule, size_t t, size_t r, struct elements *out)
 {
     out->count = 0;
@@ -78,7 +79,7 @@ static bool dealable(const struct td_rule *rule, size_t t)
         if (p->count % t != 0 && rule->uneven == TD_UNEVEN_ERROR && !shared)
             return false;
         if (p->replicate && p->count < t && !shared && p->count % t != 0)
-            return false; /* the walk has no word for it */
+            return false; /* the walk does not define this */
     }
     return true;
 }
@@ -163,7 +164,7 @@ static void table(void **state)
     check(&chunk, 10, 4, 3, " 9+1");
     check(&chunk, 1, 16, 0, " 0+1");
     check(&chunk, 1, 16, 15, "");
-    check(&chunk, UINT64_MAX, 4096, 4095, " 18442240474082181120+4503599627370495"); /* from 4095 * 2^52 on */
+    check(&chunk, UINT64_MAX, 4096, 4095, " 18442240474082181120+4503599627370495"); /* begins at 4095 * 2^52 */
     struct td_rule balanced = {.uneven = TD_UNEVEN_BALANCED};
     check(&balanced, 10, 4, 0, " 0+3");
     check(&balanced, 10, 4, 1, " 3+3");
