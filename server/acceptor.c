@@ -238,8 +238,7 @@ static void *acceptor_main(void *argument)
     return NULL;
 }
 
-bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
-                        struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
+bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err)
 {
     struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
@@ -247,25 +246,28 @@ bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_
         return td_error_no_memory(err);
     acceptor->listen_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
     acceptor->facade = config->facade;
-    acceptor->server = server;
-    acceptor->registry = registry;
-    acceptor->metrics = metrics;
-    if (!open_listener(config, config->listen, &acceptor->listen_fd, err))
-        goto fail;
-    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
-    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
-    if (sys != 0) {
-        (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
-        goto fail;
+    if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
+        td_acceptor_destroy(acceptor);
+        return false;
     }
-    acceptor->running = true;
     describe(acceptor->listen_fd, url, url_capacity);
     *out = acceptor;
     return true;
-fail:
-    td_acceptor_destroy(acceptor);
-    return false;
+}
+
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
+                       struct td_metrics *metrics, struct td_error *err)
+{
+    acceptor->server = server;
+    acceptor->registry = registry;
+    acceptor->metrics = metrics;
+    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    if (sys != 0)
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
+    acceptor->running = true;
+    return true;
 }
 
 void td_acceptor_stop(struct td_acceptor *acceptor)

@@ -19,13 +19,16 @@ struct td_acceptor_config {
     const struct td_facade *facade; /* td_main_port or td_s3_port */
 };
 
-/* Binds the address and starts accepting connections. Each one that is within the limits is registered and handed to
- * the server. Writes the URL of the port to `url`, such as http://127.0.0.1:8080. The config is read during the call
- * alone; server, registry and metrics are borrowed and must outlive the acceptor. Errors: TD_INVALID_ARGUMENT for a
+/* Binds and listens, but accepts no connection yet: clients wait in the kernel's queue. Writes the URL of the port to
+ * `url`, such as http://127.0.0.1:8080. The config is read during the call alone. Errors: TD_INVALID_ARGUMENT for a
  * malformed address, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED. */
-bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
-                        struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
+bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err);
+
+/* Starts accepting connections. Each one that is within the limits is registered and handed to the server. Server,
+ * registry and metrics are borrowed and must outlive the acceptor. Call once. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
+                       struct td_metrics *metrics, struct td_error *err);
 
 /* Stops accepting, waits for the thread, and closes the listening socket, so that the kernel refuses further
  * connections. Open connections go on. NULL is allowed. */

@@ -25,20 +25,21 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The parts of the service, in the order in which they start; they stop in the reverse order. */
+/* The parts of the service, in the order in which they start. They stop in the reverse order, except that the ports
+ * stop accepting first. */
 struct service {
     struct td_config config;
     sigset_t signals;
     int lease_signal;
+    struct td_acceptor *acceptor, *s3_acceptor;
+    struct td_access_log *log;
     struct td_catalog *catalog;
     enum td_rescan_from rescan_from;
     struct td_api api;
     bool api_made;
-    struct td_access_log *log;
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;
-    struct td_acceptor *acceptor, *s3_acceptor;
     char url[128], s3_url[128];
 };
 
@@ -99,18 +100,23 @@ static void fit_descriptors(struct td_config *config)
     config->max_maps = maps;
 }
 
-/* Opens the main port and, if --s3-listen is given, the S3 port. */
-static bool start_accepting(struct service *service, struct td_error *err)
+/* Binds the main port and, if --s3-listen is given, the S3 port. */
+static bool bind_ports(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->config;
-    struct td_metrics *metrics = &service->api.metrics;
     struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen, .facade = td_main_port};
     struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port};
-    return td_acceptor_create(&main_port, service->server, &service->registry, metrics, service->url,
-                              sizeof service->url, &service->acceptor, err) &&
+    return td_acceptor_create(&main_port, service->url, sizeof service->url, &service->acceptor, err) &&
            (config->s3_listen[0] == '\0' ||
-            td_acceptor_create(&s3_port, service->server, &service->registry, metrics, service->s3_url,
-                               sizeof service->s3_url, &service->s3_acceptor, err));
+            td_acceptor_create(&s3_port, service->s3_url, sizeof service->s3_url, &service->s3_acceptor, err));
+}
+
+static bool start_accepting(struct service *service, struct td_error *err)
+{
+    struct td_metrics *metrics = &service->api.metrics;
+    return td_acceptor_start(service->acceptor, service->server, &service->registry, metrics, err) &&
+           (service->s3_acceptor == NULL ||
+            td_acceptor_start(service->s3_acceptor, service->server, &service->registry, metrics, err));
 }
 
 static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
@@ -127,12 +133,17 @@ static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
     return false;
 }
 
+/* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
+ * "ready". */
 static bool start(struct service *service, struct td_error *err)
 {
     struct td_config *config = &service->config;
     if (!block_signals(service, err))
         return false;
     fit_descriptors(config);
+    if (!bind_ports(service, err) ||
+        !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
+        return false;
     struct td_catalog_config catalog = {.root = config->directory,
                                         .interval_ns = config->rescan_interval_ns,
                                         .max_maps = (size_t)config->max_maps,
@@ -159,8 +170,6 @@ static bool start(struct service *service, struct td_error *err)
                                         .min_rate = config->min_rate,
                                         .max_connections = (size_t)config->max_connections,
                                         .max_per_address = (size_t)config->max_connections_per_address};
-    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
-        return false;
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
            td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
@@ -174,10 +183,10 @@ static void stop(struct service *service)
     td_http_server_destroy(service->server);
     if (service->registry_made)
         td_registry_fini(&service->registry);
-    td_access_log_destroy(service->log);
     if (service->api_made)
         td_api_fini(&service->api);
     td_catalog_destroy(service->catalog);
+    td_access_log_destroy(service->log);
 }
 
 /* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
@@ -340,11 +349,11 @@ int td_cmd_serve(int argc, char **argv)
         serve(&service);
         drain(&service);
         td_registry_cut_all(&service.registry);
-    } else {
-        td_terminal_complain("%s", err.message);
     }
     stop(&service);
     if (ok)
         td_log(TD_LOG_INFO, "stopped");
+    else
+        td_terminal_complain("%s", err.message); /* after the threads have ended, so that it is the last line */
     return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

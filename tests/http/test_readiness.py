@@ -1,6 +1,7 @@
-"""--require-models: whether a server without models, or with too few, is ready."""
+"""When a server says that it is ready: with too few models (--require-models), and when it cannot start."""
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -122,3 +123,23 @@ def test_young_files_are_waited_for_without_a_warning(tmp_path):
     with Server(tmp_path, "--require-models", "1", settle="2") as s:
         assert s.ids() == ["m"]
         assert "holds no model" not in s.stderr() and "not ready" not in s.stderr()
+
+
+@pytest.mark.parametrize("option", ["--listen", "--s3-listen", "--access-log"])
+def test_a_server_that_cannot_start_ends_with_the_reason(tmp_path, option):
+    """The reason is the last line, and no line before it says that the server is ready."""
+    publish(tmp_path / "root", *(f"m{i}" for i in range(20)))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = f"127.0.0.1:{taken.getsockname()[1]}"
+        value, reason = (port, f"cannot listen on {port} ") if option != "--access-log" else (
+            tmp_path / "none/log", "cannot open the access log ")
+        options = {"--listen": "127.0.0.1:0", option: value}
+        for _ in range(5):
+            p = subprocess.run([tensord_binary(), "serve", tmp_path / "root", *(x for o in options.items() for x in o)],
+                               capture_output=True, text=True, timeout=60)
+            assert p.returncode == 1
+            assert p.stderr.splitlines()[-1].startswith("tensord: " + reason), p.stderr
+            assert not re.search(r"\bready\b", p.stderr), p.stderr
+            assert "listening on" not in p.stderr and p.stdout == ""
