@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what the tests need (Debian packages, virtual environments, packages of npm) and runs them, in three tiers.
+# Sets up what the chosen tests need (Debian packages, virtual environments, packages of npm) and runs them, in three
+# tiers. README.md has what the tiers cost.
 #
 #   ./test.sh --quick       before each commit: layout, arrows, unit tests, each interface over a socket
 #   ./test.sh               all that must hold: every change is held to this tier
@@ -18,29 +19,33 @@ results=$root/build-results
 jobs=$(nproc)
 
 # Name, tiers, seconds it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it
-# does.
+# needs beside Debian packages ("-": nothing), what it does.
 steps="
-format    quick,full   120 one   the layout of every C file, the length of every line
-shell     quick,full   120 one   bash -n and shellcheck on every script
-arrows    quick         60 one   which folder may include which, and no circles
-units     quick        900 tests the unit tests of the ASan build, which this step brings up to date
-smoke     quick        300 tests pytest over a socket, a part of http: ranges, tensors, Hub, S3, the contract
-gcc       full         600 one   release build by GCC with tests and bench, warnings are errors
-clang     full         600 one   the same by Clang
-tidy      full         900 one   clang-tidy on the program
-asan      full        1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets
-fuzz      full         600 one   libFuzzer targets, each run for 10 s from its corpus
-tsan      full        1200 tests ThreadSanitizer build, the tests of catalog and server
-http      full        1500 tests pytest over a socket against the ASan build, bounds on memory against a release build
-interop   full         900 tests pytest with real writers and clients against the ASan build
-clients   full        1200 tests pytest with stock clients of the Hugging Face Hub and of S3 against the ASan build
-docker    full         900 tests the image, built and run by a Docker engine (a private one where none runs)
-bench     full         900 one   the benchmark beside nginx, in short
-fuzzing   long        7200 one   libFuzzer targets, each run for 180 s from its corpus and from what was found before
-history   long        1800 one   files that change: 300 s each as owner and as another user, leases on and off
-kills     long        3600 one   1,000 kills of a server that writes its log of digests
-benchmark long        7200 one   the whole benchmark beside nginx; its report is build-results/benchmark.md
+format    quick,full  120 one   -              the layout of every C file, the length of every line
+shell     quick,full  120 one   -              bash -n and shellcheck on every script
+arrows    quick        60 one   -              which folder may include which, and no circles
+units     quick       900 tests -              the unit tests of the ASan build, which this step brings up to date
+smoke     quick       300 tests venv,node      pytest over a socket, a part of http: ranges, tensors, Hub, S3, contract
+gcc       full        600 one   -              release build by GCC with tests and bench, warnings are errors
+clang     full        600 one   -              the same by Clang
+tidy      full        900 one   -              clang-tidy on the program
+asan      full       1200 tests -              ASan and UBSan build, all of CTest: units, arrows, corpora of fuzzing
+fuzz      full        600 one   -              libFuzzer targets, each run for 10 s from its corpus
+tsan      full       1200 tests -              ThreadSanitizer build, the tests of catalog and server
+http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
+interop   full        900 tests venv           pytest with real writers and clients against the ASan build
+clients   full       1200 tests venv,hub0,node pytest with stock clients of the Hub and of S3 against the ASan build
+docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
+bench     full        900 one   venv           the benchmark beside nginx, in short
+fuzzing   long       7200 one   -              libFuzzer targets, each run for 180 s from its corpus and earlier finds
+history   long       1800 one   venv           files that change, as owner and as another user, with and without leases
+kills     long       3600 one   venv           1,000 kills of a server that writes its log of digests
+benchmark long       7200 one   venv           the whole benchmark beside nginx; report in build-results/benchmark.md
 "
+needs_of() { # STEP...
+    local name
+    for name in "$@"; do awk -v name="$name" '$1 == name { printf ",%s,", $5 }' <<<"$steps"; done
+}
 steps_of() { awk -v tier="$1" 'NF && index($2, tier) { print $1 }' <<<"$steps"; }
 
 build_with() { # BUILD_DIR CMAKE_ARGUMENT...
@@ -192,11 +197,12 @@ set_up_node() {
     sha256sum <"$list" >"$stamp"
 }
 set_up() { # Called where a failing command does not end the script.
+    local needs
+    needs=$(needs_of "${chosen[@]}")
     bash scripts/deps.sh test || return
-    set_up_venv .venv tests/requirements.txt || return
-    if [ "$tier" = quick ]; then return; fi
-    set_up_venv .venv-hub0 tests/requirements-hub0.txt || return
-    set_up_node || return
+    case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
+    case $needs in *,hub0,*) set_up_venv .venv-hub0 tests/requirements-hub0.txt || return ;; esac
+    case $needs in *,node,*) set_up_node || return ;; esac
 }
 
 child=
@@ -211,7 +217,7 @@ interrupted() {
 
 run_step() { # NAME
     local name=$1 limit kind about began code=0 logger verdict=ok
-    read -r _ _ limit kind about < <(grep "^$name " <<<"$steps")
+    read -r _ _ limit kind _ about < <(grep "^$name " <<<"$steps")
     printf '\n==== %s: %s\n' "$name" "$about"
     began=$SECONDS
     rm -f "$results/$name".*
@@ -239,7 +245,7 @@ case ${1-} in
         exit
         ;;
     --list)
-        grep . <<<"$steps" | while read -r name tiers _ _ about; do
+        grep . <<<"$steps" | while read -r name tiers _ _ _ about; do
             printf '%-10s %-11s %s\n' "$name" "$tiers" "$about"
         done
         exit
