@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,13 +139,13 @@ def test_the_rank_file_to_try_is_a_part(tmp_path):
 
 
 def shell_blocks(path):
-    """The document's sh blocks that ask a server on port 8080, or `tensord plan`."""
+    """The document's sh blocks that ask a server on port 8080, by curl or by hf, or `tensord plan`."""
     for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
-        if "127.0.0.1:8080/" in block or "tensord plan " in block:
+        if re.search(r"127\.0\.0\.1:8080[/\n]", block) or "tensord plan " in block:
             yield block
 
 
-@pytest.mark.parametrize("name, least", [("README.md", 2), ("docs/slicing.md", 3)])
+@pytest.mark.parametrize("name, least", [("README.md", 3), ("docs/slicing.md", 3)])
 def test_examples_run_as_printed(tmp_path, name, least):
     """On the demo model that ./serve.sh makes in ./models, and one after the other.
     An error counts where curl hides it, too. README.md shows what its first example prints."""
@@ -153,17 +154,20 @@ def test_examples_run_as_printed(tmp_path, name, least):
     (tmp_path / "build/tensord").symlink_to(tensord_binary())
     blocks = list(shell_blocks(REPO / name))
     assert len(blocks) >= least, blocks
+    env = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1",
+           "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     curl = "set -e -o pipefail\ncurl() { command curl -fsS --noproxy '*' \"$@\"; }\n"
     with Server(tmp_path / "models") as s:
         printed = re.search(r"^```sh\n[^`]*^```\n\n```\n(.*?)^```", (REPO / name).read_text(), re.MULTILINE | re.DOTALL)
         for block in blocks:
             p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")],
-                               cwd=tmp_path, capture_output=True, text=True, timeout=60)
+                               cwd=tmp_path, capture_output=True, text=True, timeout=60, env=env)
             assert p.returncode == 0, f"{block}\n{p.stderr}"
             if name == "README.md" and block == blocks[0]:
                 assert p.stdout == printed[1], p.stdout
     if name == "README.md":
         assert np.load(tmp_path / "part.npy").tolist() == list(range(16))
+        assert len(list((tmp_path / "hf").rglob("snapshots/*/model.safetensors"))) == 2, "main and safetensors"
     else:
         assert (tmp_path / "rows.bin").stat().st_size == 4 * 8 * 2
         assert set(load_file(tmp_path / "some.safetensors")) == {"model.norm.weight", "head"}
