@@ -31,19 +31,19 @@
 #include <unistd.h>
 
 #define ALIGN_BYTES 4096u
-#define HEAD_MAX_BYTES 8192u     /* the longest answer head that is understood */
-#define HEAD_READ_BYTES 1024u    /* read at once while waiting for a head, so little of a body is copied */
-#define SMALL_ANSWER_BYTES 6144u /* up to this size head and body are read in one call instead */
+#define HEAD_MAX_BYTES 8192u     /* a longer answer head is an error */
+#define HEAD_READ_BYTES 1024u    /* per read while waiting for a head, so little of a body is copied */
+#define SMALL_ANSWER_BYTES 6144u /* head and body up to this size are read in one call */
 #define REQUEST_MAX_BYTES 4096u
-#define RECV_MAX_BYTES (1u << 20) /* thrown away per call; bounds how coarse the end of the window is */
+#define RECV_MAX_BYTES (1u << 20) /* discarded per call; limits how coarse the end of the window is */
 #define COPY_BYTES (256u << 10)
-#define STALL_SECONDS 30 /* no byte for so long is an error */
-#define ERRORS_MAX 100   /* a worker gives up after so many */
+#define STALL_SECONDS 30 /* after so long without a byte the answer is an error */
+#define ERRORS_MAX 100   /* a worker gives up after this many */
 #define EVENTS_MAX 64
 #define CONNECTIONS_MAX 4096u
 #define NS_PER_S 1000000000u
 
-/* Latencies in ns, log-linear: 256 steps while exact, then 128 per power of two (0.8% apart). */
+/* The histogram of latencies in ns is log-linear: 256 exact steps, then 128 per power of two (0.8% apart). */
 #define HISTOGRAM_STEPS ((size_t)256)
 #define HISTOGRAM_CELLS (57 * HISTOGRAM_STEPS)
 
@@ -60,12 +60,12 @@ struct options {
     uint64_t seed;
     enum order order;
     unsigned connections;
-    unsigned threads;         /* = connections: blocking reads, else epoll */
+    unsigned threads;         /* equal to connections: blocking reads; otherwise epoll */
     int receive_buffer_bytes; /* 0 = the kernel's choice */
     bool copy;                /* copy the body to user space, as an ordinary client does */
 };
 
-/* What all workers share; constant while they run but for the counter. */
+/* The state that all workers share; constant while they run, except the counter. */
 struct run {
     const struct options *options;
     atomic_uint_least64_t issued;
@@ -102,12 +102,12 @@ struct worker {
     uint64_t random;
     uint64_t now_ns;
     uint64_t bytes, window_bytes;
-    uint64_t window_ns; /* 0 = window still open */
+    uint64_t window_ns; /* 0 = the window is still open */
     uint64_t end_ns;
     uint64_t requests, errors, reconnects;
     uint64_t max_ns, sum_ns;
     uint64_t *histogram;
-    char *copy_buffer; /* NULL = throw away in the kernel */
+    char *copy_buffer; /* NULL = the kernel discards the body */
     char first_error[160];
 };
 
@@ -118,7 +118,7 @@ static uint64_t clock_now_ns(void)
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* splitmix64 */
+/* Returns the next number of splitmix64. */
 static uint64_t random_next(uint64_t *state)
 {
     uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
@@ -127,7 +127,7 @@ static uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Writes value in decimal and returns the end; snprintf is a tenth of the cost of a small request. */
+/* Writes value in decimal and returns the end. snprintf would be a tenth of the cost of a small request. */
 static char *put_u64(char *out, uint64_t value)
 {
     char digits[20];
@@ -244,7 +244,7 @@ static void connection_close(struct worker *w, struct connection *c)
 
 /* ---- one request ---- */
 
-/* Picks the next range into *off, *len; false when no request is to start any more. */
+/* Writes the next range to *off and *len. Returns false when no further request is to start. */
 static bool range_next(struct worker *w, uint64_t *off, uint64_t *len)
 {
     struct run *run = w->run;
@@ -274,7 +274,7 @@ static void request_prepare(const struct options *o, struct connection *c)
     c->range = o->range_bytes != 0 ? c->request + c->prefix_len : NULL;
 }
 
-/* Sends the next request of this connection, or closes it when there is none. */
+/* Sends the connection's next request, or closes the connection when there is none. */
 static bool request_start(struct worker *w, struct connection *c)
 {
     uint64_t off = 0, len = 0;
@@ -367,7 +367,7 @@ static bool head_check(struct worker *w, struct connection *c, size_t head_bytes
     return length_seen && range_seen;
 }
 
-/* recv with the outcomes told apart: > 0 bytes, 0 = nothing now (never when blocking), -1 = over. */
+/* Calls recv. Returns > 0: bytes; 0: nothing now (never when blocking); -1: the connection has ended. */
 static ssize_t connection_recv(struct worker *w, struct connection *c, void *buffer, size_t len, int flags)
 {
     for (;;) {
@@ -442,7 +442,7 @@ static bool body_read(struct worker *w, struct connection *c)
     return c->remaining_bytes > 0 || request_finish(w, c);
 }
 
-/* Takes what is there on a readable connection; an error closes it and opens another in its place. */
+/* Reads the available bytes of a connection. An error closes the connection and opens another in its place. */
 static void connection_serve(struct worker *w, struct connection *c)
 {
     bool again = false;
@@ -495,7 +495,7 @@ static void *worker_main(void *argument)
             w->active++;
     }
     pthread_barrier_wait(&w->run->connected);
-    pthread_barrier_wait(&w->run->started); /* main sets the clock in between */
+    pthread_barrier_wait(&w->run->started); /* main sets the clock between the barriers */
     worker_tick(w);
     for (unsigned i = 0; i < w->connection_count; i++) {
         struct connection *c = &w->connections[i];
@@ -561,7 +561,7 @@ static void worker_fini(struct worker *w)
         close(w->epoll_fd);
 }
 
-/* Adds every worker up into the first one; the sum of their rates into *rate. */
+/* Adds all workers to the first one, and writes the sum of their rates to *rate. */
 static void workers_sum(struct worker *workers, unsigned count, const struct run *run, double *rate)
 {
     struct worker *sum = &workers[0];
@@ -581,7 +581,7 @@ static void workers_sum(struct worker *workers, unsigned count, const struct run
         for (size_t cell = 0; cell < HISTOGRAM_CELLS; cell++)
             sum->histogram[cell] += w->histogram[cell];
     }
-    if (run->deadline_ns == UINT64_MAX) /* a count of requests: all bytes over all the time */
+    if (run->deadline_ns == UINT64_MAX) /* a run by number of requests: all bytes over the whole time */
         *rate = (double)sum->bytes / (double)(sum->end_ns - run->start_ns) * NS_PER_S;
 }
 
@@ -617,7 +617,7 @@ static bool run_all(struct run *run, struct worker *workers)
     for (unsigned i = 0; i < o->threads; i++)
         if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0) {
             fprintf(stderr, "load_client: cannot start thread %u of %u\n", i + 1, o->threads);
-            exit(1); /* the others wait at the barrier and can only go with the process */
+            exit(1); /* the others wait at the barrier and end only with the process */
         }
     pthread_barrier_wait(&run->connected);
     run->start_ns = clock_now_ns();

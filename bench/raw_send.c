@@ -47,7 +47,7 @@ static char *put_u64(char *out, uint64_t value)
     return out;
 }
 
-/* Head and body in one call, then the rest of the body in a loop. */
+/* Sends the head and body in one call, then the rest of the body in a loop. */
 static bool answer_send(int fd, char *head, size_t head_bytes, uint8_t *body, size_t body_bytes)
 {
     struct iovec parts[2] = {{.iov_base = head, .iov_len = head_bytes}, {.iov_base = body, .iov_len = body_bytes}};
@@ -109,7 +109,7 @@ static void *client_main(void *argument)
             break;
         have += (size_t)n;
         buffer[have] = '\0';
-        if (have >= 4 && memcmp(buffer + have - 4, "\r\n\r\n", 4) == 0) { /* clients here never pipeline */
+        if (have >= 4 && memcmp(buffer + have - 4, "\r\n\r\n", 4) == 0) { /* the load client never pipelines */
             if (!request_answer(c, buffer))
                 break;
             have = 0;
@@ -139,7 +139,7 @@ static bool file_map(const char *path, struct file *file)
     return file->bytes != NULL;
 }
 
-/* A listening socket on 127.0.0.1; port 0 asks for any free one. */
+/* Returns a listening socket on 127.0.0.1; port 0 takes any free port. */
 static int listener_open(uint16_t port)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;

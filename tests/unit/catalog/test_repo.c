@@ -98,8 +98,7 @@ static void datasets(void **state)
     (void)scanner_scan(&place.scanner);
     expect_repos(&place, "docs org/both squad D:org/both D:org/d D:org/deep");
     assert_true(td_repo_is_dataset(find(&place, true, "squad")));
-    assert_true(find(&place, true, "squad") ==
-                find(&place, false, "squad")); /* a model too: it may be a lone tokenizer.json */
+    assert_true(find(&place, true, "squad") == find(&place, false, "squad")); /* also a model */
     assert_true(find(&place, true, "local/squad") != NULL);
     assert_false(td_repo_is_dataset(find(&place, false, "org/both")));
     assert_true(find(&place, true, "org/both") != find(&place, false, "org/both"));

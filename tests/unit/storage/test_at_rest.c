@@ -1,4 +1,4 @@
-/* Files whose writers are done: fcntl(2), "Leases". */
+/* Files that have no writer any more: fcntl(2), "Leases". */
 #include "storage/at_rest.h"
 
 #include "core/clock.h"
@@ -61,7 +61,7 @@ static void pause_ms(long ms)
     (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* Waits until the clock has moved on. */
+/* Looks after 100 ms, when the file system's clock has moved on. */
 static enum td_rest look_later(const struct place *place)
 {
     pause_ms(100);
@@ -74,15 +74,15 @@ static void a_finished_file_is_at_rest_a_tick_later(void **state)
     struct place place;
     open_place(&place);
     bool soon = false;
-    for (int i = 0; i < 50 && !soon; i++) { /* unless this process stood still for that long */
+    for (int i = 0; i < 50 && !soon; i++) { /* again if this process was stopped for a clock tick */
         tree_text(&place.tree, "root/f", "x");
         soon = look(&place) == TD_REST_SOON;
     }
     assert_true(soon);
     assert_int_equal(look_later(&place), TD_REST_YES);
-    assert_int_equal(look(&place), TD_REST_YES); /* the lease of before is gone */
+    assert_int_equal(look(&place), TD_REST_YES); /* the first look left no lease */
     int fd = open(place.path, O_WRONLY | O_NONBLOCK);
-    assert_true(fd >= 0); /* and nobody has to wait for it */
+    assert_true(fd >= 0); /* so no writer has to wait */
     (void)close(fd);
     close_place(&place);
 }
@@ -98,10 +98,10 @@ static void whoever_may_write_keeps_it_from_rest(void **state)
     void *view = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(view != MAP_FAILED);
     (void)close(fd);
-    assert_int_equal(look_later(&place), TD_REST_WRITTEN); /* a mapping alone */
+    assert_int_equal(look_later(&place), TD_REST_WRITTEN); /* a mapping without a descriptor */
     assert_int_equal(munmap(view, 4096), 0);
     assert_int_equal(look_later(&place), TD_REST_YES);
-    fd = open(place.path, O_RDONLY); /* readers do not */
+    fd = open(place.path, O_RDONLY); /* readers do not count */
     assert_int_equal(look(&place), TD_REST_YES);
     (void)close(fd);
     close_place(&place);

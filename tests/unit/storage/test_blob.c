@@ -30,7 +30,7 @@ static void heap_bytes_are_read_anywhere(void **state)
     td_blob_unref(NULL);
 }
 
-/* What was taken for the bytes comes back with the last reference, and when there is no memory for the blob. */
+/* The budget gets the memory of the bytes back with the last reference, and when there is no memory for the blob. */
 static void budgets_get_it_back(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void empty_blob_needs_no_memory(void **state)
     td_blob_unref(blob);
 }
 
-/* The data is freed even when the blob cannot be made. */
+/* The data is freed even when the blob cannot be created. */
 static void data_is_owned_on_failure_too(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void *ref_and_unref(void *argument)
     for (int i = 0; i < 10000; i++) {
         td_blob_unref(td_blob_ref(blob));
     }
-    td_blob_unref(blob); /* the one that the thread was given */
+    td_blob_unref(blob); /* the thread's own reference */
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* A body against a naive one: the same extents written out byte by byte. */
+/* Bodies, compared with the same extents written out byte by byte. */
 #include "storage/body.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -26,7 +26,7 @@ static struct td_blob *random_blob(uint64_t *seed)
     return blob;
 }
 
-/* One extent that lies within its blob: strides below, at and above the length, 0 too. */
+/* Returns a random extent within its blob, with a stride below, at or above the length, or 0. */
 static struct td_extent random_extent(struct td_blob *blob, uint64_t *seed)
 {
     struct td_extent e = {.blob = blob};
@@ -70,7 +70,7 @@ static void pair_make(struct pair *pair, uint64_t *seed)
     assert_true(pair->body.total_bytes == pair->oracle_len);
 }
 
-/* Every reference that a body took is given back. */
+/* Frees the pair and checks that the body gave back every reference. */
 static void pair_free(struct pair *pair)
 {
     td_body_fini(&pair->body);
@@ -101,7 +101,7 @@ static void check_read(const struct td_body *body, const uint8_t *wanted, size_t
     assert_int_equal(err.code, TD_INTERNAL);
 }
 
-/* Walks the pieces: each contiguous, at most as long as asked for, within its blob. */
+/* Checks the pieces: each is contiguous, at most as long as requested, and within its blob. */
 static void check_pieces(const struct td_body *body, const uint8_t *wanted, size_t len, uint64_t *seed)
 {
     struct td_body_cursor cursor = {0};
@@ -137,7 +137,7 @@ static void reading_equals_the_oracle(void **state)
     }
 }
 
-/* Cuts, and cuts of cuts, are slices of the bytes; a cut never needs more than three extents for one. */
+/* Cuts, and cuts of cuts, equal slices of the bytes. A cut never needs more than three extents for one extent. */
 static void cutting_equals_slicing(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void cutting_equals_slicing(void **state)
     }
 }
 
-/* Every cut of one small strided body. */
+/* Makes every cut of one small strided body. */
 static void every_cut_of_a_progression(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void nothing_appends_nothing(void **state)
     td_body_fini(&body);
 }
 
-/* A blob of any length that holds nothing: only its arithmetic is looked at. */
+/* The number of destroyed blobs of vast_class, which have any length and no bytes. */
 static int destroyed;
 
 static void vast_destroy(struct td_blob *blob)
@@ -268,7 +268,7 @@ static void extents_that_leave_the_blob_are_refused(void **state)
         {10, 0, 2, 6, 2, false},
         {10, 0, 2, 3, 4, true},
         {10, 0, 2, 3, 5, false},
-        {10, 0, 10, 1, UINT64_MAX, true} /* the stride of one run says nothing */,
+        {10, 0, 10, 1, UINT64_MAX, true} /* the stride of a single run is ignored */,
         {10, 0, 10, 2, 0, true},
         {10, UINT64_MAX, 1, 1, 0, false},
         {10, UINT64_MAX, UINT64_MAX, 1, 0, false},
@@ -349,7 +349,7 @@ static void want_of_memory_is_an_error(void **state)
     struct td_body body;
     struct td_error err = TD_ERROR_INIT;
     td_body_init(&body);
-    for (size_t k = 1; k <= 2; k++) { /* the data handed over is freed */
+    for (size_t k = 1; k <= 2; k++) { /* the function frees the data */
         alloc_count_start();
         char *data = malloc(3);
         alloc_fail_at(k);
@@ -378,7 +378,7 @@ static bool watched_pinned(struct td_blob *blob)
 static const struct td_blob_class watched_class = {
     .destroy = vast_destroy, .unchanged = watched_unchanged, .pinned = watched_pinned};
 
-/* One blob among many decides, wherever it stands and however often. */
+/* A single blob decides for the body, whatever its place and however often it occurs. */
 static void one_blob_decides(void **state)
 {
     (void)state;
@@ -402,14 +402,14 @@ static void one_blob_decides(void **state)
             for (size_t i = 0; i < COUNT; i++)
                 blobs[i].blob.bytes = i == bad ? NULL : memory;
             for (size_t i = 0; i < COUNT; i++)
-                blobs[i].pinned = true; /* what has no bytes cannot be sent from memory, pinned or not */
+                blobs[i].pinned = true; /* a blob without bytes is never pinned */
             assert_int_equal(td_body_is_pinned(&body), bad == COUNT);
             td_body_fini(&body);
         }
     }
 }
 
-/* Counts what is asked of it. */
+/* Counters of the calls of counting_class. */
 static int reads, gathers;
 static uint64_t gathered, prefetched;
 
@@ -442,7 +442,7 @@ static void counting_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
 static const struct td_blob_class counting_class = {
     .destroy = vast_destroy, .read = counting_read, .gather = counting_gather, .prefetch = counting_prefetch};
 
-/* A window over short runs is one gather, with at most a part of a run before and after it. */
+/* A window over short runs makes one gather call, and reads at most part of a run before and after it. */
 static void whole_runs_are_gathered_at_once(void **state)
 {
     (void)state;
@@ -472,7 +472,7 @@ static void whole_runs_are_gathered_at_once(void **state)
     td_body_fini(&body);
 }
 
-/* Runs that lie close together are asked for with what is between them; far ones each by itself. */
+/* Runs close together are prefetched with the bytes between them, distant runs each by itself. */
 static void close_runs_are_prefetched_together(void **state)
 {
     (void)state;
@@ -481,9 +481,9 @@ static void close_runs_are_prefetched_together(void **state)
     } cases[] = {
         {100, 1, 0, 1000, 1, 100},
         {100, 1, 0, 30, 1, 30},
-        {100, 5, 200, 1000, 1, 900} /* up to the end of the last */,
+        {100, 5, 200, 1000, 1, 900} /* up to the end of the last run */,
         {100, 5, 200, 300, 1, 300},
-        {100, 5, 0, 1000, 1, 100} /* one run, again and again */,
+        {100, 5, 0, 1000, 1, 100} /* one run, repeated */,
         {100, 5, 100 + 65536, UINT64_MAX, 1, 4 * (100 + 65536) + 100},
         {100, 5, 101 + 65536, UINT64_MAX, 5, 500},
         {100, 5, 101 + 65536, 250, 3, 250},

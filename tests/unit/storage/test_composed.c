@@ -1,4 +1,4 @@
-/* Composed blobs against a naive one: the same runs written out byte by byte. */
+/* Composed blobs, compared with the same runs written out byte by byte. */
 #include "storage/composed.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -8,12 +8,12 @@
 
 enum { SOURCES = 4, SOURCE_BYTES = 600, MOST_BYTES = 1 << 15, MOST_BLOCKS = 8, MOST_RUNS = 4 };
 
-/* Sources, and what was asked of their opener. */
+/* The sources, and the calls of their opener. */
 struct library {
     struct td_blob *blobs[SOURCES];
     uint64_t bases[SOURCES];
     int opened[SOURCES], closed;
-    uint32_t missing; /* this one cannot be opened */
+    uint32_t missing; /* the source that cannot be opened */
 };
 
 static bool library_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
@@ -51,7 +51,7 @@ static void library_make(struct library *library)
     }
 }
 
-/* Every reference was given back, and no source was opened twice. */
+/* Frees the sources and checks that every reference was given back and no source was opened twice. */
 static void library_free(struct library *library)
 {
     for (uint32_t i = 0; i < SOURCES; i++) {
@@ -82,7 +82,7 @@ static void naive_append(struct naive *naive, const struct library *library, uin
                 }
 }
 
-/* A run that lies within its source in every round; now and then an empty one, and pieces that touch. */
+/* Returns a random run within its source in every round; some are empty, and some have pieces that touch. */
 static struct td_run random_run(uint64_t rounds, uint64_t *seed)
 {
     struct td_run run = {.source = (uint32_t)random_below(seed, SOURCES + 1)};
@@ -114,7 +114,7 @@ static struct td_run random_run(uint64_t rounds, uint64_t *seed)
 static void random_layout(struct td_layout *layout, struct naive *naive, const struct library *library, uint64_t *seed)
 {
     size_t blocks = random_below(seed, MOST_BLOCKS + 1);
-    uint64_t end = 0; /* of the last run, to go on from */
+    uint64_t end = 0; /* end of the last run, where the next may begin */
     uint32_t source = 0;
     for (size_t i = 0; i < blocks; i++) {
         struct td_run runs[MOST_RUNS];
@@ -134,7 +134,7 @@ static void random_layout(struct td_layout *layout, struct naive *naive, const s
     assert_true(layout->total_bytes == naive->len);
 }
 
-/* A body over the range in pieces of random sizes. */
+/* Reads the body in pieces of random sizes and compares. */
 static void check_body(const struct td_body *body, const uint8_t *wanted, size_t len, uint64_t *seed)
 {
     struct td_body_cursor cursor = {0};
@@ -155,7 +155,7 @@ static void body_over(struct td_body *body, struct td_blob *blob, size_t off, si
     assert_true(td_body_append(body, blob, off, len, NULL));
 }
 
-/* Read through the blob, resolved and then cut, cut and then resolved: all the same bytes. */
+/* Checks that a range has the same bytes read through the blob, resolved and then cut, and cut and then resolved. */
 static void check_range(struct td_blob *blob, const struct naive *naive, uint64_t *seed)
 {
     uint8_t out[MOST_BYTES];
@@ -207,7 +207,7 @@ static void composed_equals_the_naive_one(void **state)
     }
 }
 
-/* What a block becomes: rounds, runs, and the first run. */
+/* Each row: an appended block, and the rounds, runs and first run that it becomes. */
 static void blocks_take_their_simplest_form(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ static void blocks_take_their_simplest_form(void **state)
         {6, 1, {{0, 5, 3, 2, 3, 8}}, 1, 1, 1, {0, 5, 6, 6, 8, 0}},
         {6, 1, {{0, 5, 3, 2, 9, 19}}, 1, 6, 1, {0, 5, 3, 2, 9, 19}} /* two levels stay */,
         {6, 1, {{0, 5, 3, 2, 9, 17}}, 1, 6, 1, {0, 5, 3, 2, 9, 17}},
-        {6, 1, {{0, 5, 3, 2, 0, 0}}, 1, 1, 1, {0, 5, 3, 12, 0, 0}} /* the same again and again */,
+        {6, 1, {{0, 5, 3, 2, 0, 0}}, 1, 1, 1, {0, 5, 3, 12, 0, 0}} /* the same bytes repeated */,
         {6, 2, {{0, 5, 3, 1, 0, 9}, {1, 0, 3, 1, 0, 9}}, 1, 6, 2, {0, 5, 3, 1, 0, 9}},
         {6, 2, {{0, 5, 0, 1, 0, 9}, {1, 0, 3, 1, 0, 9}}, 1, 1, 1, {1, 0, 3, 6, 9, 0}},
         {6, 1, {{TD_RUN_ZEROS, 0, 3, 4, 0, 0}}, 1, 1, 1, {TD_RUN_ZEROS, 0, 72, 1, 0, 0}},
@@ -314,7 +314,7 @@ static void numbers_past_64_bits_are_refused(void **state)
         {3, {0, 0, 1, 1, 0, half}, false} /* rounds x step too */,
         {2, {0, 0, 1, 2, half, half}, false},
         {2, {0, 0, 1, 1, 0, UINT64_MAX - 1}, true},
-        {1, {0, 0, 1, 1, UINT64_MAX, UINT64_MAX}, true} /* of one piece they say nothing */,
+        {1, {0, 0, 1, 1, UINT64_MAX, UINT64_MAX}, true} /* stride and step of one piece are ignored */,
         {UINT64_MAX, {0, 0, 1, 1, 0, 0}, true},
         {UINT64_MAX, {0, 0, 1, 1, 0, 1}, true},
         {UINT64_MAX, {0, 1, 1, 1, 0, 1}, false},
@@ -338,12 +338,13 @@ static void numbers_past_64_bits_are_refused(void **state)
     assert_non_null(layout);
     assert_false(td_layout_append(layout, 1, two, 2, &err));
     assert_true(td_layout_append(layout, 1, two, 1, NULL));
-    assert_false(td_layout_append(layout, 1, two + 1, 1, NULL)); /* the total */
+    assert_false(td_layout_append(layout, 1, two + 1, 1, NULL)); /* the total overflows */
     assert_true(layout->total_bytes == half && layout->block_count == 1 && layout->source_count == 1);
     td_layout_unref(layout);
 }
 
-/* Ten bytes of source 0, rows of source 1, zeros, and two columns side by side of 2 and 3. */
+/* Returns a layout of ten bytes of source 0, rows of source 1, zeros, and two columns side by side of sources 2 and
+ * 3. */
 static struct td_layout *mixed_layout(void)
 {
     static const struct td_run rows = {.source = 1, .off = 3, .len = 4, .count = 5, .stride = 11};
@@ -389,12 +390,12 @@ static void simple_blocks_become_extents(void **state)
     assert_ptr_equal(body.extents[4].blob, blob);
     assert_true(body.extents[4].off == 70030 && body.extents[4].len == 18);
     assert_true(body.total_bytes == 70046);
-    assert_false(td_body_is_pinned(&body)); /* columns are put together in a window */
+    assert_false(td_body_is_pinned(&body)); /* columns are joined in a window */
     td_body_fini(&body);
     body_over(&body, blob, 2, 70028);
     assert_false(td_body_is_pinned(&body));
     assert_true(td_body_resolve(&body, NULL));
-    assert_true(td_body_is_pinned(&body) && td_body_run_count(&body) == 8); /* all of it in memory of ours */
+    assert_true(td_body_is_pinned(&body) && td_body_run_count(&body) == 8); /* all in the process's memory */
     td_body_fini(&body);
     td_blob_unref(blob);
     library_free(&library);
@@ -429,7 +430,7 @@ static void many_zeros_take_little_memory(void **state)
     library_free(&library);
 }
 
-/* Two sources that are parts of one blob, one after the other. */
+/* Two sources are parts of one blob, one after the other. */
 static void extents_that_touch_are_joined(void **state)
 {
     (void)state;
@@ -493,7 +494,8 @@ static void other_bodies_are_left_alone(void **state)
     const struct td_extent *extents = body.extents;
     assert_true(td_body_resolve(&body, NULL));
     assert_true(body.extents == extents && body.extent_count == 2);
-    /* beside a composed one they keep their place; a progression of a composed blob's bytes stays as it is */
+    /* plain extents stay in place beside a composed blob; an extent of several runs of a composed blob stays as it
+     * is */
     assert_true(td_body_append(&body, blob, 3, 2, NULL));
     assert_true(td_body_append_runs(&body, blob, 0, 2, 3, 4, NULL));
     assert_true(td_body_resolve(&body, NULL));
@@ -508,7 +510,8 @@ static void other_bodies_are_left_alone(void **state)
     library_free(&library);
 }
 
-/* More blocks than that are read through the composed blob: a body does not grow with a plan. */
+/* A body of more than TD_RESOLVE_BLOCKS blocks is read through the composed blob, so that its memory does not grow with
+ * a plan. */
 static void very_many_blocks_stay(void **state)
 {
     (void)state;
@@ -543,8 +546,8 @@ static void very_many_blocks_stay(void **state)
     library_free(&library);
 }
 
-/* The layout, its blob and the window of whoever reads it are of one budget; resolving to the sources gives the blob's
- * back. */
+/* The layout, its blob and the window of a reader take memory from one budget. Resolving to the sources gives the
+ * blob's memory back. */
 static void budgets_are_held_by_what_takes_memory(void **state)
 {
     (void)state;
@@ -600,7 +603,7 @@ static void what_cannot_be_opened_is_an_error(void **state)
         td_error_init(&err);
         bool ok = td_blob_read(blob, places[missing], out, 2, &err);
         assert_true(!ok && err.code == TD_UNAVAILABLE);
-        library.missing = SOURCES; /* it is there again: tried again */
+        library.missing = SOURCES; /* the source is there again and is opened */
         assert_true(td_blob_read(blob, places[missing], out, 2, NULL));
     }
     td_blob_unref(blob);
@@ -691,7 +694,7 @@ static void watched_close(void *context)
     (void)context;
 }
 
-/* The sources that were opened decide, each of them; the others may change as they like. */
+/* The composed blob is unchanged if all sources that were opened are; other sources do not count. */
 static void changes_of_opened_sources_count(void **state)
 {
     (void)state;
@@ -714,7 +717,7 @@ static void changes_of_opened_sources_count(void **state)
     watched[1].unchanged = true;
     body_over(&body, blob, 15, 70030);
     assert_true(td_body_resolve(&body, NULL));
-    assert_true(td_body_unchanged(&body)); /* 2 and 3 were not opened yet */
+    assert_true(td_body_unchanged(&body)); /* sources 2 and 3 are not open yet */
     watched[1].unchanged = false;
     assert_false(td_body_unchanged(&body));
     watched[1].unchanged = watched[2].unchanged = true;
@@ -731,7 +734,7 @@ static void changes_of_opened_sources_count(void **state)
         assert_int_equal(atomic_load(&watched[i].blob.refs), 1);
 }
 
-static uint64_t prepared_at; /* UINT64_MAX: nothing was */
+static uint64_t prepared_at; /* UINT64_MAX: no call */
 
 static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
@@ -742,7 +745,7 @@ static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
     return td_error_set(err, TD_FAILED_PRECONDITION, "damaged");
 }
 
-/* What a range begins with is prepared: not what lies before it, nor what lies far behind. */
+/* Only the source at the beginning of a range is prepared, not those before or far behind. */
 static void damage_is_met_before_reading(void **state)
 {
     (void)state;
@@ -784,7 +787,7 @@ static void want_of_memory_is_an_error(void **state)
     size_t appended = 0;
     for (size_t i = 0; i < COUNT_OF(runs); i++)
         runs[i] = (struct td_run){.source = (uint32_t)i, .len = 1, .count = 1, .step = 9};
-    for (size_t k = 1; appended < 40; k++) { /* each allocation of forty blocks fails once */
+    for (size_t k = 1; appended < 40; k++) { /* fails each allocation of forty blocks once */
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);

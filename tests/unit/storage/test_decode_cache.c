@@ -1,4 +1,4 @@
-/* The cache of decoded parts under threads: what is made once, what is kept, and when waiting ends. */
+/* The cache of decoded parts under threads: parts are made once, some are kept, and waiting ends. */
 #include "storage/decode_cache.h"
 
 #include "tests/unit/unit.h"
@@ -10,11 +10,11 @@ enum { THREADS = 16, NEVER_MS = 600000 };
 
 /* ---- makers and those who ask them --------------------------------------------------------------------- */
 
-/* What a maker does, told for all threads that ask for one key. */
+/* The behaviour of a maker, shared by all threads that request one key. */
 struct act {
-    _Atomic unsigned begun, now, most; /* makings: begun, going on, and the most of these at once */
+    _Atomic unsigned begun, now, most; /* calls: begun, running, and the most that ran at once */
     _Atomic bool may_end;
-    enum td_code fails; /* TD_OK: does not */
+    enum td_code fails; /* TD_OK: the maker succeeds */
     size_t kept_bytes;
 };
 
@@ -72,7 +72,7 @@ static void end(struct asker *asker)
     assert_int_equal(pthread_join(asker->thread, NULL), 0);
 }
 
-/* Waits until so many threads wait for the part that is being made. */
+/* Waits until `count` threads wait for the part that is being made. */
 static void await_waiters(struct td_decode_cache *cache, const struct td_decode_key *key, unsigned count)
 {
     unsigned waiters = 0;
@@ -95,7 +95,7 @@ static struct td_decode_cache *open_cache(size_t bytes)
     return &cache;
 }
 
-/* All threads ask for one part, and wait for it when `act` ends. */
+/* All threads request one part; returns when `act` has ended and all have their answer. */
 static void ask_together(struct td_decode_cache *cache, struct act *act, struct asker *askers)
 {
     const struct td_decode_job job = job_of(act, 1, 1000);
@@ -130,7 +130,7 @@ static void check_failed(const struct asker *asker, enum td_code code)
     assert_string_equal(asker->err.message, "the maker says why");
 }
 
-/* All who wait are told, and whoever asks later, with all of the error; nobody decodes it again. */
+/* Damage is reported to all waiting and later requests with the whole error, and the part is not decoded again. */
 static void damage_is_found_once(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void damage_is_found_once(void **state)
     td_decode_cache_fini(cache);
 }
 
-/* What fails for another reason fails for those who wait for it, and is tried again for those who ask later. */
+/* Another failure is reported to all waiting requests; a later request tries again. */
 static void what_may_pass_is_tried_again_later(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void what_may_pass_is_tried_again_later(void **state)
     }
 }
 
-/* Want of memory is its maker's alone: who waits tries himself. */
+/* A lack of memory fails only the request that made the part: each waiting request tries itself. */
 static void want_of_memory_is_tried_by_each(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void want_of_memory_is_tried_by_each(void **state)
     td_decode_cache_fini(cache);
 }
 
-/* Whole streams are decoded by TD_DECODE_MAKERS threads at once; a short part needs no place. */
+/* At most TD_DECODE_MAKERS threads decode whole streams at once; a short part is not limited. */
 static void long_makings_are_few(void **state)
 {
     (void)state;
@@ -223,8 +223,8 @@ static void check_gave_up(struct td_decode_cache *cache, const struct td_decode_
           asker.err.code, asker.err.message);
 }
 
-/* For memory, for a part that another thread makes, for a maker's place: an error that passes. A part in use is never
- * taken away. */
+/* Waits for memory, for another thread's part and for a maker's place end with an error that may pass. A part in use is
+ * never evicted. */
 static void waiting_ends(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void waiting_ends(void **state)
     check_gave_up(cache, &other, "--decode-memory");
     td_decode_cache_release(cache, held);
     assert_true(td_decode_cache_get(cache, &other, &held, NULL));
-    assert_null(td_decode_cache_find(cache, &large.key)); /* it made room */
+    assert_null(td_decode_cache_find(cache, &large.key)); /* evicted to make room */
     td_decode_cache_release(cache, held);
     for (size_t i = 0; i < TD_DECODE_MAKERS; i++) {
         struct td_decode_job job = job_of(&act, 10 + i, 100);
@@ -266,7 +266,7 @@ static bool is_set(void *context)
     return atomic_load((_Atomic bool *)context);
 }
 
-/* A request that is cancelled stops waiting; what it waited for goes on. */
+/* A cancelled request stops waiting; the part that it waited for is still made. */
 static void cancelled_requests_stop_waiting(void **state)
 {
     (void)state;
@@ -282,8 +282,8 @@ static void cancelled_requests_stop_waiting(void **state)
     while (atomic_load(&act.now) == 0)
         (void)poll(NULL, 0, 1);
     job.cancel = other.cancel = &cancel;
-    begin(&waiters[0], cache, &job);   /* for the part */
-    begin(&waiters[1], cache, &other); /* for memory */
+    begin(&waiters[0], cache, &job);   /* waits for the part */
+    begin(&waiters[1], cache, &other); /* waits for memory */
     await_waiters(cache, &job.key, 1);
     atomic_store(&asked, true);
     for (size_t i = 0; i < 2; i++) {
@@ -301,7 +301,7 @@ static void cancelled_requests_stop_waiting(void **state)
 struct wanted {
     struct td_decode_cache *cache;
     struct td_cancel cancel;
-    _Atomic int seen; /* 0: not looked yet; 1: wanted; 2: not */
+    _Atomic int seen; /* 0: not checked yet; 1: wanted; 2: not wanted */
     _Atomic bool may_look, may_end;
 };
 
@@ -317,7 +317,7 @@ static bool look_whether_wanted(void *context, struct td_decoded_part *part, siz
     return true;
 }
 
-/* A maker whose own request is cancelled goes on while another one waits for the part. */
+/* A maker whose request is cancelled continues while another request waits for the part. */
 static void a_part_is_wanted_by_who_waits(void **state)
 {
     (void)state;
@@ -366,15 +366,15 @@ static void offer(struct td_decode_cache *cache, uint64_t number, size_t bytes)
     td_decode_cache_offer(cache, &key, data, bytes);
 }
 
-/* What was read of one stream does not drive out where others begin; those do not take all of the memory either. */
+/* Parts of one stream do not evict costly parts, and costly parts do not take all of the memory. */
 static void costly_parts_stay_longer(void **state)
 {
     (void)state;
     enum { KIB = 1024 };
     struct td_decode_cache *cache = open_cache((size_t)100 * KIB);
-    make_now(cache, 0, (size_t)19 * KIB, true); /* 20 KiB each, with what is counted for a part */
+    make_now(cache, 0, (size_t)19 * KIB, true); /* 20 KiB each, with the size of the part's entry */
     make_now(cache, 1, (size_t)19 * KIB, true);
-    for (uint64_t i = 100; i < 120; i++) { /* all the rest, several times */
+    for (uint64_t i = 100; i < 120; i++) { /* fills the rest of the memory several times */
         if (i % 2 == 0)
             offer(cache, i, (size_t)9 * KIB);
         else
@@ -382,10 +382,10 @@ static void costly_parts_stay_longer(void **state)
     }
     assert_true(is_there(cache, 0) && is_there(cache, 1));
     assert_true(is_there(cache, 119) && is_there(cache, 118) && !is_there(cache, 100));
-    make_now(cache, 2, (size_t)19 * KIB, true); /* 60 of 100 KiB: from now on the oldest goes first */
+    make_now(cache, 2, (size_t)19 * KIB, true); /* costly parts have 60 of 100 KiB; now the oldest goes first */
     make_now(cache, 120, (size_t)50 * KIB, false);
     assert_true(!is_there(cache, 0) && is_there(cache, 1) && is_there(cache, 2) && is_there(cache, 120));
-    offer(cache, 121, (size_t)95 * KIB); /* nothing costly goes for that */
+    offer(cache, 121, (size_t)95 * KIB); /* an offer evicts no costly parts */
     assert_true(is_there(cache, 1) && is_there(cache, 2) && !is_there(cache, 121));
     td_decode_cache_fini(cache);
 }

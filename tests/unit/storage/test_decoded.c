@@ -12,7 +12,7 @@
 
 static const uint64_t file_number = 1;
 
-/* ---- what is stored ------------------------------------------------------------------------------------ */
+/* ---- stored bytes -------------------------------------------------------------------------------------- */
 
 static struct td_blob *blob_of(const uint8_t *bytes, size_t len)
 {
@@ -30,7 +30,7 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Bytes that compress to about half. */
+/* Returns bytes that compress to about half. */
 static uint8_t *fill(size_t len, uint32_t seed)
 {
     uint8_t *bytes = malloc(len + 1);
@@ -80,7 +80,7 @@ struct stream {
     struct td_coding coding;
 };
 
-/* A stream that begins at byte 7 of its file. */
+/* Returns a stream that begins at byte 7 of its file. */
 static struct stream stream_create(size_t len, uint32_t seed)
 {
     struct stream s = {.bytes = fill(len, seed), .len = len};
@@ -130,7 +130,7 @@ static void check_ranges(struct td_blob *blob, const uint8_t *want, size_t len, 
 
 /* ---- streams ------------------------------------------------------------------------------------------- */
 
-/* Whole parts, their borders, and with so little memory that nothing is kept. */
+/* Reads whole parts and across their borders, also with too little memory to keep all parts. */
 static void ranges_of_a_stream(void **state)
 {
     (void)state;
@@ -167,7 +167,8 @@ static bool has_states(struct td_decode_cache *cache, uint32_t coding)
     return found != NULL;
 }
 
-/* A stream is inflated in one go at first; when its parts make room for others', zlib notes where to begin again. */
+/* A stream is first inflated in one go. When other parts evict its parts, zlib's states are kept to begin again
+ * there. */
 static void streams_take_turns(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void check_damage(struct td_blob *source, const struct td_coding *coding,
     td_decode_cache_fini(&cache);
 }
 
-/* Lies of the directory, damaged bytes, a bomb: not one byte of them is given out. */
+/* Wrong sizes in the directory, damaged bytes and a bomb are errors without a byte of output. */
 static void streams_are_what_they_say(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void streams_are_what_they_say(void **state)
     lie.offset += 1;
     check_damage(s.source, &lie, "");
     uint32_t seed = 1;
-    for (size_t i = 0; i < 60; i++) { /* a bit anywhere: the CRC finds what inflate does not */
+    for (size_t i = 0; i < 60; i++) { /* any flipped bit: the CRC finds those that inflate does not */
         uint8_t *bytes = (uint8_t *)(uintptr_t)s.source->bytes;
         size_t at = 7 + next_random(&seed) % (size_t)s.coding.stored_bytes;
         uint8_t bit = (uint8_t)(1U << next_random(&seed) % 8);
@@ -264,7 +265,7 @@ static void streams_are_what_they_say(void **state)
     stream_destroy(&s);
 }
 
-/* 4 MB of zeros that are said to be 100 bytes: inflating stops there. */
+/* Inflating 4 MB of zeros with a stated size of 100 bytes stops at 100 bytes. */
 static void a_bomb_stops_at_its_size(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void a_bomb_stops_at_its_size(void **state)
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-/* An array of 4-byte elements in chunks, as a writer would store it. */
+/* An array of 4-byte elements in chunks, stored as by a writer. */
 struct chunked {
     uint8_t *bytes; /* row-major */
     size_t len;
@@ -308,7 +309,7 @@ static uint64_t along(const struct chunked *c, uint32_t i)
     return (c->shape[i] - 1) / c->chunk_shape[i] + 1;
 }
 
-/* Element by element: between the array and chunk `number`. */
+/* Copies elements one by one between the array and chunk `number`. */
 static void copy_elements(const struct chunked *c, uint32_t rank, size_t number, uint8_t *chunk, bool to_array)
 {
     uint64_t first[4];
@@ -331,7 +332,8 @@ static void copy_elements(const struct chunked *c, uint32_t rank, size_t number,
     }
 }
 
-/* Every 5th chunk is missing; filters is 0, 1 (deflate) or 2 (shuffle, deflate), every 3rd chunk without any. */
+/* Makes an array of which every 5th chunk is missing. `filters` is 0, 1 (deflate) or 2 (shuffle, deflate); every 3rd
+ * chunk has none. */
 static struct chunked *chunked_create(const uint64_t *shape, const uint64_t *chunk_shape, uint32_t rank,
                                       unsigned filters)
 {
@@ -438,8 +440,8 @@ static void ranges_of_chunks(void **state)
         }
 }
 
-/* The sum at the end of the stream finds what inflating does not; only bits that pad the last byte of it mean nothing.
- */
+/* The checksum of the stream finds all flipped bits that inflating does not, except the padding bits of the last
+ * byte. */
 static void every_bit_changed(const struct chunked *c)
 {
     uint8_t *bytes = (uint8_t *)(uintptr_t)c->source->bytes;
@@ -466,7 +468,7 @@ static void every_bit_changed(const struct chunked *c)
     CHECK(meaningless < 8, "%zu bits", meaningless);
 }
 
-/* Sizes that lie, bytes outside, damaged streams. */
+/* Wrong sizes, bytes outside the file, damaged streams. */
 static void chunks_are_what_they_say(void **state)
 {
     (void)state;
@@ -516,7 +518,7 @@ static void every_allocation_may_fail(void **state)
     const uint64_t chunk_shape[] = {6, 7};
     struct chunked *c = chunked_create(shape, chunk_shape, 2, 2);
     for (size_t which = 0; which < 2; which++) {
-        bool all_failed = false; /* each once */
+        bool all_failed = false; /* every allocation has failed once */
         for (size_t k = 1; !all_failed; k++) {
             struct td_decode_cache cache;
             struct td_error err = TD_ERROR_INIT;
@@ -545,7 +547,7 @@ static void every_allocation_may_fail(void **state)
 
 /* ---- threads ------------------------------------------------------------------------------------------- */
 
-/* A source that counts what is read of it. */
+/* A source that counts the bytes that are read of it. */
 struct counting {
     struct td_blob blob;
     struct td_blob *source;
@@ -580,7 +582,7 @@ struct reading {
     const uint8_t *want;
     uint64_t off;
     bool damaged;
-    bool may_be_busy; /* memory is so short that reading may fail for it */
+    bool may_be_busy; /* memory is short, so that reading may fail */
     size_t wrong, right;
 };
 
@@ -612,8 +614,8 @@ static void run_readings(struct reading *readings, size_t count)
     }
 }
 
-/* Readers in threads, of ten tensors of which every fourth is damaged, in memory for the making of two: they make
- * parts, wait for others, wait for memory and fail, and what lives is the cache alone. */
+/* Threads read ten tensors, every fourth of them damaged, with memory to make two. They make parts, wait for others,
+ * wait for memory and fail. The memory stays within the limit. */
 static void memory_is_bounded_whoever_reads(void **state)
 {
     (void)state;
@@ -649,8 +651,8 @@ static void memory_is_bounded_whoever_reads(void **state)
     stream_destroy(&s);
 }
 
-/* Many readers of one tensor at once: its stored bytes are read once, be they inflated in one go or part by part. Where
- * they are damaged, they are read once in each way that there is memory for. */
+/* The stored bytes of a tensor with many readers are read once, in one go or part by part. Damaged bytes are read once
+ * in each way that fits in memory. */
 static void a_stream_is_inflated_once(void **state)
 {
     (void)state;
@@ -693,7 +695,7 @@ static bool from_third_time(void *context)
     return ++*times >= 3;
 }
 
-/* A request that nobody waits for ends within a part, and leaves nothing behind that would fail the next one. */
+/* A cancelled request ends within a part and leaves nothing behind that would fail the next request. */
 static void inflating_stops_when_nobody_waits(void **state)
 {
     (void)state;
@@ -707,7 +709,7 @@ static void inflating_stops_when_nobody_waits(void **state)
     const struct td_cancel cancel = {.is_asked = from_third_time, .context = &times};
     struct td_decoded_owner owner = {.release = release, .cancel = &cancel};
     counting_init(&source, s.source);
-    assert_true(td_decode_cache_init(&cache, (size_t)8 * 1024 * 1024, NULL)); /* too little for one go */
+    assert_true(td_decode_cache_init(&cache, (size_t)8 * 1024 * 1024, NULL)); /* too little to inflate in one go */
     assert_true(td_blob_decoded(&source.blob, &s.coding, file_number, &cache, &owner, &blob, NULL));
     assert_false(td_blob_read(blob, 5000000, &byte, 1, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
@@ -721,8 +723,8 @@ static void inflating_stops_when_nobody_waits(void **state)
     stream_destroy(&s);
 }
 
-/* An answer can need any number of parts, over and over when they lie across a transposed tensor. Once nobody waits for
- * it, no further one is made. What is there is still given. */
+/* An answer can need any number of parts, often repeatedly for a transposed tensor. A cancelled request makes no
+ * further part but still reads cached parts. */
 static void no_part_is_made_when_nobody_waits(void **state)
 {
     (void)state;
@@ -757,7 +759,7 @@ static void no_part_is_made_when_nobody_waits(void **state)
     stream_destroy(&s);
 }
 
-/* Errors about the stored bytes name the tensor and its file, wherever they were found first. */
+/* Errors about stored bytes name the tensor and the file of the request, also when another request found them. */
 static void damage_is_told_by_name(void **state)
 {
     (void)state;
@@ -783,7 +785,7 @@ static void damage_is_told_by_name(void **state)
     stream_destroy(&s);
 }
 
-/* Bytes that change while they are read look damaged; that passes. */
+/* Bytes that change during a read look damaged; such an error is not kept. */
 static bool never_unchanged(struct td_blob *blob)
 {
     (void)blob;

@@ -57,7 +57,7 @@ static void good_memory_is_copied(void **state)
     unmap(&mapped);
 }
 
-/* Past the end of a file that shrank, a load raises SIGBUS; what is before it stays readable. */
+/* A load past the end of a shrunk file raises SIGBUS; bytes before the end stay readable. */
 static void truncated_memory_is_a_false_result(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void truncated_memory_is_a_false_result(void **state)
     unmap(&mapped);
 }
 
-/* Every length that has code of its own, and others. */
+/* Gathers runs of every length that has its own code, and of others. */
 static void runs_are_gathered(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void *copy_often(void *argument)
     return NULL;
 }
 
-/* One thread's fault is not another's. */
+/* A fault in one thread does not affect others. */
 static void guard_is_per_thread(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void guard_is_per_thread(void **state)
     unmap(&mapped);
 }
 
-/* The signal that ended a child which ran this; 0 when it exited. */
+/* Runs the function in a child and returns the signal that ended the child, or 0 when it exited. */
 static int signal_of(void (*run)(void *), void *argument)
 {
     pid_t child = fork();
@@ -191,7 +191,7 @@ static void load_nothing(void *unused)
 {
     uint8_t out[1];
     (void)unused;
-    (void)signal(SIGSEGV, SIG_DFL); /* a sanitizer's report is not wanted here */
+    (void)signal(SIGSEGV, SIG_DFL); /* no sanitizer report */
     volatile uintptr_t none = 8;
     (void)td_fault_guard_copy(out, (const void *)none, 1);
 }

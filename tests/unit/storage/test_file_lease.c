@@ -1,4 +1,4 @@
-/* Mappings under read leases: what a writer waits for, and what many threads do to one cache. */
+/* Mappings under read leases: when a writer waits, and many threads on one cache. */
 #include "core/clock.h"
 #include "tests/unit/storage/file_place.h"
 #include "tests/unit/storage/watch_hooks.h"
@@ -23,7 +23,7 @@ static int lease_signal(void)
     return number;
 }
 
-/* Whether this file system gives leases at all: some do not, and then nothing may count as pinned. */
+/* Returns whether this file system grants leases. Without leases no blob may count as pinned. */
 static bool grants_leases(const struct place *place)
 {
     char path[TREE_PATH_BYTES];
@@ -38,7 +38,7 @@ static bool grants_leases(const struct place *place)
 }
 
 struct cuts {
-    bool unused; /* what is answered: nobody sends straight from the blob */
+    bool unused; /* note_cut's answer: no connection sends from the blob's memory */
     size_t count;
     const struct td_blob *last;
 };
@@ -69,7 +69,7 @@ struct writer {
 static void *open_and_write(void *argument)
 {
     struct writer *writer = argument;
-    int fd = open(writer->path, O_WRONLY | O_CLOEXEC); /* waits while there is a lease */
+    int fd = open(writer->path, O_WRONLY | O_CLOEXEC); /* blocks while there is a lease */
     atomic_store(&writer->opened, true);
     if (fd < 0 || pwrite(fd, "written", 7, 0) != 7 || close(fd) != 0)
         return writer;
@@ -89,7 +89,7 @@ static void wait_a_little(void)
     (void)nanosleep(&pause, NULL);
 }
 
-/* Under a lease nobody can open the file for writing until every blob over it is dropped. */
+/* Under a lease a writer cannot open the file until every blob over it is dropped. */
 static void writer_waits_for_the_last_blob(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void writer_waits_for_the_last_blob(void **state)
     if (leases) {
         assert_true(lease_signal_came(number));
         assert_false(atomic_load(&writer.opened));
-        assert_true(td_blob_pinned(blob)); /* nobody has said yet that it is over */
+        assert_true(td_blob_pinned(blob)); /* the break was not handled yet */
         td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
         assert_int_equal(cuts.count, 1);
         assert_ptr_equal(cuts.last, blob);
@@ -130,7 +130,7 @@ static void writer_waits_for_the_last_blob(void **state)
     uint64_t began_ns = td_clock_ns();
     assert_int_equal(pthread_join(writer.thread, &failed), 0);
     assert_null(failed);
-    assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000)); /* the kernel alone would take 45 s */
+    assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000)); /* the kernel's own limit is 45 s */
     if (!leases) {
         td_blob_unref(blob);
         td_blob_unref(again);
@@ -141,7 +141,8 @@ static void writer_waits_for_the_last_blob(void **state)
     close_place(&place);
 }
 
-/* When nobody sends straight from the blob, the writer does not wait for those that copy; they notice the write. */
+/* When no connection sends from the blob's memory, the writer does not wait for copying readers; they notice the
+ * write. */
 static void writer_does_not_wait_for_copies(void **state)
 {
     (void)state;
@@ -162,7 +163,7 @@ static void writer_does_not_wait_for_copies(void **state)
     }
     void *failed;
     uint64_t began_ns = td_clock_ns();
-    assert_int_equal(pthread_join(writer.thread, &failed), 0); /* while the blob is held */
+    assert_int_equal(pthread_join(writer.thread, &failed), 0); /* although the blob is held */
     assert_null(failed);
     assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000));
     put_mtime_back(&place, &before);
@@ -172,7 +173,8 @@ static void writer_does_not_wait_for_copies(void **state)
     close_place(&place);
 }
 
-/* The kernel grants leases over FUSE, but the host of a virtual machine writes past them. */
+/* No lease is used on remote file systems. The kernel grants leases over FUSE, but the host of a virtual machine writes
+ * past them. */
 static void no_lease_where_others_write_unseen(void **state)
 {
     (void)state;
@@ -194,7 +196,7 @@ static void no_lease_where_others_write_unseen(void **state)
     }
 }
 
-/* Linux AIO, of which inotify hears nothing. */
+/* Writes by Linux AIO, which sends no inotify events. */
 static void write_by_aio(int fd, const void *bytes, size_t len)
 {
     aio_context_t context = 0;
@@ -211,7 +213,7 @@ static void write_by_aio(int fd, const void *bytes, size_t len)
     assert_int_equal(syscall(SYS_io_destroy, context), 0);
 }
 
-/* A writer that had the file open before it was mapped, writes unheard and puts the mtime back. */
+/* A writer opened the file before it was mapped, writes without inotify events and puts the mtime back. */
 static void unheard_writes_are_changes(void **state)
 {
     (void)state;
@@ -262,7 +264,7 @@ static void open_writer_means_no_lease(void **state)
     close_place(&place);
 }
 
-/* Readers, renames and unlinks need no lease to end. */
+/* Readers, renames and unlinks break no lease. */
 static void only_writers_break_leases(void **state)
 {
     (void)state;
@@ -282,14 +284,14 @@ static void only_writers_break_leases(void **state)
     td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
     assert_int_equal(cuts.count, 0);
     assert_true(holds(blob, FILE_BYTES, 0) && holds(second, FILE_BYTES, 1));
-    assert_true(td_blob_unchanged(blob) && td_blob_unchanged(second)); /* ... nor do they end an answer that copies */
+    assert_true(td_blob_unchanged(blob) && td_blob_unchanged(second)); /* nor do they end a copying answer */
     assert_int_equal(watched_count(&place), grants_leases(&place) ? 0 : 2);
     td_blob_unref(blob);
     td_blob_unref(second);
     close_place(&place);
 }
 
-/* More leases broken at once than one round of the breaker takes. */
+/* More leases break at once than one round of the breaker handles. */
 static void many_leases_break_at_once(void **state)
 {
     (void)state;
@@ -304,7 +306,7 @@ static void many_leases_break_at_once(void **state)
         blobs[i] = map(&place, i);
     for (size_t i = 0; i < FILES; i++) {
         tree_at(&place.tree, place.names[i], path);
-        int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* asks for the break and does not wait */
+        int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* breaks the lease without waiting */
         assert_int_equal(fd < 0, leases);
         assert_true(!leases || errno == EWOULDBLOCK);
         if (fd >= 0)
@@ -336,7 +338,7 @@ struct shared {
     _Atomic uint64_t good, changed, wrong;
 };
 
-/* Maps and reads; a file may be refused because it changed, but never shows bytes that are not its own. */
+/* Maps and reads files. A file may be refused because it changed, but a mapping never shows bytes of another file. */
 static void *use_files(void *argument)
 {
     struct shared *shared = argument;
@@ -386,7 +388,7 @@ static void threads_share_the_cache(void **state)
         size_t i = random_below(&seed, SHARED);
         char path[TREE_PATH_BYTES];
         td_file_source_forget(&place.cache, &place.sources[i]);
-        if (i == 3) { /* this one is touched by a writer who does not wait, and writes what was there */
+        if (i == 3) { /* a writer that does not wait writes the same bytes to this file */
             tree_at(&place.tree, place.names[i], path);
             int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
             uint8_t same = tree_data_byte(0, 3);

@@ -23,9 +23,9 @@ static void a_file_is_mapped_once(void **state)
     assert_ptr_not_equal(first, other);
     assert_int_equal(mapped_count(&place), 2);
     assert_true(holds(first, FILE_BYTES, 0) && holds(other, FILE_BYTES, 1));
-    assert_memory_equal(first->bytes, first->bytes, 1); /* mapped indeed */
+    assert_memory_equal(first->bytes, first->bytes, 1); /* the bytes are mapped */
     assert_true(td_blob_unchanged(first));
-    assert_false(td_blob_pinned(first)); /* no lease was asked for */
+    assert_false(td_blob_pinned(first)); /* leases are off */
     td_blob_unref(first);
     td_blob_unref(second);
     td_blob_unref(other);
@@ -49,7 +49,7 @@ static void empty_file_is_an_empty_blob(void **state)
     close_place(&place);
 }
 
-/* The least recently used goes, and what is in use stays valid. */
+/* The least recently used mapping is evicted; mappings in use stay valid. */
 static void cap_evicts_the_oldest(void **state)
 {
     (void)state;
@@ -58,7 +58,7 @@ static void cap_evicts_the_oldest(void **state)
     struct td_blob *held = map(&place, 0);
     for (size_t i = 1; i < 3; i++)
         td_blob_unref(map(&place, i));
-    td_blob_unref(map(&place, 0)); /* now 1 is the oldest */
+    td_blob_unref(map(&place, 0)); /* now file 1 is the least recently used */
     td_blob_unref(map(&place, 3));
     assert_true(is_mapped(&place, 0) && !is_mapped(&place, 1) && is_mapped(&place, 2) && is_mapped(&place, 3));
     td_blob_unref(map(&place, 4));
@@ -139,7 +139,7 @@ static void rewrite_and_put_mtime_back(struct place *place)
     put_mtime_back(place, &before);
 }
 
-/* A descriptor that is still open must not matter. */
+/* A descriptor that a change leaves open, which must not matter; -1: none. */
 static int left_open = -1;
 
 static void overwrite_and_stay(struct place *place)
@@ -201,7 +201,7 @@ static void replace_by_directory(struct place *place)
 static const struct {
     const char *name;
     void (*run)(struct place *place);
-    bool goes_on; /* an answer that already runs finishes: its bytes are what they were */
+    bool goes_on; /* a running answer continues: its bytes are still the old ones */
     bool is_there;
 } changes[] = {
     {"renamed over", replace, true, true},
@@ -222,7 +222,7 @@ static const struct {
     {"overwritten, mtime put back, renamed over", overwrite_and_replace, false, true},
 };
 
-/* A changed file is not served under its old identity, mapped before or not; once looked at again it is. */
+/* A changed file is not served under its old identity, mapped before or not. With its new identity it is served. */
 static void changes_are_noticed(void **state)
 {
     (void)state;
@@ -254,8 +254,7 @@ static void changes_are_noticed(void **state)
     }
 }
 
-/* Without a watch nobody can tell a write whose mtime was put back from a link: an answer that runs is then broken off.
- */
+/* Without a watch a write with the mtime put back looks the same as a link, so both end a running answer. */
 static void without_a_watch_a_change_is_a_change(void **state)
 {
     (void)state;
@@ -278,7 +277,7 @@ static void without_a_watch_a_change_is_a_change(void **state)
     add_fails = 0;
 }
 
-/* Every mapping without a lease is watched, until its last reference goes. */
+/* Every mapping without a lease is watched until its last reference is dropped. */
 static void mappings_are_watched(void **state)
 {
     (void)state;
@@ -307,7 +306,7 @@ static void mappings_are_watched(void **state)
     close_place(&place);
 }
 
-/* What is gone can not be read any more: an error, no signal. */
+/* Reading past the new end of a file is an error, not a signal. */
 static void reading_past_a_new_end_fails(void **state)
 {
     (void)state;
@@ -320,13 +319,13 @@ static void reading_past_a_new_end_fails(void **state)
     assert_false(td_blob_read(blob, 0, out, FILE_BYTES, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     td_error_init(&err);
-    assert_true(td_blob_read(blob, 0, out, 100, &err)); /* the page is still there */
+    assert_true(td_blob_read(blob, 0, out, 100, &err)); /* these bytes are still in the file */
     td_blob_unref(blob);
     close_place(&place);
 }
 
-/* Runs of a mapping in one go: short ones are copied from it, long ones are read from the file. A file that shrank is
- * an error for both. */
+/* Gathers runs of a mapping: short runs are copied, long runs are read from the file. A file that shrank is an error
+ * for both. */
 static void runs_of_a_mapping_are_gathered(void **state)
 {
     (void)state;
@@ -357,7 +356,7 @@ static void runs_of_a_mapping_are_gathered(void **state)
     close_place(&place);
 }
 
-/* Without descriptors the oldest mapping is let go, and the new one made. */
+/* When descriptors run out, the oldest mapping is dropped to make the new one. */
 static void descriptors_are_taken_from_the_oldest(void **state)
 {
     (void)state;
@@ -376,7 +375,7 @@ static void descriptors_are_taken_from_the_oldest(void **state)
     struct td_error err = TD_ERROR_INIT;
     bool ok = td_file_source_map(&place.cache, place.root, &place.sources[6], &blob, &err);
     struct td_blob *all[6] = {NULL};
-    for (size_t i = 0; i < 6; i++) /* now everything is in use */
+    for (size_t i = 0; i < 6; i++) /* now all mappings are in use */
         (void)td_file_source_map(&place.cache, place.root, &place.sources[i], &all[i], NULL);
     struct td_blob *none = NULL;
     struct td_error why = TD_ERROR_INIT;

@@ -1,4 +1,4 @@
-/* Nothing outside the root is ever opened, whatever names, links and races there are. */
+/* No file outside the root is ever opened, through names, links or races. */
 #include "storage/served_root.h"
 
 #include "core/clock.h"
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A root beside things that must not be reached. */
+/* A root beside files that must not be reached. */
 struct place {
     struct tree tree;
     struct td_root *root;
@@ -42,7 +42,7 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* A link below the root to an absolute place in the tree. */
+/* Makes a link to an absolute path in the tree. */
 static void link_to(const struct place *place, const char *name, const char *target)
 {
     char path[TREE_PATH_BYTES];
@@ -50,7 +50,7 @@ static void link_to(const struct place *place, const char *name, const char *tar
     tree_symlink(&place->tree, name, path);
 }
 
-/* The file's text, or the error's code as text. */
+/* Opens and reads the file. Returns TD_OK with the text in `out`, or the error's code. */
 static enum td_code read_text(const struct td_root *root, const char *path, char out[64])
 {
     struct td_error err = TD_ERROR_INIT;
@@ -95,7 +95,7 @@ static void roots_are_directories(void **state)
     td_error_init(&err);
     link_to(&place, "link-to-root", "root");
     tree_at(&place.tree, "link-to-root", path);
-    assert_true(td_root_create(path, &root, &err)); /* the operator's own symlink */
+    assert_true(td_root_create(path, &root, &err)); /* the root's own path may be a symlink */
     assert_true(root->inode == place.root->inode && root->device == place.root->device);
     char out[64];
     assert_int_equal(read_text(root, "dir/b.txt", out), TD_OK);
@@ -207,7 +207,7 @@ static void links_that_leave_are_refused(void **state)
     static const char *const names[] = {
         "up",     "dir/up",           "absolute",       "beside",     "beside-folder/secret",
         "around", "in-and-out",       "etc/passwd",     "zero",       "to-up",
-        "etc",    "folder-up/secret", "absolute-to-up", "via-folder", "folder-up/root/a.txt" /* out and in again */};
+        "etc",    "folder-up/secret", "absolute-to-up", "via-folder", "folder-up/root/a.txt" /* out and back in */};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct stat st;
         struct td_error err = TD_ERROR_INIT;
@@ -270,7 +270,7 @@ static void make_socket(const struct tree *tree, const char *name)
     assert_int_equal(close(fd), 0);
 }
 
-/* A FIFO without a writer would block for ever, a device may do anything when opened. */
+/* Opening a FIFO without a writer blocks for ever, and opening a device can do anything. */
 static void special_files_are_not_opened(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void special_files_are_not_opened(void **state)
     tree_at(&place.tree, "root/device", path);
     if (mknod(path, S_IFCHR | 0666, makedev(1, 5)) == 0) /* /dev/zero */
         expect(&place, "device", TD_FAILED_PRECONDITION, NULL);
-    else /* no right to make one: the host's own */
+    else /* may not make a device: uses the host's */
         assert_true(errno == EPERM);
     struct td_root *dev;
     struct td_error err = TD_ERROR_INIT;
@@ -311,7 +311,7 @@ static void no_right_is_no_crash(void **state)
     assert_int_equal(chmod(path, 0), 0);
     tree_at(&place.tree, "root/dir", path);
     assert_int_equal(chmod(path, 0), 0);
-    pid_t child = fork(); /* root may read everything */
+    pid_t child = fork(); /* root can read every file */
     assert_true(child >= 0);
     if (child == 0) {
         char out[64];
@@ -406,8 +406,8 @@ static void *swap_often(void *argument)
     return NULL;
 }
 
-/* While `a` and `b`, one of which leads outside, change places, `path` is opened: what is read is from inside.
- * `refusals` says whether some must be seen. */
+/* Opens `path` while `a` and `b`, one of which leads outside, are swapped: all text must come from inside. `refusals`
+ * says whether some opens must fail. */
 static void race(const struct place *place, const char *a, const char *b, const char *path, bool refusals)
 {
     struct swapper swapper = {.stop = false};
@@ -431,7 +431,7 @@ static void race(const struct place *place, const char *a, const char *b, const 
     }
     atomic_store(&swapper.stop, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    if (swapper.swaps % 2 == 1) /* everything back to its place */
+    if (swapper.swaps % 2 == 1) /* swaps back */
         assert_int_equal(renameat2(AT_FDCWD, swapper.a, AT_FDCWD, swapper.b, RENAME_EXCHANGE), 0);
     CHECK(swapper.swaps > 100 && read_well > 0 && (refused > 0 || !refusals),
           "%llu swaps, %zu read, %zu refused: no race", (unsigned long long)swapper.swaps, read_well, refused);

@@ -16,7 +16,7 @@ static struct td_blob *source_create(void)
     return blob;
 }
 
-/* The definition, element by element. */
+/* Writes the elements one by one, as strides are defined. */
 static size_t reference(const struct td_blob *source, uint64_t off, uint32_t elem, uint32_t rank, const uint64_t *shape,
                         const uint64_t *strides, uint8_t *out)
 {
@@ -59,7 +59,7 @@ static const struct array arrays[] = {
     {64, 16, 2, {6, 2}, {2, 1}},
     {0, 1, 4, {2, 2, 2, 2}, {1, 2, 4, 8}},
     {0, 1, 4, {2, 2, 2, 2}, {8, 1, 4, 2}},
-    {0, 4, 2, {0, 5}, {1000000, 1}} /* no elements: it lies nowhere */,
+    {0, 4, 2, {0, 5}, {1000000, 1}} /* no elements, so the offset is not checked */,
     {4092, 4, 1, {1}, {1}},
     {100, 2, 2, {4, 3}, {1, 1}} /* overlapping */,
 };

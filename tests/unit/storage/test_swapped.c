@@ -21,7 +21,7 @@ static struct td_blob *source_create(void)
     return blob;
 }
 
-/* The definition: where byte i of the answer comes from. */
+/* Returns the position in the source of byte i of the result, as a swap is defined. */
 static size_t from(const struct td_swap *swap, size_t i)
 {
     size_t block = i / swap->block_bytes * swap->block_bytes;
@@ -62,7 +62,7 @@ static void every_range_is_turned_round(void **state)
     td_blob_unref(source);
 }
 
-/* Runs that begin on blocks are gathered at once, others one by one: both give the same. */
+/* Runs that begin on blocks are gathered in one call, other runs one by one: both give the same bytes. */
 static void runs_are_gathered(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void what_cannot_be_is_refused(void **state)
     td_blob_unref(source);
 }
 
-/* Every type of a format that can be big-endian has an order, and a sound one. */
+/* Every type of a format that can be big-endian has a valid byte order. */
 static void every_plain_type_has_an_order(void **state)
 {
     (void)state;

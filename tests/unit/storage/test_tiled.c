@@ -7,7 +7,7 @@ enum { MAX_RANK = 4, MAX_TILES = 64, MAX_BYTES = 16384 };
 
 struct lines {
     size_t count;
-    uint64_t at[5]; /* starts, the first 0 */
+    uint64_t at[5]; /* the starts of the cells; the first is 0 */
 };
 
 struct layout {
@@ -28,8 +28,8 @@ static const struct layout layouts[] = {
     {2, 4, {2, 3, 2, 4}, {{2, {0, 1}}, {1, {0}}, {2, {0, 1}}, {2, {0, 2}}}},
 };
 
-/* The tiles of a layout, each in a source of its own at an offset of its own, last cell first; the parts' numbers leave
- * gaps and fall. */
+/* The tiles of a layout, last cell first, each in a source of its own at an offset of its own. The numbers of the parts
+ * have gaps and fall. */
 struct tiling {
     struct td_tile tiles[MAX_TILES];
     struct td_blob *sources[MAX_TILES]; /* by part */
@@ -124,7 +124,7 @@ static void pieces_are_put_together(void **state)
         assert_int_equal(part_count, t.count);
         for (size_t k = 0; k < part_count; k++)
             assert_int_equal(parts[k], k * 3 + 1);
-        memset(t.starts, 0x55, sizeof t.starts); /* the grid has copies */
+        memset(t.starts, 0x55, sizeof t.starts); /* the grid has its own copies */
         memset(t.sizes, 0x55, sizeof t.sizes);
         CHECK(td_blob_tiled(grid, t.sources, &blob, NULL), "layout %zu", i);
         td_grid_unref(grid); /* the blob has its own reference */
@@ -142,7 +142,7 @@ static void pieces_are_put_together(void **state)
     }
 }
 
-/* One box changed in every way that leaves a gap, an overlap or the array. */
+/* Changes one box in each way that makes a gap, an overlap or a box outside the array. */
 static void gaps_and_overlaps_are_refused(void **state)
 {
     (void)state;
@@ -170,9 +170,9 @@ static void gaps_and_overlaps_are_refused(void **state)
             }
         }
         struct td_grid *grid;
-        assert_false(make_grid(l, &t, t.count - 1, &grid, NULL)); /* one missing, or none left */
+        assert_false(make_grid(l, &t, t.count - 1, &grid, NULL)); /* one tile missing, or none left */
         t.tiles[t.count] = t.tiles[0];
-        assert_false(make_grid(l, &t, t.count + 1, &grid, NULL)); /* one twice */
+        assert_false(make_grid(l, &t, t.count + 1, &grid, NULL)); /* one tile twice */
         tiling_close(&t);
     }
 }
@@ -192,7 +192,7 @@ static void pieces_stay_within_their_sources(void **state)
             struct td_error err = TD_ERROR_INIT;
             t.tiles[i].off = others[k];
             bool ok = make_grid(l, &t, t.count, &grid, &err);
-            assert_int_equal(ok, k == 0); /* the other ends past 2^64 */
+            assert_int_equal(ok, k == 0); /* the second offset ends past 2^64 */
             assert_false(ok && td_blob_tiled(grid, t.sources, &blob, &err));
             assert_int_equal(err.code, ok ? TD_INTERNAL : TD_INVALID_ARGUMENT);
             td_grid_unref(grid);
@@ -215,7 +215,7 @@ static void sizes_stay_below_2_64(void **state)
     }
 }
 
-/* A row of single elements, all in two files. */
+/* Makes a grid of one row of single elements in two files. */
 static struct td_grid *row_of(size_t count, struct alloc_count *made)
 {
     struct td_tile *tiles = calloc(count, sizeof *tiles);
@@ -246,8 +246,8 @@ static bool note_asked(struct td_blob *blob)
     return true;
 }
 
-/* What a request does takes as much with a million pieces as with two: it maps each part once, and its blob asks each
- * part once whether it changed. The grid's own memory is within what is said beforehand. */
+/* A request costs the same with a million pieces as with two: it maps each part once, and its blob checks each part for
+ * changes once. The grid's memory is within td_grid_memory_bytes. */
 static void a_request_does_not_pay_for_pieces(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void a_request_does_not_pay_for_pieces(void **state)
         struct alloc_count made;
         size_t part_count;
         struct td_grid *grid = row_of(counts[i], &made);
-        enum { BLOCKS = 5, ROUNDED = 4096 }; /* malloc's usable sizes */
+        enum { BLOCKS = 5, ROUNDED = 4096 }; /* for malloc's rounding up */
         assert_true(made.live_bytes <= td_grid_memory_bytes((uint32_t)counts[i], 1) + BLOCKS * ROUNDED);
         (void)td_grid_parts(grid, &part_count);
         assert_int_equal(part_count, 2);

@@ -1,4 +1,4 @@
-/* Watches over real files: every way to write is heard of, even with the mtime put back, and nothing else is. */
+/* Watches over real files: every way to write is noticed, also with the mtime put back, and nothing else is. */
 #include "storage/write_watch.h"
 
 #include "tests/kit/tree.h"
@@ -61,7 +61,7 @@ static bool is_quiet(struct place *place)
     return td_write_watch_is_quiet(&place->watcher, &place->watch);
 }
 
-/* ---- what is done to the file; some leave a descriptor or a mapping open, for the test to close ---------- */
+/* ---- changes to the file; some leave a descriptor or a mapping open, which the test closes ------------- */
 
 struct left_open {
     int fd; /* -1: none */
@@ -190,7 +190,7 @@ static void unlinking(struct place *place, struct left_open *left)
     assert_int_equal(unlink(place->path), 0);
 }
 
-/* The first name stays in use by our descriptor, so the second is the one whose end is the end of the file's names. */
+/* Removes both names. The first stays open by a descriptor of the test, so the event comes with the second. */
 static void unlinking_all_names(struct place *place, struct left_open *left)
 {
     char name[TREE_PATH_BYTES];
@@ -210,8 +210,8 @@ static void writing_elsewhere(struct place *place, struct left_open *left)
 static const struct {
     const char *name;
     void (*run)(struct place *place, struct left_open *left);
-    bool quiet;       /* at once */
-    bool quiet_after; /* once all is closed */
+    bool quiet;       /* right after the action */
+    bool quiet_after; /* after closing everything */
 } actions[] = {
     {"write", by_write, false, false},
     {"writev", by_writev, false, false},
@@ -269,7 +269,7 @@ static void poke(const struct place *place)
     tree_poke(&place->tree, "file", 5, "x", 1);
 }
 
-/* The kernel has one watch for an inode, however many of ours there are. */
+/* The kernel has one watch for an inode, which all watches of tensord on it share. */
 static void watches_of_one_file(void **state)
 {
     (void)state;
@@ -279,11 +279,11 @@ static void watches_of_one_file(void **state)
     open_place(&place);
     assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
     assert_true(td_write_watch_begin(&place.watcher, &second, place.fd));
-    td_write_watch_end(&place.watcher, &second); /* leaves the first one's alone */
+    td_write_watch_end(&place.watcher, &second); /* must not end the first watch */
     td_write_watch_end(&place.watcher, &second);
     assert_false(td_write_watch_is_quiet(&place.watcher, &second));
     poke(&place);
-    assert_true(td_write_watch_begin(&place.watcher, &third, place.fd)); /* begins after the write */
+    assert_true(td_write_watch_begin(&place.watcher, &third, place.fd)); /* begins after the write, so it is quiet */
     assert_true(td_write_watch_is_quiet(&place.watcher, &third));
     assert_false(is_quiet(&place));
     poke(&place);
@@ -293,7 +293,7 @@ static void watches_of_one_file(void **state)
     close_place(&place);
 }
 
-/* Many files, more than there are buckets: each hears of its own. */
+/* Watches more files than there are buckets: each watch gets its own events. */
 static void watches_of_many_files(void **state)
 {
     (void)state;
@@ -324,7 +324,7 @@ static void watches_of_many_files(void **state)
     close_place(&place);
 }
 
-/* The kernel keeps 16,384 events (max_queued_events): past that it says only that some are lost. */
+/* The kernel keeps 16,384 events (max_queued_events). Past that it reports only that events were lost. */
 static void a_full_queue_counts_as_written(void **state)
 {
     (void)state;
@@ -337,11 +337,11 @@ static void a_full_queue_counts_as_written(void **state)
     long limit = strtol(text, NULL, 10);
     assert_true(limit > 0);
     open_place(&place);
-    for (long i = 0; i <= limit; i++) /* the end of a watch is an event too */
+    for (long i = 0; i <= limit; i++) /* the end of a watch is an event */
         assert_int_equal(
             inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
     assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
-    assert_true(is_quiet(&place)); /* that was before */
+    assert_true(is_quiet(&place)); /* the overflow came before this watch */
     for (long i = 0; i <= limit; i++)
         assert_int_equal(
             inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
@@ -353,7 +353,7 @@ static void a_full_queue_counts_as_written(void **state)
     close_place(&place);
 }
 
-/* Where there may be writers that nobody tells us of, nothing is said to be quiet. */
+/* A file is never quiet where writes can happen without events. */
 static void what_cannot_be_watched_is_never_quiet(void **state)
 {
     (void)state;
