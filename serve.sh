@@ -2,13 +2,13 @@
 # Installs what is missing, builds tensord and serves a directory of models:
 #
 #   ./serve.sh                   a small demo model in ./models
-#   ./serve.sh DIR [options]     the models below DIR; options as of `tensord serve` (see build/tensord --help)
+#   ./serve.sh DIR [options]     the models below DIR; the options of `tensord serve` (see build/tensord --help)
 #
-# LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) says where; 127.0.0.1:8080 otherwise. Requests are logged to
-# build/requests.log, or where TENSORD_ACCESS_LOG or --access-log says. Ctrl-C ends it.
+# LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) sets the address (127.0.0.1:8080). TENSORD_ACCESS_LOG or
+# --access-log sets the file to which requests are logged (build/requests.log). Ctrl-C stops the server.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# Debian's own tools before others of the same name.
+# Debian's tools take precedence over others of the same name.
 export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
 
 fail() { echo "serve.sh: $*" >&2; exit 1; }
@@ -32,13 +32,13 @@ if [ -z "$dir" ]; then
     fi
 fi
 
-# A build directory that is there already keeps its generator.
+# An existing build directory keeps its generator.
 generator=()
 [ -f "$root/build/CMakeCache.txt" ] || generator=(-G Ninja)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Passes a build's output on to the log. On a terminal one line shows the step it is at: "[12/140] Building C ...".
+# Appends a build's output to the log. On a terminal one line shows the current step: "[12/140] Building C ...".
 show_progress() {
     local line width=${COLUMNS:-80}
     while IFS= read -r line; do
@@ -59,13 +59,13 @@ fi
 if ! { cmake -S "$root" -B "$root/build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release &&
     cmake --build "$root/build" --target tensord --parallel; } 2>&1 | show_progress; then
     tail -n 40 "$log" >&2
-    fail "the build failed, its last lines are above; after a change of compiler or place, remove build/ and try again"
+    fail "the build failed; its last lines are above. If the compiler or directory changed, remove build/ and retry"
 fi
 rm -f "$log"
 trap - EXIT
 echo "Built build/tensord in $((SECONDS - began)) s" >&2
 
-# Requests go to a file, so that they do not run through what is printed here.
+# Requests are logged to a file, so that they do not mix with the output of this script.
 requests=${TENSORD_ACCESS_LOG:-$root/build/requests.log}
 previous=
 for option in "$@"; do
@@ -77,8 +77,8 @@ export TENSORD_ACCESS_LOG=$requests
 
 [ -z "${LISTEN-}" ] || export TENSORD_LISTEN=$LISTEN
 
-# Passes the server's standard error on, and once it listens and is ready prints what to try. It outlives Ctrl-C, which
-# is for the server, and ends with the server's standard error.
+# Copies the server's standard error, and prints commands to try once the server listens and is ready. It ignores
+# Ctrl-C, which is for the server, and ends when the server closes its standard error.
 watch() {
     trap '' INT TERM HUP
     local line url=
@@ -96,7 +96,7 @@ watch() {
 invite() {
     exec </dev/null
     trap - INT TERM HUP
-    # Until the first scan is done; $$ is the server by then.
+    # Waits for the first scan. $$ is the server's process id by then.
     until curl -fs --noproxy '*' -o /dev/null --max-time 5 "$1/readyz"; do
         kill -0 $$ 2>/dev/null || exit 0
         sleep 0.1
@@ -104,6 +104,6 @@ invite() {
     python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" >&3 || true
 }
 
-# The server takes this shell's place, so that signals and the exit status are its own.
+# exec, so that signals go to the server and the exit status is the server's.
 exec 3>&1
 exec "$root/build/tensord" serve "$dir" "$@" 2> >(watch) 3>&-

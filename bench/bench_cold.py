@@ -11,7 +11,7 @@ from bench_report import Targets, bytes_text, connections_text, median, median_r
 from bench_servers import BenchError
 from bench_throughput import SHORT, rotated
 
-COLD_ENOUGH = 0.01  # at most so much of the file still in the page cache
+COLD_ENOUGH = 0.01  # largest part of the file that may still be in the page cache
 WHOLE = 0
 CASES = [(WHOLE, "sequential"), (16 << 20, "sequential"), (1 << 20, "sequential"), (16 << 20, "shuffle"),
          (1 << 20, "shuffle")]
@@ -20,8 +20,8 @@ QUICK_CASES = [(WHOLE, "sequential"), (1 << 20, "shuffle")]
 
 def start_cold(server):
     """Starts the server on a file of which nothing is cached. Pages that a process has touched through a
-    mapping cannot be dropped, so every run gets a fresh process, and the cache is dropped with it stopped and
-    again once it has scanned the root."""
+    mapping cannot be dropped. So every run gets a fresh process, and the cache is dropped before its start and
+    again after it has scanned the root."""
     path = server.fixture.path
     bench_fixture.drop_cache(path, COLD_ENOUGH)
     server.start()
@@ -38,7 +38,7 @@ def run_case(load, server, range_bytes, order, connections):
         if range_bytes == WHOLE:
             extra = ["--requests", connections]  # each connection reads the whole file
         else:
-            extra = ["--order", order, "--once"]  # together they read every byte once
+            extra = ["--order", order, "--once"]  # the connections together read every byte once
         result = load.run(server, range_bytes, connections, extra, seed=11)
         if connections == 1 or range_bytes != WHOLE:
             touched = bench_fixture.resident_fraction(server.fixture.path)
@@ -52,7 +52,7 @@ def run_case(load, server, range_bytes, order, connections):
 
 
 def read_rate_gb(path, size):
-    """What plain read() gets from the cold file: the disk's own rate."""
+    """Returns the GB/s of plain read() on the cold file: the disk's own rate."""
     bench_fixture.drop_cache(path)
     start = time.monotonic()
     bench_fixture.fill_cache(path)

@@ -1,4 +1,4 @@
-"""Compressed tensors: reading them over HTTP, unpacked by tensord, beside h5py and NumPy that read the same file."""
+"""Compares reading compressed tensors over HTTP, unpacked by tensord, with h5py and NumPy on the same file."""
 
 import hashlib
 import http.client
@@ -14,7 +14,7 @@ from bench_servers import BenchError
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROW_BYTES = 4 * decode_peer.COLUMNS
 
-# file, what it is, how its peer is called
+# file, description, name of the peer
 CASES = (
     ("gzip.h5", "HDF5, gzip", "h5py"),
     ("shuffle.h5", "HDF5, shuffle and gzip", "h5py"),
@@ -59,7 +59,7 @@ def path_of(name, i):
 
 
 def measure(server_of, peer, root, name, tensors, rows, windows):
-    """One round: a server that has unpacked nothing yet, windows first."""
+    """Measures one round, windows first, each with a server that has unpacked nothing yet."""
     path = os.path.join(root, name)
     server = server_of(root).start()
     try:
@@ -69,7 +69,7 @@ def measure(server_of, peer, root, name, tensors, rows, windows):
         mine_windows = time.perf_counter_ns() - begin
         theirs = peer.request(do="windows", path=path, windows=windows)
         if hashlib.sha256(b"".join(parts)).hexdigest() != theirs["sha256"]:
-            raise BenchError("%s: tensord and the peer do not read the same" % name)
+            raise BenchError("%s: tensord and the peer read different bytes" % name)
     finally:
         server.stop()
     server = server_of(root).start()

@@ -17,7 +17,7 @@ ROW_ELEMS = 2048
 
 
 class Fixture:
-    """One file: where it lies, and where its one big tensor lies in it."""
+    """A file with one big tensor: the path, and the tensor's place in the file."""
 
     def __init__(self, path, tensor_off, tensor_bytes):
         self.path, self.name = path, os.path.basename(path)
@@ -31,22 +31,22 @@ class Fixture:
 
 
 class Folder:
-    """What a server of several files needs to know of them."""
+    """A directory of files to serve."""
 
     def __init__(self, root):
         self.root = root
 
 
 def header_of(tensors):
-    """The header of a safetensors file: 8 bytes of length, JSON, spaces up to a multiple of 8."""
+    """Returns the header of a safetensors file: 8 bytes of length, JSON, spaces up to a multiple of 8."""
     text = json.dumps(tensors, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
 def write_big(path, tensor_bytes):
-    """Writes (or finds) a file with one BF16 tensor. Each 4 KiB page of it starts with its page number; the rest is
-    random within 4 MiB. So no two pages are equal and a wrong offset shows, yet it is written at the disk's speed."""
+    """Writes (or finds) a file with one BF16 tensor. Each 4 KiB page starts with its page number; the rest is random
+    and repeats every 4 MiB. So no two pages are equal and a wrong offset shows, yet the disk's speed is the limit."""
     if tensor_bytes % (2 * ROW_ELEMS):
         raise ValueError("the size must be a multiple of %d" % (2 * ROW_ELEMS))
     shape = [tensor_bytes // (2 * ROW_ELEMS), ROW_ELEMS]
@@ -83,7 +83,7 @@ def _is_written(fixture, header):
 
 
 def write_small(path, names, nbytes=64):
-    """A file of many small F32 tensors of nbytes each."""
+    """Writes a file of many small F32 tensors of nbytes each."""
     tensors = {name: {"dtype": "F32", "shape": [nbytes // 4], "data_offsets": [i * nbytes, (i + 1) * nbytes]}
                for i, name in enumerate(names)}
     header = header_of(tensors)
@@ -95,7 +95,7 @@ def write_small(path, names, nbytes=64):
 
 
 def tensor_names(count):
-    """Names as they are in real models."""
+    """Returns `count` names like those in real models."""
     kinds = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
              "self_attn.o_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight",
              "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_norm.weight"]
@@ -103,7 +103,7 @@ def tensor_names(count):
 
 
 def resident_fraction(path):
-    """How much of a file is in the page cache (mincore over a fresh mapping, which touches nothing)."""
+    """Returns the part of a file that is in the page cache (mincore over a fresh mapping, which touches no page)."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(path, "rb") as f:
         size = os.fstat(f.fileno()).st_size
@@ -122,8 +122,8 @@ def resident_fraction(path):
 
 
 def drop_cache(path, enough=0.01, seconds=5):
-    """Has the kernel forget the file's pages and returns the fraction that stayed. Pages that a process has mapped
-    and touched stay until it ends; pages that sendfile put on a socket can wait in a per-processor list to be freed,
+    """Drops the file's pages from the page cache and returns the fraction that stayed. Pages that a process has mapped
+    and touched stay until the process ends. Pages that sendfile put on a socket can stay in a per-processor list
     until that processor sees a packet."""
     end = time.monotonic() + seconds
     while True:
@@ -157,7 +157,8 @@ def fill_cache(path):
 
 
 def copy_rate_gb(path):
-    """GB/s at which one processor copies the mapped file into a small buffer: memory's share of any send by copy."""
+    """Returns the GB/s at which one processor copies the mapped file into a small buffer: the cost of memory in every
+    send that copies."""
     with open(path, "rb") as f:
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
     length = len(mapping)

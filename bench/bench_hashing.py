@@ -1,4 +1,4 @@
-"""Page-cached ranges while the server hashes another file in the background, beside a server that hashes nothing."""
+"""Compares page-cached ranges from a server that hashes another file in the background and one that hashes nothing."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from bench_load import disturbed_note
 from bench_report import Targets, bytes_text, connections_text, median_ratio, number, table, times
 from bench_servers import BenchError
 
-HUGE = 1 << 40  # zeros that take no room and no disk: there is always more to hash
-HUGE_NAME = "a-huge.bin"  # before the other file by name, so that this is the one being hashed
+HUGE = 1 << 40  # a sparse file, so large that hashing never ends
+HUGE_NAME = "a-huge.bin"  # sorts before the other file, so this one is hashed
 CELLS = [(4 << 10, 8), (64 << 10, 8), (1 << 20, 8), (16 << 20, 8)]
-KEPT = 0.8  # of the rate, at 1 MiB
+KEPT = 0.8  # smallest part of the rate without hashing, at 1 MiB
 
 
 class Quiet(bench_servers.Tensord):
@@ -53,7 +53,7 @@ def make_root(directory, fixture):
 
 
 def measure(load, quiet, hashing, cells, options):
-    """As bench_throughput.measure, but the server that hashes stands still while the other is measured."""
+    """Measures like bench_throughput.measure, but pauses the hashing server while the other is measured."""
     samples = {cell: {s.name: [] for s in (quiet, hashing)} for cell in cells}
     for turn in range(0 if options.quick else -1, options.rounds):
         for number_of_cell, (range_bytes, connections) in enumerate(cells):

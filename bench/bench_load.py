@@ -1,4 +1,4 @@
-"""One run of the load client against one server, with what it cost on both sides."""
+"""Runs of the load client against a server, with the costs of both."""
 
 import json
 import subprocess
@@ -64,8 +64,8 @@ class Load:
 
 
 def disturbed_note(samples, limit=0.15):
-    """A line when other programs took part of the machine, else None."""
-    shares = [s["other_processors"] for s in samples if s["seconds"] >= 0.2]  # /proc/stat counts in 10 ms
+    """Returns a line when other programs used part of the machine, else None."""
+    shares = [s["other_processors"] for s in samples if s["seconds"] >= 0.2]  # /proc/stat counts in steps of 10 ms
     bad = sum(1 for s in shares if s > limit)
     if not bad:
         return None

@@ -1,4 +1,5 @@
-"""Anonymous memory (RssAnon) that a server grows by while connections are in the middle of large transfers."""
+"""Measures the anonymous memory (RssAnon) that a server grows by while connections are in the middle of large
+transfers."""
 
 import select
 import socket
@@ -13,7 +14,7 @@ STEP_BYTES = 64 << 10
 
 
 def slow_open(server, kind, count, range_bytes):
-    """Connections that have asked for range_bytes each and read next to nothing of it."""
+    """Opens connections that request range_bytes each and read almost nothing of the answers."""
     path, size, _ = server.target(kind)
     slots = size // range_bytes
     sockets = []
@@ -34,7 +35,7 @@ def slow_open(server, kind, count, range_bytes):
 
 
 def slow_read(sockets, seconds):
-    """Reads STEP_BYTES per connection and step; none may end."""
+    """Reads STEP_BYTES per connection and step. A connection that ends is an error."""
     end = time.monotonic() + seconds
     buffer = bytearray(STEP_BYTES)
     while time.monotonic() < end:

@@ -1,5 +1,5 @@
-"""`tensord inspect --json` of one file, process start and all, beside the reader that the file's format has in Python,
-which is running and has imported everything; and the memory that `inspect` takes for very large headers."""
+"""Compares `tensord inspect --json` of one file, process start included, with the Python reader of the file's format,
+which is running and has imported everything. Also measures the memory of `inspect` for very large headers."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 COPIES = 50
 
-# kind, file name, what is compared, how many times faster tensord is to be
+# kind, file name, what is compared, how many times faster tensord should be
 CASES = (
     ("torch", "consolidated.00.pth", "291 tensors, torch.load(mmap=True, weights_only=True)", 5),
     ("hdf5", "model.h5", "200 datasets, h5py: visititems, get_offset", 10),
@@ -24,7 +24,7 @@ CASES = (
 
 
 class Lines:
-    """A program that answers each line with a line."""
+    """A program that answers each line of input with a line."""
 
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -50,7 +50,7 @@ class Lines:
 
 
 class Spawner(Lines):
-    """Times whole programs by spawn_time.c."""
+    """Times whole programs with spawn_time.c."""
 
     def time(self, *command):
         ns, resident_kib, status = (int(word) for word in self.ask("\t".join(command)).split())
@@ -60,7 +60,7 @@ class Spawner(Lines):
 
 
 class Peer(Lines):
-    """The readers in a running Python."""
+    """The Python readers, in a process that keeps running."""
 
     def __init__(self, python):
         super().__init__([python, "-B", os.path.join(HERE, "parse_peer.py")])
@@ -74,22 +74,23 @@ class Peer(Lines):
 
 
 def refusal(tensord, path):
-    """Why this build does not read the file, in one line; None when it does."""
+    """Returns in one line why this build cannot read the file, or None when it can."""
     run = subprocess.run([tensord, "inspect", path, "--json"], capture_output=True, text=True, check=False)
     return None if run.returncode == 0 else run.stderr.strip().replace(path, "it").replace("|", "/")[:160]
 
 
 def check_same(tensord, peer, kind, path):
-    """Both must have found the same things: a reader that finds less would be the faster one."""
+    """Checks that both find the same tensors, because a reader that finds fewer would be faster."""
     run = subprocess.run([tensord, "inspect", path, "--json"], capture_output=True, check=True)
     mine = {t["name"]: t["offset"] for t in json.loads(run.stdout)["tensors"]}
     theirs = peer.request("names", kind, path)
     if sorted(mine) != theirs["names"] or (theirs["offsets"] is not None and mine != theirs["offsets"]):
-        raise BenchError("%s: tensord and the peer do not find the same" % os.path.basename(path))
+        raise BenchError("%s: tensord and the peer find different tensors" % os.path.basename(path))
 
 
 def per_file(spawner, tensord, path, work, rounds):
-    """Milliseconds for one file more in a process that runs: a directory of many by one of a single file."""
+    """Returns the milliseconds for one more file in a running process: a directory of many files less one of a single
+    file."""
     sizes = {}
     for count in (1, 1 + COPIES):
         directory = os.path.join(work, "copies-%d" % count)
@@ -117,7 +118,7 @@ def measure_case(spawner, peer, tensord, case, work, rounds):
     sides = [("peer", lambda: peer.time(kind, path))]
     if row["refusal"] is None:
         sides.append(("tensord", lambda: spawner.time(tensord, "inspect", "--json", path)))
-    for round_number in range(rounds + 2):  # the first two are thrown away
+    for round_number in range(rounds + 2):  # the first two rounds do not count
         for side, run in sides[::1 if round_number % 2 else -1]:
             value = run()
             if round_number >= 2:
@@ -131,7 +132,7 @@ def measure_case(spawner, peer, tensord, case, work, rounds):
 
 
 def write_large_safetensors(path, header_bytes):
-    """Tensors of one byte, until the header is as long."""
+    """Writes a file with tensors of one byte, so many that the header has header_bytes."""
     entries, length, i = {}, 2, 0
     while length < header_bytes:
         name = "model.layers.%07d.self_attn.weight" % i
@@ -146,7 +147,7 @@ def write_large_safetensors(path, header_bytes):
 
 
 def write_large_gguf(path, tensors):
-    """Empty tensors: nothing but names."""
+    """Writes a file of empty tensors, which have only names."""
     head = [b"GGUF" + struct.pack("<IQQ", 3, tensors, 0)]
     for i in range(tensors):
         name = b"blk.%07d.attn_q.weight" % i
@@ -158,7 +159,7 @@ def write_large_gguf(path, tensors):
 
 
 def measure_memory(spawner, tensord, work, quick):
-    """Peak resident memory of inspect beyond what it takes for a file of one tensor, by the header's length."""
+    """Measures the peak resident memory of inspect beyond that for a file of one tensor, by the header's length."""
     small = os.path.join(work, "small.safetensors")
     write_large_safetensors(small, 3)
     base = spawner.time(tensord, "inspect", "--json", small)["resident_bytes"]
@@ -198,7 +199,7 @@ def measure_cases(spawner, options, work, about):
             about.append("**nothing compared**: %s has no %s" % (python, ", ".join(peer.about["missing"])))
             return []
         about.append("peers: Python %s, one process that has imported everything and keeps running; what they return "
-                     "is given back off the clock" % peer.about["python"])
+                     "is freed outside the measured time" % peer.about["python"])
         return [measure_case(spawner, peer, options.tensord, case, work, 3 if options.quick else options.parse_rounds)
                 for case in CASES]
 
@@ -238,7 +239,7 @@ def run(spawn_time, work, options):
                      % options.parse_rounds)
     targets = Targets()
     for row in rows:
-        # Without tensord's start, most of it loading libraries: the peer does not start anew for each file.
+        # Without tensord's start, which mostly loads libraries, because the peer does not start anew for each file.
         targets.at_least("faster than the peer, per file: " + row["what"], row["times_per_file"], row["wanted"])
     return {"mode": "parse", "title": "Reading a file's structure", "about": about,
             "table": comparison_table(rows, start) + "\n\n" + memory_table(base, memory), "targets": targets,

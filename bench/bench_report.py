@@ -17,7 +17,7 @@ def ratio(a, b):
 
 
 def median_ratio(mine, other, key):
-    """Median of the ratios within each round: what disturbs the machine for a while disturbs both alike."""
+    """Returns the median of the ratios within each round, because a disturbance of the machine affects both sides."""
     return median([ratio(a[key], b[key]) for a, b in zip(mine, other)])
 
 
@@ -43,7 +43,7 @@ def times(value):
 
 
 def table(columns, rows):
-    """A Markdown table whose columns also line up as plain text; numbers to the right."""
+    """Returns a Markdown table whose columns also line up as plain text, with numbers to the right."""
     cells = [[str(c) for c in row] for row in rows]
     widths = [max([len(name)] + [len(row[i]) for row in cells]) for i, name in enumerate(columns)]
     right = [all(re.match(r"^[-\d]", row[i]) and not re.match(r"^\d+ [KMG]?i?B$", row[i]) for row in cells)
@@ -65,7 +65,7 @@ def first_line(command):
 
 
 def environment(nginx, tensord):
-    """What the numbers depend on."""
+    """Returns the properties of the machine that the numbers depend on."""
     def grep(path, pattern, missing="unknown"):
         try:
             with open(path) as f:
@@ -97,7 +97,7 @@ def environment_text(env):
 
 
 class Targets:
-    """What the project promises, beside what came out and what the raw sender reached in its place."""
+    """The project's targets, with the measured values and those of the raw sender in its place."""
 
     def __init__(self):
         self.rows = []

@@ -1,4 +1,4 @@
-"""Many models, and one model with very many tensors: time until ready, memory, and streaming a long manifest."""
+"""Measures many models, and one model with very many tensors: time until ready, memory, streaming a long manifest."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def start_timed(server):
 
 
 def measure_tree(server, directories, tensors, rounds):
-    """Medians over a few starts on the same tree (the files are in the page cache: they were just written)."""
+    """Returns medians over a few starts on one tree. The files were just written, so they are in the page cache."""
     seconds, resident, anonymous = [], [], []
     for _ in range(rounds):
         seconds.append(start_timed(server))
@@ -50,7 +50,7 @@ def measure_tree(server, directories, tensors, rounds):
 
 
 class Stream:
-    """One GET read to its end, slowly when a pause is given; body bytes are counted and thrown away."""
+    """Reads one GET to its end, slowly when a pause is given; counts the bytes of the body and discards them."""
 
     def __init__(self, port, path, pause_s=0.0):
         self.pause_s, self.first_byte_s, self.total_s, self.bytes, self.error = pause_s, None, None, 0, None
@@ -78,7 +78,7 @@ class Stream:
 
 
 def run_streams(server, path, pause_s):
-    """The largest RssAnon while STREAMS clients read the manifest at once."""
+    """Returns the largest RssAnon while STREAMS clients read the manifest at once."""
     streams = [Stream(server.port, path, pause_s) for _ in range(STREAMS)]
     threads = [threading.Thread(target=s.run) for s in streams]
     with MemoryWatch(server, 0.001) as watch:

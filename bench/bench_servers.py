@@ -1,4 +1,4 @@
-"""The servers under test as processes on 127.0.0.1, and what they cost: CPU seconds and memory from /proc."""
+"""The servers under test, as processes on 127.0.0.1, and their costs: CPU seconds and memory from /proc."""
 
 import ctypes
 import http.client
@@ -40,7 +40,7 @@ http {{
 
 
 class BenchError(Exception):
-    """Something did not work; the message says what, for one line on standard error."""
+    """An error that ends the bench; its message is one line for standard error."""
 
 
 def _die_with_parent():
@@ -53,11 +53,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-# ---- what a process costs ----
+# ---- costs of a process ----
 
 def process_cpu_s(pid):
-    """CPU seconds of all threads of a process, ended ones included: the kernel's own sum, which utime + stime of
-    /proc/PID/stat show in ticks of 10 ms and its CPU clock in ns."""
+    """Returns the CPU seconds of all threads of a process, ended threads included: the kernel's own sum, which
+    utime + stime of /proc/PID/stat give in ticks of 10 ms and the process's CPU clock in ns."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -86,7 +86,7 @@ def ksoftirqd_pids():
 
 
 def machine_busy_s():
-    """CPU seconds that all processors together were not idle (stolen time included)."""
+    """Returns the CPU seconds in which the processors were not idle, summed (stolen time included)."""
     with open("/proc/stat") as f:
         fields = [int(x) for x in f.readline().split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
@@ -117,7 +117,8 @@ class MemoryWatch:
 # ---- servers ----
 
 class Server:
-    """start() returns when it answers; target(kind) is (URL path, bytes behind it, where they start in the file)."""
+    """start() returns when the server answers. target(kind) returns (URL path, size of its bytes, their offset in the
+    file)."""
 
     name = ""
 
@@ -168,7 +169,7 @@ class Server:
             if os.path.exists(path):
                 with open(path, errors="replace") as f:
                     lines += f.read().splitlines()[-3:]
-        return " | ".join(lines) or "it said nothing"
+        return " | ".join(lines) or "no message"
 
     def _connects(self):
         with socket.socket() as s:
@@ -269,7 +270,7 @@ class Tensord(Server):
 
     def command(self):
         return [self.binary, "serve", self.root, "--listen", "127.0.0.1:%d" % self.port,
-                "--access-log", "off", "--hash-threads", "0"] + self.options  # of an option given twice the last counts
+                "--access-log", "off", "--hash-threads", "0"] + self.options  # the last of two equal options counts
 
     def start(self):
         self.port = 0
@@ -288,7 +289,7 @@ class Tensord(Server):
 
 
 class TensordBefore(Tensord):
-    """A build of an older commit, to see what a change costs."""
+    """A build of an older commit, to measure the cost of a change."""
 
     name = "before"
 
@@ -296,7 +297,7 @@ class TensordBefore(Tensord):
 # ---- small requests ----
 
 def get_status(port, path):
-    """Status of a GET, 0 when nobody listens."""
+    """Returns the status of a GET, 0 when no server listens."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)
@@ -310,7 +311,7 @@ def get_status(port, path):
 
 
 def get(port, path, headers=None):
-    """(status, headers, body) of a GET."""
+    """Returns (status, headers, body) of a GET."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers or {})
@@ -323,7 +324,7 @@ def get(port, path, headers=None):
 
 
 def check_identical(server, kind):
-    """A few ranges of what the server sends must be the file's own bytes."""
+    """Checks that a few ranges from the server equal the file's bytes."""
     path, size, base = server.target(kind)
     ranges = [(0, 1), (0, 4096), (size - 1, 1), (size // 2 - 5, 100_003), (size - 70_000, 70_000),
               (size // 3 // 4096 * 4096, 1 << 20)]

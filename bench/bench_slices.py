@@ -1,5 +1,5 @@
-"""Parts of tensors and rank files beside nginx's contiguous ranges of the same length, and eight ranks beside eight
-whole checkpoints. Everything is page-cached."""
+"""Compares parts of tensors and rank files with nginx's contiguous ranges of the same length, and eight ranks with
+eight whole checkpoints. All files are in the page cache."""
 
 import json
 import os
@@ -20,13 +20,14 @@ TP = 8
 RANK = 3
 MIB = 1 << 20
 
-# Runs of a row-parallel slice: an eighth of so many BF16 columns. 28,672 is Llama 3 70B's intermediate size.
+# Bytes of a run of a row-parallel slice: an eighth of this many BF16 columns. 28,672 is Llama 3 70B's intermediate
+# size.
 RUNS = {7168: 28672, 1536: 6144}
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 2048, 16, 8, 128, 6144, 32768
 
 
 class Part:
-    """A server as the load client sees it, with another path: one answer of a known length."""
+    """A server with another path for the load client: one answer of a known length."""
 
     def __init__(self, server, path, size):
         self.server, self.path, self.size = server, path, size
@@ -39,7 +40,7 @@ class Part:
 
 
 def write_tensors(path, tensors):
-    """BF16 tensors of random bytes that repeat every 4 MiB and a page number on each page."""
+    """Writes BF16 tensors of random bytes that repeat every 4 MiB, with a page number on each page."""
     at, entries = 0, {}
     for name, shape in tensors.items():
         nbytes = 2
@@ -64,7 +65,7 @@ def write_tensors(path, tensors):
 
 
 def llama(layers):
-    """A Llama's tensors: nine for each layer, and three."""
+    """Returns a Llama's tensors: nine for each layer, and three."""
     shapes = {
         "model.embed_tokens.weight": [VOCAB, HIDDEN], "lm_head.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN]
     }
@@ -99,7 +100,7 @@ def make_root(work, quick):
 
 
 def get(server, path, headers=""):
-    """(seconds to the first byte of the answer's body, the head, all of the body)."""
+    """Returns (seconds to the first byte of the answer's body, the head, the whole body)."""
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         start = time.perf_counter()
@@ -123,7 +124,8 @@ def get(server, path, headers=""):
 # ---- rates ----
 
 def measure_rates(load, nginx, tensord, root, options):
-    """For each kind of run: one answer of the slice's length after the other, gathered here and contiguous there."""
+    """Measures for each kind of run one answer of the slice's length after the other, gathered by tensord and
+    contiguous by nginx."""
     rows = []
     file_bytes = os.path.getsize(os.path.join(root, "rows", "model.safetensors"))
     for run, columns in RUNS.items():
@@ -149,7 +151,7 @@ def measure_rates(load, nginx, tensord, root, options):
 
 
 def check_slice(part, path, tensor, run, columns):
-    """The bytes are those of the columns."""
+    """Checks that the bytes are those of the columns."""
     body = get(part, part.path)[2]
     with open(path, "rb") as f:
         for row in (0, 1, tensor["shape"][0] // 2, tensor["shape"][0] - 1):
@@ -161,7 +163,7 @@ def check_slice(part, path, tensor, run, columns):
 # ---- eight ranks ----
 
 def together(load, parts):
-    """Seconds until every one of them was fetched once, all at the same time, each by a client of its own."""
+    """Returns the seconds until each target was fetched once, all at the same time, each by a client of its own."""
     commands = []
     for part in parts:
         path, size, _ = part.target(None)
@@ -204,7 +206,7 @@ def measure_ranks(load, nginx, tensord, root, rounds):
 # ---- first byte, memory ----
 
 def measure_first_byte(tensord, rounds):
-    """ms from the request to the first byte of a rank's file: planned for this request, and planned before."""
+    """Returns the ms from request to first byte of a rank's file: planned for this request, and planned before."""
     path = "/models/llama/shards/fsdp/tp%d/rank-0.safetensors"
     first = [1000 * get(tensord, path % (2 + k), "Range: bytes=0-999\r\n")[0] for k in range(rounds)]
     again = [1000 * get(tensord, path % (2 + k), "Range: bytes=0-999\r\n")[0] for k in range(rounds)]
@@ -212,7 +214,7 @@ def measure_first_byte(tensord, rounds):
 
 
 def measure_memory(tensord, connections):
-    """Anonymous bytes that the server grows by for each connection amid a slice of many runs."""
+    """Returns the anonymous bytes that the server grows by for each connection within a slice of many runs."""
     base = tensord.anon_bytes()
     sockets = []
     for i in range(connections):

@@ -1,4 +1,4 @@
-"""Page-cached throughput: every (range size, connections) cell, every server in it, round after round."""
+"""Measures page-cached throughput: every (range size, connections) cell, each with every server, round after round."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ def rotated(items, by):
 
 
 def prepare(load, servers, fixture):
-    """Everything in the page cache, every server checked, and every mapping touched once."""
+    """Reads the file into the page cache, checks every server, and touches every mapping once."""
     bench_fixture.fill_cache(fixture.path)
     resident = bench_fixture.resident_fraction(fixture.path)
     if resident < 0.98:
@@ -35,8 +35,8 @@ def prepare(load, servers, fixture):
 
 
 def measure(load, servers, cells, rounds, duration_s, warm_up=True):
-    """{(range, connections): {server name: [one result per round]}}. A first round is thrown away: it lets mappings,
-    and on a virtual machine the memory behind the socket buffers, be touched once."""
+    """Returns {(range, connections): {server name: [one result per round]}}. A first round does not count: it touches
+    mappings, and on a virtual machine the memory behind the socket buffers, for the first time."""
     samples = {cell: {s.name: [] for s in servers} for cell in cells}
     for turn in range(-1 if warm_up else 0, rounds):
         for number_of_cell, (range_bytes, connections) in enumerate(cells):
@@ -49,7 +49,7 @@ def measure(load, servers, cells, rounds, duration_s, warm_up=True):
 
 
 def summarize(samples, names):
-    """One row per cell and server: medians, and the ratios to every reference that ran."""
+    """Returns one row per cell and server: medians, and the ratios to every reference that ran."""
     rows = []
     for (range_bytes, connections), of_server in samples.items():
         for name in names:
@@ -66,8 +66,8 @@ def summarize(samples, names):
 
 
 def client_bound(row):
-    """The processor time that is left to the server is what the client does not take; past half it is a race
-    between the two, and the rate says as much about the client."""
+    """Returns whether the client used more than half of the processor time. Client and server then compete for it, and
+    the rate says as much about the client."""
     return row["client_processors"] > 0.5 * (os.cpu_count() or 1)
 
 
@@ -88,7 +88,7 @@ def rate_table(rows, names):
 
 
 def add_targets(targets, rows, names):
-    """Against the plain nginx of the promise; the one with tcp_nopush is in the table beside it."""
+    """Adds the targets against plain nginx, which they name; nginx with tcp_nopush is only in the table."""
     by_cell = {(r["range_bytes"], r["connections"], r["server"]): r for r in rows}
     for (range_bytes, connections, name), r in by_cell.items():
         if name != "tensord":

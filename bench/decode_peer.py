@@ -13,7 +13,7 @@ FILTERS = {"gzip.h5": {"compression": "gzip"}, "shuffle.h5": {"compression": "gz
 
 
 def make(path, kind, tensors, rows):
-    """Weights that were bfloat16 and are kept as F32: what compressed checkpoints hold."""
+    """Returns weights that were bfloat16 and are kept as F32, as in compressed checkpoints."""
     import h5py
     import numpy
     rng = numpy.random.default_rng(1)
@@ -59,7 +59,7 @@ def answer(request):
 
 
 def windows_of(tensors, rows, count, seed):
-    """Where `count` windows of 64 rows begin."""
+    """Returns the beginnings of `count` windows of 64 rows."""
     rng = random.Random(seed)
     return [(rng.randrange(tensors), rng.randrange(rows - 64), 64) for _ in range(count)]
 

@@ -78,7 +78,7 @@ def answer(request):
     ns = time.perf_counter_ns() - begin
     if request["do"] == "names":
         return {"names": sorted(result), "offsets": result if request["kind"] == "hdf5" else None}
-    return {"ns": ns}  # the result is given back after the clock was stopped
+    return {"ns": ns}  # the result is freed after the clock was stopped
 
 
 if __name__ == "__main__":

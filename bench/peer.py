@@ -1,12 +1,12 @@
-"""What decode_peer.py and parse_peer.py have in common: a Python that runs on, and answers one request for every line
-of standard input, in lines of JSON."""
+"""The common part of decode_peer.py and parse_peer.py: a Python that keeps running and answers one request for every
+line of standard input, in lines of JSON."""
 
 import json
 import sys
 
 
 def missing(packages):
-    """Which of the packages this Python lacks; importing them is not part of any time."""
+    """Imports the packages, outside all measured times, and returns those that this Python lacks."""
     lacking = []
     for name in packages:
         try:
@@ -17,7 +17,7 @@ def missing(packages):
 
 
 def serve(packages, answer):
-    """First says what is missing, then prints answer(request) for each request."""
+    """Prints the missing packages first, then answer(request) for each request."""
     print(json.dumps({"missing": missing(packages), "python": sys.version.split()[0]}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

@@ -35,7 +35,7 @@ def wait_until_served(port, name):
 
 
 def measure(server, port, root, source, how, run):
-    """Seconds until the model is served."""
+    """Returns the seconds until the model is served."""
     name = f"{how.replace(' ', '-')}-{run}"
     aside = root.parent / name
     if how.startswith("mv"):
@@ -74,7 +74,7 @@ def main():
             took = []
             for run in range(arguments.runs):
                 took.append(measure(server, port, root, source, how, run))
-                time.sleep(0.37)        # another moment of the scan interval each time
+                time.sleep(0.37)        # so that each run begins at another moment of the scan interval
             print(f"{how:14} median {statistics.median(took):6.2f} s  longest {max(took):6.2f} s", flush=True)
     finally:
         server.send_signal(signal.SIGTERM)

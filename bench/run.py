@@ -5,7 +5,7 @@ Standard library only. Everything listens on 127.0.0.1 and lives under one tempo
 
 import sys
 
-sys.dont_write_bytecode = True  # nothing is left behind in the source tree
+sys.dont_write_bytecode = True  # leaves no compiled files in the source tree
 
 import argparse  # noqa: E402
 import json  # noqa: E402
@@ -49,7 +49,7 @@ def list_of(convert):
 
 def parse_arguments():
     p = argparse.ArgumentParser(description="Compares tensord with nginx and with a raw send loop.")
-    modes = p.add_argument_group("what to measure (throughput when none is named; several may be)")
+    modes = p.add_argument_group("what to measure (throughput by default; several are possible)")
     modes.add_argument("--throughput", action="store_true", help="page-cached rates by range size and connections")
     modes.add_argument("--cold", action="store_true", help="first reads of a file that is not in the page cache")
     modes.add_argument("--memory", action="store_true", help="anonymous memory per active connection")
@@ -72,7 +72,7 @@ def parse_arguments():
     p.add_argument("--size", type=size_argument, help="size of the tensor (4G; 1G for --memory and --cold alone)")
     p.add_argument("--sizes", type=list_of(size_argument), default=[4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20])
     p.add_argument("--connections", type=list_of(int), default=[8, 64])
-    p.add_argument("--rounds", type=int, default=5, help="(5), after one that is thrown away")
+    p.add_argument("--rounds", type=int, default=5, help="(5), after one that does not count")
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
     p.add_argument("--parse-rounds", type=int, default=50)
@@ -84,8 +84,8 @@ def parse_arguments():
                         "kernel drops them unread, which spares a sendfile server every copy there is")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
-    p.add_argument("--json", metavar="FILE", help="everything measured, every round")
-    p.add_argument("--markdown", metavar="FILE", help="the report as a Markdown page, - for standard output")
+    p.add_argument("--json", metavar="FILE", help="writes all measurements of every round")
+    p.add_argument("--markdown", metavar="FILE", help="writes the report as a Markdown page, - for standard output")
     p.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     return p.parse_args()
 
@@ -154,7 +154,7 @@ def make_fixture(options, directory):
     os.makedirs(root, exist_ok=True)
     name = "bench-%s.safetensors" % bench_report.bytes_text(options.size).replace(" ", "")
     path = os.path.join(root, name)
-    for other in os.listdir(root):  # of a run with another size: the root must hold this one file only
+    for other in os.listdir(root):  # a file of another size: the root must hold only this file
         if other != name and other.startswith("bench-"):
             os.unlink(os.path.join(root, other))
     if not os.path.exists(path):
@@ -230,7 +230,7 @@ def write_reports(options, results, environment):
 
 
 def check_client(options):
-    """A client that takes errors for answers would measure nothing."""
+    """Checks the load client, because one that takes errors for answers would measure nothing."""
     test = os.path.join(TREE, "bench", "test_load_client.py")
     client = os.path.join(find_binaries(options), "load_client")
     run = subprocess.run([sys.executable, "-B", test, client], capture_output=True, text=True, check=False)
@@ -255,7 +255,7 @@ def main():
     except BenchError as error:
         print("bench: %s" % error, file=sys.stderr)
         return 1
-    if options.quick:  # nothing of so short a run is worth comparing
+    if options.quick:  # runs this short cannot be compared
         for r in results:
             r["targets"].rows.clear()
     write_reports(options, results, environment)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the load client notices what it must: a bench that counts errors as answers measures nothing.
+"""Checks that the load client notices errors: a bench that counts errors as answers measures nothing.
 
 usage: test_load_client.py PATH_OF_load_client"""
 
@@ -131,7 +131,7 @@ class LoadClient(unittest.TestCase):
             with connection:
                 request = connection.recv(4096).decode()
                 found = re.search(r"bytes=(\d+)-(\d+)", request)
-                if found:  # not the one that only sees the client go
+                if found:  # not the connection that only sees the client close
                     connection.sendall(good(int(found[1]), int(found[2]), body=20_000))
         for threads in (1, 2):
             with self.subTest(threads=threads), unittest.mock.patch.object(Stub, "_serve", serve):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the layout of every C file against .clang-format, and the length of every line; with --fix puts C files right.
+# Checks the layout of every C file against .clang-format, and the length of every line. With --fix formats C files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 longest=120
@@ -11,7 +11,7 @@ mapfile -t files < <(
 if [ "${1-}" = --fix ]; then
     exec clang-format-14 --style=file -i "${files[@]}"
 fi
-# Prints how the layout of each file differs: its first lines tell what is the matter, the rest is more of it.
+# Prints the first 12 lines of how the layout of each file differs.
 check_layout() { # FILE...
     local file bad=0
     for file in "$@"; do
@@ -22,7 +22,7 @@ check_layout() { # FILE...
 }
 export -f check_layout
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -n 20 bash -o pipefail -c 'check_layout "$@"' _ || {
-    echo "check_format.sh: not all C files are in the project's layout; scripts/check_format.sh --fix" >&2
+    echo "check_format.sh: not all C files are in the project's layout; run scripts/check_format.sh --fix" >&2
     exit 1
 }
 echo "${#files[@]} C files are in the project's layout"

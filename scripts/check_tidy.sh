@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over the program's C files (not the tests'): scripts/check_tidy.sh [BUILD_DIR]
-# BUILD_DIR must be configured with Clang; build-clang if none is given.
+# Runs clang-tidy over the program's C files (not the tests'): scripts/check_tidy.sh [BUILD_DIR]
+# BUILD_DIR (build-clang by default) must be configured with Clang.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build-clang}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE].
 
-Which model, tensor and rank they name is asked of the server, so they hold for whatever it serves.
-FILE is where it logs requests.
+The script asks the server for a model, a tensor and a rank, so that the commands work for any served directory.
+FILE is where the server logs requests.
 """
 
 import argparse
@@ -14,13 +14,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-LOOKED_AT = 10  # models, for one that an engine can split
-MANY = 50  # tensors; more than this are shown a page at a time
+LOOKED_AT = 10  # models that are tried for one that an engine can split
+MANY = 50  # the most tensors that are shown without pages
 # od's format for the types it can print as numbers.
 NUMBERS = {"F64": "f8", "F32": "f4", "I64": "d8", "I32": "d4", "I16": "d2", "I8": "d1", "U8": "u1"}
 
 
-# A proxy of the environment plays no part.
+# Proxies of the environment are not used.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -30,7 +30,7 @@ def get(url):
 
 
 def find_models(base, preferred):
-    """Those with tensors, the preferred one first."""
+    """Returns the models with tensors, the preferred one first."""
     models = get(base + "/models?page_size=1000")["models"]
     usable = [m for m in models if any(c["tensor_count"] > 0 for c in m["checkpoints"])]
     usable.sort(key=lambda m: m["id"] != preferred)
@@ -38,7 +38,7 @@ def find_models(base, preferred):
 
 
 def find_tensor(base, manifest_url):
-    """Small and printable as numbers if there is such a one; never empty."""
+    """Returns a tensor with bytes, preferably one of a type that od prints as numbers; None when there is none."""
     tensors = get(manifest_url + "?page_size=1000")["tensors"]
     usable = [t for t in tensors if t["nbytes"] > 0 and "href" in t and t.get("addressable", True)]
     usable.sort(key=lambda t: t["dtype"] not in NUMBERS)
@@ -46,8 +46,8 @@ def find_tensor(base, manifest_url):
 
 
 def find_rank_file(base, models):
-    """The path of a rank's file: of two ranks, of the first model that vLLM, else fsdp, can split;
-    else a whole model."""
+    """Returns the path of a rank's file: one of two ranks, of the first model that vLLM, else fsdp, can split; else a
+    whole model."""
     for engine in ("vllm/tp2", "fsdp/tp2", "none/tp1"):
         for model in models[:LOOKED_AT]:
             path = f"/models/{urllib.parse.quote(model['id'])}/shards/{engine}/rank-0"
@@ -60,7 +60,7 @@ def find_rank_file(base, models):
 
 
 def find_repository(base, model):
-    """The id by which clients of the Hub know the model; None for one within a larger repository."""
+    """Returns the id that clients of the Hub use for the model; None for a model within a larger repository."""
     known = {m["id"] for m in get(base + "/api/models?limit=10000")}
     return next((id for id in (model["id"], "local/" + model["id"]) if id in known), None)
 
@@ -79,7 +79,7 @@ def commands(base, models):
         lines.append(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
     rank_file = find_rank_file(base, models)
     if rank_file is not None:
-        lines += ["", "One rank's part of the weights, as a file that is put together while it is sent:", "",
+        lines += ["", "One rank's part of the weights, as a file that the server assembles as it sends it:", "",
                   f"  curl -o rank-0.safetensors {shlex.quote(base + rank_file)}"]
     repository = find_repository(base, model)
     if repository is not None:
@@ -109,7 +109,7 @@ def main():
     lines += ["", f"In a browser: {base}/"]
     if asked.requests not in ("-", "off"):
         lines.append(f"Requests are logged to {asked.requests}")
-    # All at once, after the last question: the server writes its access log to the same place.
+    # Written at once, after the last request: the server writes its access log to the same place.
     sys.stdout.write("\n".join(lines) + "\n\n")
     sys.stdout.flush()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a small Llama in safetensors format: scripts/demo_model.py DIR. Plain Python, no packages.
 
-Every element tells where it stands: element i of an F32 tensor is i, element i of a BF16 tensor is i % 256 (BF16
-holds whole numbers exactly up to 256). The same files come out on every machine, times included.
+Element i of an F32 tensor is i; element i of a BF16 tensor is i % 256, because BF16 holds whole numbers exactly only
+up to 256. The files are the same on every machine, times included.
 """
 
 import json

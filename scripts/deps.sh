@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that this project needs, those that are missing and no others.
+# Installs the Debian packages that this project needs and that are missing.
 #
 #   scripts/deps.sh build     to build and serve
-#   scripts/deps.sh test      to run every test as well; services that come along are not started
+#   scripts/deps.sh test      to run every test as well; services that the packages bring are not started
 set -euo pipefail
 
 build_packages="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libdeflate-dev libmicrohttpd-dev libssl-dev
@@ -11,7 +11,7 @@ test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
     docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd
     haproxy openssl"
-# Some machines have a newer Node.js from elsewhere, npm within it; beside that, Debian's npm cannot be installed.
+# Some machines have a newer Node.js with its own npm. Debian's npm cannot be installed beside it.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"
 
 case ${1:-build} in
@@ -19,11 +19,11 @@ case ${1:-build} in
     test) wanted="$build_packages $test_packages" ;;
     *) echo "usage: scripts/deps.sh build|test" >&2; exit 2 ;;
 esac
-# Without line breaks, so that messages can be pasted.
+# Line breaks are removed, so that users can paste the list from messages.
 wanted=$(echo "$wanted" | tr -s ' \n' ' ')
 
 if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then
-    echo "This script installs Debian 12 packages, and there is no apt-get here. Elsewhere, install what matches:" \
+    echo "This script installs Debian 12 packages, and there is no apt-get here. Elsewhere, install instead:" \
         "$wanted" >&2
     exit 1
 fi
@@ -40,7 +40,7 @@ missing=${missing# }
 sudo=
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null; then
-        echo "Packages are missing, and neither root nor sudo is at hand to install them. As root, run:" >&2
+        echo "Packages are missing, and this user is not root and has no sudo to install them. As root, run:" >&2
         echo "    apt-get update && apt-get install -y --no-install-recommends $missing" >&2
         exit 1
     fi
@@ -57,7 +57,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# What an installed service asks before it starts; where the machine has its own rule, that one counts.
+# Debian's services ask policy-rc.d before they start; 101 forbids the start. A policy of the machine's own stays.
 if [ "${1:-build}" = test ] && [ ! -e "$policy" ]; then
     own_policy=yes
     printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
@@ -70,11 +70,11 @@ if ! { $sudo apt-get update -qq &&
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } \
     >"$log" 2>&1 </dev/null; then
     tail -n 20 "$log" >&2
-    echo "apt-get failed, its last lines are above. Still needed: $missing" >&2
+    echo "apt-get failed; its last lines are above. Packages still needed: $missing" >&2
     exit 1
 fi
 
-# Nor shall they start at the next boot: the tests run private ones.
+# The services must not start at the next boot either: the tests run private ones.
 if command -v systemctl >/dev/null; then
     for pair in nginx-light:nginx.service haproxy:haproxy.service docker.io:docker.service docker.io:docker.socket \
         docker.io:containerd.service; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Counts what the steps of ./test.sh did, and prints the table that ends a run.
+"""Counts the results of the steps of ./test.sh, and prints the table at the end of a run.
 
     scripts/summarise.py RESULTS STEP...
 
-RESULTS/STEP.status holds "exit-status seconds kind". A step of kind "one" counts as one test. One of kind "tests" wrote
-JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and none of them means that the step failed. A
-skipped test counts as failed: it shows nothing. The last line is "N passed, N failed";
-the exit status is 1 if anything failed.
+RESULTS/STEP.status holds "exit-status seconds kind". A step of kind "one" counts as one test. A step of kind "tests"
+wrote JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and a step without tests failed. A
+skipped test counts as failed, because it proves nothing. The last line is "N passed, N failed"; the exit status is 1
+if any test failed.
 """
 
 import sys
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def tests_of(path):
-    """(passed, names of those that did not pass). ctest marks a skipped or disabled test by its status."""
+    """Returns (passed, names of tests that did not pass). ctest marks skipped and disabled tests by their status."""
     passed, bad = 0, []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
@@ -28,7 +28,7 @@ def tests_of(path):
 
 
 def outcome(results, step):
-    """(passed, failed, seconds, notes) of one step."""
+    """Returns (passed, failed, seconds, notes) of one step."""
     status = results / f"{step}.status"
     if not status.exists():
         return 0, 1, 0, ["did not run"]
@@ -48,7 +48,7 @@ def outcome(results, step):
     failed = len(bad)
     if passed + failed == 0:
         notes.append("ran no tests")
-    # A step that failed for another reason than its tests still shows in the count.
+    # A step that failed although no test did counts as one failure.
     if failed == 0 and (code != 0 or passed == 0):
         failed = 1
     return passed, failed, seconds, notes + bad
