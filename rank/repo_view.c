@@ -37,7 +37,7 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 static bool set_virtual(struct td_repo_view *view, const struct td_virtual_revision *virtual, const char *base,
                         struct td_error *err)
 {
-    const char *engine = td_engine_name(virtual->engine); /* outlives the request */
+    const char *engine = td_engine_name_of(virtual->engine); /* outlives the request */
     view->kind = virtual->kind;
     view->rank = virtual->rank;
     (void)td_rank_name_engine(td_text_of(engine), virtual->tp_size, &view->name);

@@ -19,29 +19,16 @@ static_assert(TD_MAX_TP_SIZE < 1 << 4 * COUNT_DIGITS, "a number of ranks fits it
 
 /* ---- kinds --------------------------------------------------------------------------------------------- */
 
-static bool find_engine(struct td_text name, unsigned *number)
-{
-    for (*number = 0; td_engine_name(*number) != NULL; ++*number)
-        if (td_text_equals(name, td_engine_name(*number)))
-            return true;
-    return false;
-}
-
 static bool read_safetensors(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     (void)err;
     out->tp_size = 1;
-    return td_text_equals(name, TD_SAFETENSORS_REVISION) && find_engine(TD_TEXT("none"), &out->engine);
+    return td_text_equals(name, TD_SAFETENSORS_REVISION) && td_engine_number(TD_TEXT("none"), &out->engine);
 }
 
 static bool is_safetensors(const struct td_virtual_revision *revision)
 {
-    return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
-}
-
-static int shown(struct td_text text)
-{
-    return (int)(text.len > 40 ? 40 : text.len);
+    return strcmp(td_engine_name_of(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
 
 /* Reads "tp{n}-rank{r}-{engine}". A name that begins with tp and a digit is meant to be of this kind. */
@@ -50,15 +37,15 @@ static bool read_rank(struct td_text name, struct td_virtual_revision *out, stru
     struct td_text engine = name;
     struct td_text size = td_text_take_until(&engine, '-');
     struct td_text rank = td_text_take_until(&engine, '-');
-    if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
+    if (name.len < 3 || !td_text_begins(name, TD_TEXT("tp")) || name.p[2] < '0' || name.p[2] > '9')
         return false;
     if (!td_rank_name_read_size(size, &out->tp_size))
-        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a number of ranks; use tp1 to tp%d", shown(size),
-                            size.p, TD_MAX_TP_SIZE);
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a number of ranks; use tp1 to tp%d", TD_SHOW(size, 40),
+                            TD_MAX_TP_SIZE);
     if (!td_rank_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
         return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a rank of %" PRIu64 "; use rank0 to rank%" PRIu64,
-                            shown(rank), rank.p, out->tp_size, out->tp_size - 1);
-    return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
+                            TD_SHOW(rank, 40), out->tp_size, out->tp_size - 1);
+    return td_engine_number(engine, &out->engine) || td_engine_not_found(engine, err);
 }
 
 static bool is_rank(const struct td_virtual_revision *revision)
@@ -121,7 +108,7 @@ bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_re
         !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS + COUNT_DIGITS, COUNT_DIGITS), &out->rank))
         return false;
     const struct kind *kind = find_kind(number);
-    if (kind == NULL || td_engine_name((size_t)engine) == NULL)
+    if (kind == NULL || td_engine_name_of(engine) == NULL)
         return false;
     out->kind = kind->kind;
     out->engine = (unsigned)engine;
@@ -138,8 +125,7 @@ bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision
     td_digest_add_cstring(digest, base);
     td_digest_add(digest, &tables, sizeof tables);
     td_digest_add_cstring(digest, find_kind(revision->kind)->names);
-    td_digest_add_cstring(digest,
-                          td_engine_name(revision->engine)); /* engines' numbers change when engines are added */
+    td_digest_add_cstring(digest, td_engine_name_of(revision->engine));
     td_digest_add(digest, &revision->tp_size, sizeof revision->tp_size);
     td_digest_add(digest, &revision->rank, sizeof revision->rank);
     if (!td_digest_finish_text(digest, commit, DIGEST_DIGITS + 1))

@@ -5,7 +5,7 @@
 #define TD_RANK_VIRTUAL_REVISION_H
 
 #include "catalog/repo.h"
-#include "http/request.h"
+#include "core/text.h"
 
 /* The name of TD_REVISION_SAFETENSORS. */
 #define TD_SAFETENSORS_REVISION "safetensors"
@@ -24,7 +24,7 @@ enum td_revision_kind {
 /* A virtual revision. TD_REVISION_SAFETENSORS has the engine "none", tp_size 1 and rank 0. */
 struct td_virtual_revision {
     enum td_revision_kind kind;
-    unsigned engine; /* number of the engine, for td_engine_name */
+    unsigned engine; /* as td_engine_number */
     uint64_t tp_size, rank;
 };
 

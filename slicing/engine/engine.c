@@ -27,8 +27,24 @@ const char *td_engine_name(size_t i)
 static const struct td_table_engine *find_engine(struct td_text name)
 {
     for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        if (strlen(engines[i]->name) == name.len && memcmp(engines[i]->name, name.p, name.len) == 0)
+        if (td_text_equals(name, engines[i]->name))
             return engines[i];
+    return NULL;
+}
+
+bool td_engine_number(struct td_text name, unsigned *number)
+{
+    const struct td_table_engine *engine = find_engine(name);
+    if (engine != NULL)
+        *number = engine->number;
+    return engine != NULL;
+}
+
+const char *td_engine_name_of(uint64_t number)
+{
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+        if (engines[i]->number == number)
+            return engines[i]->name;
     return NULL;
 }
 
@@ -49,8 +65,7 @@ bool td_engine_not_found(struct td_text name, struct td_error *err)
 {
     char known[TD_ERROR_MESSAGE_BYTES];
     td_engine_list(known, sizeof known);
-    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; the engines are %s",
-                        (int)(name.len > 64 ? 64 : name.len), name.p, known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; the engines are %s", TD_SHOW(name, 64), known);
 }
 
 bool td_engine_needs_config(struct td_text name)

@@ -10,8 +10,15 @@
 /* The number of engines. engine.c does not compile if its table has another length. */
 enum { TD_ENGINE_COUNT = 4 };
 
-/* Returns the i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), or NULL past the last. */
+/* Returns the i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), or NULL past the last. Static. */
 const char *td_engine_name(size_t i);
+
+/* Finds the number of the engine of this name, 0 to 255. Commits of virtual revisions hold the number, so it never
+ * changes, and no later engine gets it again. Returns false when there is no such engine. */
+bool td_engine_number(struct td_text name, unsigned *number);
+
+/* Returns the name of the engine with this number; NULL when no engine has the number. Static. */
+const char *td_engine_name_of(uint64_t number);
 
 /* Returns whether there is an engine of this name. */
 bool td_engine_exists(struct td_text name);

@@ -34,6 +34,7 @@ static const struct td_table_model models[] = {
 
 const struct td_table_engine td_engine_nano_vllm = {
     .name = "nano-vllm",
+    .number = 1,
     .max_tp_size = 8, /* nanovllm/config.py */
     .models = models,
     .model_count = sizeof models / sizeof *models,

@@ -3,10 +3,10 @@
 
 static const struct td_table_rule whole[] = {{"**", NULL, TD_TABLE_WHOLE, 0}, {0}};
 
-const struct td_table_engine td_engine_none = {.name = "none", .any = whole};
+const struct td_table_engine td_engine_none = {.name = "none", .number = 2, .any = whole};
 
 /* torch.distributed.fsdp.fully_shard and DTensor's Shard(0): pieces of torch.chunk
  * (https://github.com/pytorch/pytorch, torch/distributed/tensor/placement_types.py). */
 static const struct td_table_rule chunk[] = {{"**", NULL, TD_TABLE_CHUNK, 0}, {0}};
 
-const struct td_table_engine td_engine_fsdp = {.name = "fsdp", .any = chunk};
+const struct td_table_engine td_engine_fsdp = {.name = "fsdp", .number = 0, .any = chunk};

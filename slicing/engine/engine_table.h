@@ -62,6 +62,7 @@ struct td_table_model {
 
 struct td_table_engine {
     const char *name;
+    uint8_t number;                      /* as td_engine_number; no other engine has or had it */
     uint64_t max_tp_size;                /* 0: no limit of its own */
     uint64_t vocabulary_pad;             /* rows of embeddings are padded to a multiple of this; 0 or 1: not padded */
     bool replicates_keys;                /* with fewer key-value heads than ranks, several ranks get the same head */

@@ -233,6 +233,7 @@ static const struct td_table_model models[] = {
 
 const struct td_table_engine td_engine_vllm = {
     .name = "vllm",
+    .number = 3,
     .vocabulary_pad = 64,
     .replicates_keys = true,
     .models = models,

@@ -45,6 +45,14 @@ def tensord_binary():
     raise RuntimeError("no tensord to test: set TENSORD, or build build-asan/tensord or build/tensord first")
 
 
+def engine_names():
+    """Return the names of all engines, in the order in which messages list them, from the help of `tensord plan`."""
+    text = subprocess.run([tensord_binary(), "plan", "--help"], capture_output=True, text=True, check=True).stdout
+    names = re.split(", | or ", re.search(r"the engine whose layout is planned: (.*)", text)[1])
+    assert "none" in names and "vllm" in names, text
+    return names
+
+
 def is_sanitized(binary=None):
     """True when the binary carries a sanitizer, so that memory and time bounds can allow for it."""
     data = Path(binary or tensord_binary()).read_bytes()

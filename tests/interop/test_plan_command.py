@@ -335,7 +335,7 @@ def test_files_of_plans(root, tmp_path):
     (("a", "b", "--engine", "none", "--tp", "2", "--plan", "x"), "either"),
     (("a", "b", "--nope"), "--nope"),
     (("a", "b", "--engine"), "missing after --engine"),
-    (("a", "b", "--engine", "vlm", "--tp", "2"), "fsdp, nano-vllm, none, vllm"),
+    (("a", "b", "--engine", "vlm", "--tp", "2"), "the engines are "),
     *((("a", "b", "--engine", "none", "--tp", tp), "1 to 4096")
       for tp in ("two", "0", "4097", "", "-1", "2x", "99999999999999999999")),
 ])

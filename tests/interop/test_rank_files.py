@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save_file
 
-from harness import Server, age, check_error
+from harness import Server, age, check_error, engine_names
 
 H, KV, D, HIDDEN, INTER, VOCAB, LAYERS = 8, 2, 16, 96, 160, 321, 2
 CONFIG = {
@@ -268,8 +268,9 @@ def test_the_names_that_vllm_and_sglang_ask_for(srv):
 
 def test_what_is_not_there(srv):
     get = lambda rest: srv.get("/models/one/" + rest)
-    e = check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp, nano-vllm, none, vllm")
-    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
+    names = engine_names()
+    e = check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", f"the engines are {', '.join(names)}")
+    assert e["details"]["known"] == names
     for path in ("shards/vllm/tp2", "shards/vllm/tp2/"):
         check_error(get(path), 404, "a rank's file is missing", "rank-{r}.safetensors")
     for path in ("shards/vllm", "shards/vllm/"):
@@ -385,7 +386,7 @@ def test_bad_plans(srv):
                  b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
         check_error(post(body), 400)
     e = check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
-    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
+    assert e["details"]["known"] == engine_names()
     norm = {"name": "model.norm.weight"}
     for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400,
                                                                                   r'tensor \"model.norm.weight\": '),

@@ -30,7 +30,7 @@ static void nothing_there_is_404(void **state)
         {"/models/qwen3/plans/0123456789abcdef0123456789abcdef", "register it again"},
         {"/models/qwen3/plans/x/rank-0.safetensors", "register it again"},
         {"/models/qwen3/shards", "shards"},
-        {"/models/qwen3/shards/other/tp1/rank-0.safetensors", "fsdp, nano-vllm, none, vllm"},
+        {"/models/qwen3/shards/other/tp1/rank-0.safetensors", "the engines are "},
         {"/models/qwen3/shards/none/tp1/rank-1.safetensors", "0 to 0"},
         {"/models/qwen3/shards/none/tp1/rank-0.bin", "rank-{r}.safetensors"},
         {"/models/qwen3/model.safetensors/x", "model.safetensors"},

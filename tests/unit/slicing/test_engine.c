@@ -34,6 +34,35 @@ static void names(void **state)
     assert_false(td_engine_exists(TD_TEXT("")));
 }
 
+/* Commits of virtual revisions hold the numbers. */
+static void numbers_are_unique(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(tables); i++) {
+        unsigned number;
+        assert_true(td_engine_number(td_text_of(tables[i]->name), &number));
+        assert_int_equal(number, tables[i]->number);
+        CHECK(strcmp(td_engine_name_of(number), tables[i]->name) == 0, "%s has the number of %s", tables[i]->name,
+              td_engine_name_of(number));
+    }
+    assert_null(td_engine_name_of(256));
+    unsigned number = 77;
+    assert_false(td_engine_number(TD_TEXT("vll"), &number));
+    assert_int_equal(number, 77);
+}
+
+static void the_list_is_in_messages(void **state)
+{
+    (void)state;
+    char list[64];
+    struct td_error err = TD_ERROR_INIT;
+    td_engine_list(list, sizeof list);
+    assert_string_equal(list, "fsdp, nano-vllm, none, vllm");
+    assert_false(td_engine_not_found(TD_TEXT("x"), &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    assert_string_equal(err.message, "no engine \"x\"; the engines are fsdp, nano-vllm, none, vllm");
+}
+
 /* Checks the tables: sorted architectures, lists that end, patterns that td_rule_check takes. */
 static void tables_are_sound(void **state)
 {
@@ -267,6 +296,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
+        cmocka_unit_test(numbers_are_unique),
+        cmocka_unit_test(the_list_is_in_messages),
         cmocka_unit_test(tables_are_sound),
         cmocka_unit_test(qwen3_0_6b),
         cmocka_unit_test(refusals),
