@@ -699,6 +699,62 @@ static void every_allocation_may_fail(void **state)
     free(f.bytes);
 }
 
+/* Builds an archive of `count` stored members of one byte each. The caller frees it with __real_free(). */
+static struct zip_file build_many(size_t count)
+{
+    enum { LOCAL_BYTES = 35, CENTRAL_BYTES = 50 };
+    static const uint8_t end[22] = "PK\5\6";
+    struct zip_file f = {.bytes = __real_calloc(1, count * (LOCAL_BYTES + CENTRAL_BYTES) + sizeof end)};
+    assert_true(f.bytes != NULL && count < 10000);
+    f.directory_at = count * LOCAL_BYTES;
+    f.end_at = f.directory_at + count * CENTRAL_BYTES;
+    f.len = f.end_at + sizeof end;
+    for (size_t i = 0; i < count; i++) {
+        size_t local = i * LOCAL_BYTES;
+        size_t central = f.directory_at + i * CENTRAL_BYTES;
+        char name[8];
+        (void)snprintf(name, sizeof name, "%04zu", i);
+        zip_patch(&f, local, 4, 0x04034b50);
+        zip_patch(&f, local + 18, 4, 1);
+        zip_patch(&f, local + 22, 4, 1);
+        zip_patch(&f, local + 26, 2, 4);
+        memcpy(f.bytes + local + 30, name, 4);
+        zip_patch(&f, central, 4, 0x02014b50);
+        zip_patch(&f, central + 20, 4, 1);
+        zip_patch(&f, central + 24, 4, 1);
+        zip_patch(&f, central + 28, 2, 4);
+        zip_patch(&f, central + 42, 4, local);
+        memcpy(f.bytes + central + 46, name, 4);
+    }
+    memcpy(f.bytes + f.end_at, end, sizeof end);
+    zip_patch(&f, f.end_at + 8, 2, count);
+    zip_patch(&f, f.end_at + 10, 2, count);
+    zip_patch(&f, f.end_at + 12, 4, f.end_at - f.directory_at);
+    zip_patch(&f, f.end_at + 16, 4, f.directory_at);
+    return f;
+}
+
+/* Reads the archive under limits on memory from 1 byte on, up to `most`, which suffices. At each limit the peak must
+ * stay below the limit, or below what the search for the end record takes at any limit. */
+static void check_memory_limits(const struct zip_file *f, size_t step, size_t most)
+{
+    enum { SEARCH_BYTES = 65536 + 1024 };
+    struct td_input input = td_input_memory(f->bytes, f->len);
+    struct td_limits limits = td_limits_default();
+    bool was_ok = false;
+    for (limits.max_memory_bytes = 1; limits.max_memory_bytes < most; limits.max_memory_bytes += step) {
+        struct opened o;
+        open_input(&input, &limits, &o);
+        CHECK(o.ok || o.err.code == TD_RESOURCE_EXHAUSTED, "%s", o.err.message);
+        CHECK(o.ok || !was_ok, "with %zu bytes refused, with fewer not", limits.max_memory_bytes);
+        CHECK(o.memory.peak_bytes <= limits.max_memory_bytes || o.memory.peak_bytes <= SEARCH_BYTES,
+              "%zu bytes at a limit of %zu", o.memory.peak_bytes, limits.max_memory_bytes);
+        was_ok = o.ok;
+        close_opened(&o);
+    }
+    assert_true(was_ok);
+}
+
 /* The limits on memory, arena and scratch together, and on bytes of structure refuse an archive that exceeds them. */
 static void limits_hold(void **state)
 {
@@ -707,17 +763,7 @@ static void limits_hold(void **state)
     struct zip_file f = zip_build(&spec);
     struct td_input input = td_input_memory(f.bytes, f.len);
     struct td_limits limits = td_limits_default();
-    bool was_ok = false;
-    for (limits.max_memory_bytes = 1; limits.max_memory_bytes < 80000; limits.max_memory_bytes += 97) {
-        struct opened o;
-        open_input(&input, &limits, &o);
-        CHECK(o.ok || o.err.code == TD_RESOURCE_EXHAUSTED, "%s", o.err.message);
-        CHECK(o.ok || !was_ok, "with %zu bytes refused, with fewer not", limits.max_memory_bytes);
-        was_ok = o.ok;
-        close_opened(&o);
-    }
-    assert_true(was_ok);
-    limits = td_limits_default();
+    check_memory_limits(&f, 97, 80000);
     for (limits.max_header_bytes = 0; limits.max_header_bytes < 300; limits.max_header_bytes++) {
         struct opened o;
         open_input(&input, &limits, &o);
@@ -726,6 +772,9 @@ static void limits_hold(void **state)
         close_opened(&o);
     }
     free(f.bytes);
+    f = build_many(5000);
+    check_memory_limits(&f, 16384, 2 << 20);
+    __real_free(f.bytes);
 }
 
 /* Local headers count against the limit, because their extra fields may be longer than the directory. */
