@@ -356,8 +356,8 @@ static bool read_sizes(struct td_h5 *h, unsigned offset_bytes, unsigned length_b
     const unsigned widths[] = {offset_bytes, length_bytes};
     for (size_t i = 0; i < 2; i++)
         if (widths[i] != 2 && widths[i] != 4 && widths[i] != 8)
-            return td_h5_fail(h, at + i, "superblock: %ss have %u bytes; 2, 4 or 8 would be right",
-                              i == 0 ? "address" : "length", widths[i]);
+            return td_h5_fail(h, at + i, "superblock: %s have %u bytes; 2, 4 or 8 would be right",
+                              i == 0 ? "addresses" : "lengths", widths[i]);
     h->offset_bytes = offset_bytes;
     h->length_bytes = length_bytes;
     return true;

@@ -387,7 +387,8 @@ static void other_files_are_refused(void **state)
         {"\x89HDF\r\n\x1a", 7, "signature"},
         {"\x89HDF\r\n\x1a\n", 8, "ends within"},
         {"\x89HDF\r\n\x1a\n\4", 9, "version 4 is unknown"},
-        {"\x89HDF\r\n\x1a\n\0\0\0\0\0\3\10\0", 16, "addresss have 3 bytes"},
+        {"\x89HDF\r\n\x1a\n\0\0\0\0\0\3\10\0", 16, "superblock: addresses have 3 bytes"},
+        {"\x89HDF\r\n\x1a\n\0\0\0\0\0\10\3\0", 16, "superblock: lengths have 3 bytes"},
         {"PK\3\4PK\3\4PK\3\4", 12, "signature"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
