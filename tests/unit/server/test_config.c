@@ -2,22 +2,37 @@
 
 #include "tests/unit/unit.h"
 
+#include <ctype.h>
+
 static const uint64_t second = UINT64_C(1000000000);
+
+enum { OPTIONS_MAX = 64, NAME_BYTES = 40 };
+
+/* Lists the names of all options, without dashes, as td_config_help writes them. Returns their number. */
+static size_t option_names(char names[OPTIONS_MAX][NAME_BYTES])
+{
+    char text[8192];
+    size_t count = 0;
+    FILE *out = fmemopen(text, sizeof text, "w");
+    assert_non_null(out);
+    td_config_help(out);
+    assert_int_equal(fclose(out), 0);
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        assert_true(count < OPTIONS_MAX && sscanf(line, "  --%39[a-z0-9-] ", names[count++]) == 1);
+    assert_true(count > 0);
+    return count;
+}
 
 /* Removes variables of the caller's environment that would change the tests. */
 static void forget_environment(void)
 {
-    static const char *const names[] = {"LISTEN",           "MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS",
-                                        "MAX_HEADER_BYTES", "HEADER_TIMEOUT",  "IDLE_TIMEOUT",
-                                        "SEND_TIMEOUT",     "MIN_RATE",        "DRAIN_DELAY",
-                                        "DRAIN_TIMEOUT",    "RESCAN_INTERVAL", "SETTLE",
-                                        "LEASES",           "MAX_FILES",       "MAX_MAPS",
-                                        "MAX_MEMORY",       "ACCESS_LOG",      "LOG_LEVEL",
-                                        "REQUIRE_MODELS"};
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "TENSORD_%s", names[i]);
-        assert_int_equal(unsetenv(name), 0);
+    char names[OPTIONS_MAX][NAME_BYTES];
+    for (size_t i = option_names(names); i-- > 0;) {
+        char variable[64];
+        (void)snprintf(variable, sizeof variable, "TENSORD_%s", names[i]);
+        for (char *c = variable; *c != '\0'; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        assert_int_equal(unsetenv(variable), 0);
     }
 }
 
@@ -53,6 +68,10 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.listen, "127.0.0.1:8080");
     assert_string_equal(config.access_log, "-");
     assert_string_equal(config.log_level, "info");
+    assert_string_equal(config.s3_listen, "");
+    assert_string_equal(config.rescan_from, "local");
+    assert_string_equal(config.state_dir, "");
+    assert_true(config.decode_memory == 268435456 && config.hash_threads == 1);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
     assert_true(config.max_body_bytes == 8388608 && config.body_timeout_ns == 30 * second);
@@ -69,15 +88,21 @@ static void every_option_is_read(void **state)
     struct td_config config;
     struct td_error err;
     forget_environment();
-    assert_true(parse(
-        &config,
+    static const char line[] =
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
         "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
-        "--drain-delay 0.25 "
-        "--drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 --max-maps 16 "
-        "--max-memory 5000000000 --require-models 3 "
-        "--access-log off --log-level debug",
-        &err));
+        "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
+        "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug "
+        "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2";
+    char names[OPTIONS_MAX][NAME_BYTES];
+    for (size_t i = option_names(names); i-- > 0;) {
+        char spaced[NAME_BYTES + 4];
+        char equal[NAME_BYTES + 4];
+        (void)snprintf(spaced, sizeof spaced, "--%s ", names[i]);
+        (void)snprintf(equal, sizeof equal, "--%s=", names[i]);
+        CHECK(strstr(line, spaced) != NULL || strstr(line, equal) != NULL, "--%s is not tested", names[i]);
+    }
+    assert_true(parse(&config, line, &err));
     assert_string_equal(config.directory, "m");
     assert_string_equal(config.listen, "0.0.0.0:0");
     assert_true(config.max_connections == 10 && config.max_connections_per_address == 3);
@@ -90,6 +115,10 @@ static void every_option_is_read(void **state)
                 config.require_models == 3);
     assert_string_equal(config.access_log, "off");
     assert_string_equal(config.log_level, "debug");
+    assert_string_equal(config.s3_listen, "[::1]:81");
+    assert_string_equal(config.rescan_from, "any");
+    assert_string_equal(config.state_dir, "s");
+    assert_true(config.decode_memory == 600000000 && config.hash_threads == 2);
 }
 
 static void flags_win_over_the_environment(void **state)
