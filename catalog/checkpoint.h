@@ -6,14 +6,14 @@
 
 /* A file of one directory whose name says that it belongs to a checkpoint. */
 struct td_candidate {
-    const char *path;     /* path as clients know it; borrowed */
+    const char *path;     /* path as clients know it; the snapshot's */
     size_t directory_len; /* length of the directory in the path; 0: the file lies directly in the root */
     size_t model_len;     /* length of the beginning of the path that its model's files share: the directory; for a file
                              directly in the root, the stem of its group, or the whole path, or 0 (all are one model) */
     bool alone;           /* inspected by itself: even a shard counts as a whole checkpoint */
     enum td_file_kind kind;       /* what the file is, by its name */
     const struct td_entry *entry; /* NULL when the file could not even be opened */
-    const char *error;            /* the reason for that */
+    const char *error;            /* the reason for that; the snapshot's */
 };
 
 /* Groups the candidates of one directory into checkpoints. Sets model->checkpoints (the default one first) and
@@ -29,8 +29,9 @@ struct td_candidate {
  * a split GGUF the stem alone. A group goes by its first file's name when its id is taken or reserved. The default is
  * `safetensors`, else `pytorch`, else the first by name that holds tensors. Beside an index that is refused, only the
  * whole file of its family is published. Files that an index names, and incomplete groups, are never published by
- * themselves. The candidates must be sorted by path. `previous` (may be NULL) lends the joined tensors of checkpoints
- * whose files are unchanged. Errors: TD_RESOURCE_EXHAUSTED. */
+ * themselves. The candidates must be sorted by path, and are borrowed for the call; the result lives in the snapshot.
+ * Checkpoints whose files are unchanged share the joined tensors of the snapshot `previous`, which may be NULL. Errors:
+ * TD_RESOURCE_EXHAUSTED; the snapshot is then to be dropped. For the one thread that builds the snapshot. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
 

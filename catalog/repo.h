@@ -3,7 +3,8 @@
  *  - the topmost directory on a path that directly holds a regular file, with everything below it; if that directory
  *    lies deeper than two levels below the root (three in datasets/), the directory at that level;
  *  - a model whose files lie directly in the root.
- * The root itself is no repository. */
+ * The root itself is not a repository. Texts are NUL-terminated and belong to the snapshot. After td_repos_build
+ * nothing changes, so any thread may call the other functions; their results are valid as long as the snapshot. */
 #ifndef TD_CATALOG_REPO_H
 #define TD_CATALOG_REPO_H
 
@@ -31,7 +32,7 @@ struct td_repo {
     bool is_other_revision;          /* another revision of a cache than `main` */
     const char *folder;              /* path of its directory, as clients know it; for another revision, that of main */
     const char *revision;            /* its commit in a Hugging Face cache, or NULL */
-    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
+    size_t first_entry, entry_count; /* its files, a run of snapshot->entries */
     size_t prefix_len;               /* length of the beginning of its entries' paths that repository paths lack */
     bool has_checkpoint;             /* has checkpoint files */
     bool has_data;                   /* has files that datasets are made of, see td_repo_files_are_data */
@@ -58,13 +59,14 @@ struct td_cache_folder {
     const char *id;     /* org/name, datasets/org/name */
     const char *commit;
     bool is_other_revision;
-    const struct td_repo_ref *refs; /* in the snapshot's arena */
+    const struct td_repo_ref *refs;
     size_t ref_count;
 };
 
-/* Sets snapshot->repos, sorted by id, dataset folders last. The snapshot must have its entries and models; it
- * owns the result. When several folders have one id, the one nearest to the root gets it, among equally near ones the
- * first by path; the others become problems. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets snapshot->repos, sorted by id, dataset folders last. Call once, when the snapshot has its entries and models; it
+ * owns the result. `caches` are borrowed for the call; their texts and refs must live in the snapshot's arena. When
+ * several folders have one id, the one nearest to the root gets it, among equally near ones the first by path; the
+ * others become problems of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
 
@@ -79,24 +81,24 @@ const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path
 const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id);
 
 /* Finds the repository that holds something at this path below its id: org/name for "org/name/unet". Sets *folder to
- * the rest of the path ("unet"). Returns NULL when there is none. */
+ * the rest of the path ("unet"), a pointer into `path`. Returns NULL, and leaves *folder alone, when there is none. */
 const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                                     const char **folder);
 
 /* Returns the revision of the repository that `revision` names: another commit of its cache, or a ref ("v1.0"). `repo`
- * is a main revision, as td_repo_find returns. Returns `repo` itself for "main", "HEAD" and its own commits, and NULL
- * when there is no such revision. */
+ * is a main revision, as td_repo_find returns, and not a copy, because the other revisions follow it. Returns `repo`
+ * itself for "main", "HEAD" and its own commits, and NULL when there is no such revision. */
 const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision);
 
-/* Returns whether clients should see the repository as a dataset. */
+/* Returns whether clients should see the repository as a dataset: a dataset folder, or data without checkpoints. */
 bool td_repo_is_dataset(const struct td_repo *repo);
 
-/* Returns whether a run of entries holds files that datasets are made of: .parquet, .jsonl, .arrow, .json or .csv.
- * prefix_len is the length of the run's directory with its '/'. Beside a config.json there, .json and .csv do not
+/* Returns whether a run of snapshot->entries holds files that datasets are made of: .parquet, .jsonl, .arrow, .json or
+ * .csv. prefix_len is the length of the run's directory with its '/'. Beside a config.json there, .json and .csv do not
  * count, because models have such files as well. */
 bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len);
 
-/* Returns an entry's path in the repository. */
+/* Returns the path in the repository of an entry that belongs to it: the end of the entry's path. */
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry);
 
 #endif

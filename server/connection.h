@@ -1,6 +1,11 @@
 /* Connections: the registry of open connections, the limits on their number, and the reaper, a thread that enforces all
  * deadlines every 100 ms. libmicrohttpd's timeout is not used: it is a single one, runs in every phase of a connection,
- * and restarts with any byte in either direction. */
+ * and restarts with any byte in either direction.
+ *
+ * Threads: each port's acceptor thread judges and opens connections. libmicrohttpd's own thread finds the entry before
+ * it starts the connection's thread, and closes the entry after that thread has ended; the acceptor closes an entry
+ * that libmicrohttpd did not take. In between, the connection belongs to its own thread; others only read its atomic
+ * members and cut it. */
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 
@@ -83,7 +88,7 @@ enum { TD_RESERVED_CONNECTIONS = 16 };
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
 
-/* Stops the reaper. All connections must be closed. */
+/* Stops the reaper. All connections must be closed, and no other thread may use the registry any more. */
 void td_registry_fini(struct td_registry *registry);
 
 /* Returns the number of open connections. Any thread. */
@@ -93,25 +98,28 @@ size_t td_registry_count(struct td_registry *registry);
  *   TD_OVER_NONE     *admit is true
  *   TD_OVER_TOTAL    *admit is true within the reserved places: the connection is opened, and answered 503 except to a
  *                    probe
- *   TD_OVER_ADDRESS  *admit is false */
+ *   TD_OVER_ADDRESS  *admit is false
+ * Called by an acceptor's thread. Several acceptors that judge at once may admit one connection each beyond a limit. */
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
 /* Returns the open connection with this descriptor, or NULL. The registry owns the connection until
- * td_connection_close. */
+ * td_connection_close. For the thread that will close the connection: see above. */
 struct td_connection *td_registry_find(struct td_registry *registry, int fd);
 
-/* Registers an accepted connection. Returns NULL when out of memory. A connection that is still registered with the
- * same descriptor is closed first. */
+/* Registers an accepted connection, and sets its `over`. Returns NULL when out of memory. A connection that is still
+ * registered with the same descriptor has no thread any more, and is closed first. Called by an acceptor's thread. */
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
 
-/* Removes the connection from the registry and frees it. Does not close the descriptor. */
+/* Removes the connection from the registry and frees it. Does not close the descriptor. Call it once, when
+ * the connection has no thread: see above. */
 void td_connection_close(struct td_connection *connection);
 
 /* Enters a phase, whose deadline runs from now. Called by the connection's thread. */
 void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);
 
 /* Records that the body will be sent in place from its pinned mappings, so that td_registry_cut_blob finds the
- * connection. Returns false, with nothing recorded, when the body lies in more than TD_PINNED_BLOBS of them. */
+ * connection. Returns false, with nothing recorded, when the body lies in more than TD_PINNED_BLOBS of them. Called by
+ * the connection's thread, as td_connection_unpin and td_connection_begin_long. */
 bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
 
 /* Removes what td_connection_pin recorded. */

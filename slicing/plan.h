@@ -1,5 +1,6 @@
 /* Plans: the contents of one rank's file, tensor by tensor, as pieces of the checkpoint's tensors. Planning is pure: it
- * reads names, types and shapes of tensors, never their bytes. */
+ * reads names, types and shapes of tensors, never their bytes. Plans share nothing but their budget, so several threads
+ * may plan at once. */
 #ifndef TD_SLICING_PLAN_H
 #define TD_SLICING_PLAN_H
 
@@ -17,7 +18,7 @@
  * and start, size, count and stride are 0, 0, 1, 0. Indices count stored elements; an element that packs several counts
  * once. A tensor without dimensions is a piece of size 1. A plan has no pieces of size 0. */
 struct td_plan_piece {
-    uint32_t tensor; /* number in the tensor list; TD_PIECE_ZEROS: `size` indices of zeros */
+    uint32_t tensor; /* number in the tensor list that was planned; TD_PIECE_ZEROS: `size` indices of zeros */
     uint64_t start, size;
     uint64_t count, stride;               /* count is at least 1; stride is 0 when count is 1 */
     const struct td_selection *selection; /* NULL: none */
@@ -29,16 +30,16 @@ struct td_plan_piece {
 struct td_plan_output {
     const char *name;
     const struct td_dtype *dtype;
-    uint32_t rank;
-    const uint64_t *shape;
-    uint64_t nbytes;
-    uint32_t axis;
-    uint64_t cell_count;
-    size_t first_piece, piece_count;
+    uint32_t rank;                   /* number of dimensions */
+    const uint64_t *shape;           /* in elements of dtype */
+    uint64_t nbytes;                 /* in the file */
+    uint32_t axis;                   /* 0 without dimensions */
+    uint64_t cell_count;             /* at least 1 */
+    size_t first_piece, piece_count; /* of plan->pieces, cell by cell; may be none */
 };
 
 struct td_plan {
-    struct td_arena arena; /* owns everything below; at most TD_PLAN_MAX_MEMORY_BYTES */
+    struct td_arena arena; /* owns everything below, types aside; at most TD_PLAN_MAX_MEMORY_BYTES */
     uint64_t tp_size, tp_rank;
     struct td_plan_output *outputs; /* in the order of the file: sorted by name, or as an explicit list gives them */
     size_t output_count;
@@ -49,11 +50,12 @@ struct td_plan {
     uint64_t total_bytes; /* of all results */
 };
 
-/* Frees the plan's memory. An empty plan (all zero), or one that could not be made, is allowed. */
+/* Frees the plan's memory, and gives it back to the budget. An empty plan (all zero), or one that could not be made, is
+ * allowed. */
 void td_plan_fini(struct td_plan *plan);
 
-/* Plans the file of rank tp_rank of tp_size from a match, which is borrowed for the call. Memory comes from the match's
- * budget. A plan that could not be made owns nothing. Errors:
+/* Plans the file of rank tp_rank (from 0) of tp_size from a match, which is borrowed for the call. Memory comes from
+ * the match's budget, which must outlive the plan. A plan that could not be made owns nothing. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: the ranks do not divide a size; parts do not make up the dimension;
  *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a cut lies within a
  *   block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
@@ -74,10 +76,10 @@ struct td_plan_item {
     const char *slice; /* the part of it, as td_slice_parse reads it; NULL: all */
 };
 
-/* Plans a file of exactly these tensors in this order. Memory comes from the budget, which is borrowed; NULL: no limit
- * but the plan's. A plan that could not be made owns nothing. Errors: TD_NOT_FOUND for an unknown name;
- * TD_INVALID_ARGUMENT for a bad slice or two results of one name; TD_FAILED_PRECONDITION for a tensor without bytes, or
- * more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. */
+/* Plans a file of exactly these tensors in this order. Memory comes from the budget, which must outlive the plan; NULL:
+ * no limit but the plan's. Items and tensors are borrowed for the call. A plan that could not be made owns nothing.
+ * Errors: TD_NOT_FOUND for an unknown name; TD_INVALID_ARGUMENT for a bad slice or two results of one name;
+ * TD_FAILED_PRECONDITION for a tensor without bytes, or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. */
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
                         struct td_budget *budget, struct td_plan *out, struct td_error *err);
 

@@ -23,7 +23,7 @@ enum {
 
 /* How n units are dealt to t ranks when t does not divide n. */
 enum td_uneven {
-    TD_UNEVEN_ERROR,
+    TD_UNEVEN_ERROR,    /* such a tensor is refused */
     TD_UNEVEN_CHUNK,    /* as torch.chunk: ceil(n/t) each, the last ranks less or nothing (DTensor, FSDP2) */
     TD_UNEVEN_BALANCED, /* the first n % t ranks get one more than the others (expert parallel) */
 };
@@ -41,11 +41,13 @@ enum td_units {
 struct td_rule_part {
     uint64_t count; /* units; 0: the parts without a count share evenly the rest of the dimension */
     uint64_t unit;  /* elements of one unit; 0: the dimension over count, for a single part with a count */
-    bool replicate; /* with fewer units than ranks, tp_size / count ranks get the same unit; else that is uneven */
+    bool replicate; /* when there are fewer units than ranks and their number divides tp_size, tp_size / count ranks in
+                       a row get the same unit; else the part is dealt as without replicate */
     enum td_units what;
 };
 
-/* A rule: the tensors that it matches, the result that they become a part of, and how they are split. */
+/* A rule: the tensors that it matches, the result that they become a part of, and how they are split. Texts are
+ * NUL-terminated and borrowed from the maker of the rule. */
 struct td_rule {
     /* A pattern for the whole name of a tensor. "*" stands for one component (no dot, not empty), "**" for any text;
      * both capture. A tensor belongs to the first rule of the list that matches. */
@@ -53,8 +55,8 @@ struct td_rule {
     /* The name of the result. Its wildcards stand for the captures of match in order; "*" and "**" mean the same here.
      * NULL: the tensor's own name. */
     const char *out;
-    /* Tensors of one result are joined along dim in the order of their slots. A result must have a tensor for every
-     * slot of the rules with this `out`. */
+    /* Tensors of one result are joined along dim in the order of their slots, which count from 0. A result must have a
+     * tensor for every slot of the rules with this `out`. */
     uint32_t slot;
     const char *refuse; /* a reason: a tensor that matches is an error. No other member but match is then used */
     bool drop;          /* the tensor is left out and listed as dropped. No other member but match is then used */
@@ -71,7 +73,7 @@ struct td_rule {
 };
 
 struct td_rule_list {
-    struct td_rule *rules;
+    struct td_rule *rules; /* borrowed; the first that matches a tensor counts */
     size_t count;
     bool plain_types_only; /* tensors that are not dropped must be F64, F32, F16 or BF16, because the rules do not know
                               the layout of quantised ones */
@@ -87,12 +89,12 @@ bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
 bool td_rules_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
                    struct td_rule_list *out, struct td_error *err);
 
-/* Checks a rule's patterns. Returns NULL if they are good, else the reason: "*" in match that is not a whole component,
- * wildcards that touch, more than TD_RULE_MAX_CAPTURES wildcards, more of them in `out` than match captures for it, or
- * a pattern longer than TD_RULE_MAX_PATTERN_BYTES. */
+/* Checks a rule's patterns. Returns NULL if they are good, else the reason, a static text: "*" in match that is not a
+ * whole component, wildcards that touch, more than TD_RULE_MAX_CAPTURES wildcards, more of them in `out` than match
+ * captures for it, or a pattern longer than TD_RULE_MAX_PATTERN_BYTES. */
 const char *td_rule_check(const struct td_rule *rule);
 
-/* The places in a name that the wildcards of a pattern matched, in order. */
+/* The places in a name that the wildcards of a pattern matched, in order; in bytes of the name. */
 struct td_captures {
     struct {
         uint32_t off, len;
@@ -107,12 +109,13 @@ bool td_rule_match(const char *pattern, struct td_text name, struct td_captures 
 
 /* Returns the first rule that matches the name, and sets *captures as td_rule_match does; returns NULL when no rule
  * matches. *steps is the work that is left: the search lowers *steps by about the number of characters that it looks
- * at, and ends with NULL when *steps is 0. steps NULL: no limit. */
+ * at. When *steps becomes 0, returns NULL even if a rule would match. steps NULL: no limit. */
 const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
                                     uint64_t *steps);
 
 /* Appends the name of the result that the rule makes of a tensor's name, without a NUL: `out` with the captures, which
- * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. */
+ * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. out->failed tells that memory
+ * was short. */
 void td_rule_write_out(const struct td_rule *rule, const char *name, const struct td_captures *captures,
                        struct td_buffer *out);
 

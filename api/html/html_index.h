@@ -1,5 +1,7 @@
 /* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered
- * while they are sent (html_view.h), so a folder of any length is one page. */
+ * while they are sent (html_view.h), so a folder of any length is one page. The functions that answer need
+ * call->snapshot; those of a model need call->model as well. When memory is short they answer an error, unless they
+ * return one. */
 #ifndef TD_API_HTML_HTML_INDEX_H
 #define TD_API_HTML_HTML_INDEX_H
 
@@ -11,7 +13,7 @@ bool td_html_is_accepted(const struct td_call *call);
 /* Returns whether Accept names text/html and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
 
-/* Answer with the page of all models (at "/" also of the datasets), and with the page of one model. */
+/* Answer with the page of all models (at "/" also of the datasets), and with the page of call->model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
 
@@ -19,11 +21,11 @@ void td_html_model(const struct td_call *call);
 void td_html_add_vary(const struct td_call *call);
 
 /* Answers a path in the form of the Hub's site, /org/name (api/find_name.h), with the model's page, or with the files
- * of a repository without a model. Answers 404 when nothing has that name. */
+ * of a repository without a model. Ignores call->model. Answers 404 when nothing has that name. */
 void td_html_named(const struct td_call *call);
 
-/* Answers with the page of a folder of the model's files. `path` has no '/' at its end; "" is the folder of all files.
- * Returns false, without an answer, when there is no such folder. */
+/* Answers with the page of a folder of call->model's files. `path` has no '/' at its end; "" is the folder of all
+ * files. Returns false, without an answer, when there is no such folder. */
 bool td_html_folder(const struct td_call *call, struct td_text path);
 
 /* Files on disk that share an address. */

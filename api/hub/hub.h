@@ -6,7 +6,8 @@
 
 #include "http/facade.h"
 
-/* Owns all paths below /api/, and {id}/resolve/... and {id}/raw/..., with or without datasets/ before the id. */
+/* The facade (http/facade.h). On the main port it owns all paths below /api/, and {id}/resolve/... and {id}/raw/...,
+ * with or without datasets/ before the id. */
 extern const struct td_facade td_hub_facade;
 
 #endif

@@ -23,10 +23,12 @@ void td_s3_list(const struct td_call *call, const struct td_bucket *bucket);
  * Returns false after answering an error. */
 bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out);
 
-/* Makes the buffer, which it empties, the XML body of a 200 answer. */
+/* Makes the buffer, which it empties, the XML body of a 200 answer. When memory is short, also while the buffer was
+ * written (failed), answers 503 instead. */
 void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml);
 
-/* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. */
+/* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written;
+ * out->failed tells that memory was short. */
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns);
 
 #endif

@@ -1,7 +1,7 @@
 /* The mappings of a parsed pickle (pickle.h): a DICT or something like it. Items are in the order in which they were
  * set, and keys are unique: of items with equal keys the last value counts, at the place of the first item, as in
  * Python. Keys are equal as follows: None; BOOL, INT and FLOAT by value; strings; bytes; all else only when it is the
- * same value. Tuples are not compared. */
+ * same value, so equal tuples are different keys. All functions only read the pickle; any thread may call them. */
 #ifndef TD_PARSER_PICKLE_MAP_H
 #define TD_PARSER_PICKLE_MAP_H
 
@@ -10,9 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Owns nothing; valid as long as the pickle. */
 struct td_pickle_map {
     td_pickle_ref owner; /* the value that holds the items */
-    uint32_t count;
+    uint32_t count;      /* items */
 };
 
 /* Fills *map with the items of a DICT, of an OBJECT that items were set in, or of an OrderedDict, defaultdict or
@@ -28,12 +29,12 @@ td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct t
 /* Returns the value of the STRING key that is exactly this text, or NIL. Takes logarithmic time. */
 td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map, const char *key);
 
-/* Returns the same for the mapping that ref is; NIL where ref is no mapping. */
+/* Returns the same for the mapping `ref`; NIL when `ref` is not a mapping. */
 td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, const char *key);
 
-/* Returns whether an OBJECT is a call of one of the three mappings of `collections`. *argument is then the index of the
- * argument that a REDUCE takes the first items from, and *of_pairs says whether that argument may be a list of pairs.
- * Only for parser/pickle. */
+/* Returns whether an OBJECT is a call of one of the three mappings of `collections`. If so, sets *argument to the index
+ * of the call's argument that holds the first items, and *of_pairs to whether that argument may be a list of pairs;
+ * else leaves both alone. Only for parser/pickle. */
 bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument, bool *of_pairs);
 
 #endif

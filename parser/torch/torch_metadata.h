@@ -8,15 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns whether the value is a LIST, TUPLE, SET or FROZENSET. */
+/* Returns whether the value is a LIST, TUPLE, SET or FROZENSET; false for TD_PICKLE_NIL. */
 bool td_torch_is_array(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns the most bytes of text that td_torch_write_metadata reads beyond those that it writes. */
+/* Returns how many bytes td_torch_write_metadata reads to their end, although it writes only their beginning: bytes
+ * that old protocols spell as text have to be counted character by character. The caller limits the work by this
+ * number. */
 uint64_t td_torch_metadata_bytes(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Writes a value without parts, or an array of such values. Values without parts include a NumPy number, bytes, a
- * torch.device and a torch.dtype. Texts of more than 1,000 bytes and arrays of more than 64 items are cut:
- * {"length":N,"first":...}. Returns false for any other value; the contents of the buffer are then undefined. */
+/* Appends a value without parts, or an array of 1 or more such values, as JSON. Values without parts: None, a bool, a
+ * number, a NumPy number, a text, bytes, a torch.device, a torch.dtype. Texts of more than 1,000 bytes and arrays of
+ * more than 64 items are cut: {"length":N,"first":...}. An integer of more than 512 bits becomes {"reason":...}; text
+ * that is not UTF-8 is escaped by td_utf8_escape. Returns false for any other value; what was appended is then
+ * undefined. out->failed tells that memory was short. */
 bool td_torch_write_metadata(const struct td_pickle *pickle, td_pickle_ref ref, struct td_buffer *out);
 
 #endif

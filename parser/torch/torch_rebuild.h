@@ -1,4 +1,5 @@
-/* The calls in torch.save's pickles that make tensors, and the wrappers around these calls. Only for parser/torch. */
+/* The calls in torch.save's pickles that make tensors, and the wrappers around these calls. A call is an OBJECT of the
+ * pickle, which is recorded and never made. Values may be of any kind, TD_PICKLE_NIL too. Only for parser/torch. */
 #ifndef TD_PARSER_TORCH_REBUILD_H
 #define TD_PARSER_TORCH_REBUILD_H
 
@@ -23,29 +24,31 @@ enum td_torch_rebuild {
     TD_REBUILD_INLINE,    /* an array of NumPy, or a tensor that was saved as one: the bytes are in the pickle */
 };
 
-/* Returns the value within calls that only state its type, or the value itself. TorchScript wraps lists and dicts so:
- * restore_type_tag(value, type), build_intlist(list) and so on; sets and sizes are calls with a list or tuple too. */
+/* Returns the value within calls that only state its type, at most 16 of them, or the value itself. TorchScript wraps
+ * lists and dicts so: restore_type_tag(value, type), build_intlist(list) and so on; sets and sizes are calls with a
+ * list or tuple too. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns the same, and sets *call to the innermost of these calls; leaves *call alone when there is none. The call got
- * the inner value in the state of that moment: items added later are not in it. */
+/* Returns the same, and sets *call to the innermost of these calls; leaves *call alone when there is none. The call
+ * copied the inner value when it ran, so items that were added to that value later are not part of the result. */
 td_pickle_ref td_torch_unwrap_call(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *call);
 
-/* The call that makes a tensor. */
+/* The call that makes a tensor. When `what` is TD_REBUILD_NONE, the other members mean nothing. */
 struct td_torch_made {
     enum td_torch_rebuild what; /* never WRAPPED, CONVERTED or FROM_TYPE */
     td_pickle_ref call;         /* the OBJECT of the call */
-    td_pickle_ref args;
-    td_pickle_ref converted; /* the type that loading converts the tensor to, or NIL */
+    td_pickle_ref args;         /* the TUPLE of its arguments; of a FROM_TYPE wrapper, the inner arguments */
+    td_pickle_ref converted;    /* the type that loading converts the tensor to, or NIL */
 };
 
-/* Follows Parameter(...) and similar wrappers to the call that makes the tensor. what is TD_REBUILD_NONE when there is
- * none. */
+/* Follows Parameter(...) and similar wrappers, at most 15, to the call that makes the tensor. `what` is TD_REBUILD_NONE
+ * when there is no such call. */
 struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns the state that _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL.
- * state_dict() does not show this state, so within a module only a wrapper subclass, which is made of its state, has
- * one. NIL for a jagged tensor, whose state repeats its parts. */
+/* Returns the state (Python attributes) that _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor,
+ * or NIL. in_module says that the tensor belongs to a pickled nn.Module: state_dict() does not show the state there, so
+ * only a wrapper subclass, which is made of its state, has one. NIL for a jagged tensor, whose state repeats its parts.
+ */
 td_pickle_ref td_torch_tensor_state(const struct td_pickle *pickle, td_pickle_ref ref, bool in_module);
 
 #endif

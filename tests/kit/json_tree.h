@@ -1,4 +1,5 @@
-/* Compares the tree of a JSON document with the tokens of the pull reader, without recursion. */
+/* Compares the tree of a JSON document with the tokens of the pull reader, without recursion. For unit and fuzz tests:
+ * call json_tree_matches after td_json_document_read. The other functions are its parts. */
 #ifndef TD_TESTS_KIT_JSON_TREE_H
 #define TD_TESTS_KIT_JSON_TREE_H
 
@@ -7,8 +8,8 @@
 
 #include <string.h>
 
-/* Returns whether the string of the tree is the latest KEY or STRING: decoded, or as it is spelled when it holds a NUL,
- * which *holds_nul tells. */
+/* Returns whether `text`, a string of the tree, is the reader's latest KEY or STRING: decoded, or as it is spelled when
+ * it holds a NUL. Sets *holds_nul to which of the two it compared. */
 static inline bool json_tree_string(struct td_json json, const char *text, bool *holds_nul)
 {
     char decoded[8192];
@@ -21,7 +22,8 @@ static inline bool json_tree_string(struct td_json json, const char *text, bool 
     return strcmp(text, decoded) == 0;
 }
 
-/* Returns whether the value is the one that begins with the latest token. */
+/* Returns whether `item` is the value that begins with the reader's latest token, `token`. Does not look at the members
+ * of an object or array. */
 static inline bool json_tree_value(const struct td_json_document *document, const cJSON *item,
                                    const struct td_json *json, enum td_json_token token)
 {
@@ -48,8 +50,8 @@ static inline bool json_tree_value(const struct td_json_document *document, cons
     }
 }
 
-/* Returns whether the tree holds what the tokens say up to the end or the first fault, and nothing else. The text has
- * strings of less than 8 KiB. */
+/* Returns whether the tree holds what the tokens say up to the end or the first fault, and nothing else, and whether
+ * the document keeps that fault. Strings must have less than 8 KiB. Frees and changes nothing. */
 static inline bool json_tree_matches(const struct td_json_document *document)
 {
     const cJSON *open[TD_JSON_MAX_DEPTH];

@@ -1,4 +1,6 @@
-/* A strict reader of the XML that the server writes: a declaration, elements with at most an xmlns, character data. */
+/* A strict reader of the XML that the server writes: a declaration, elements without attributes (the root may have S3's
+ * xmlns), character data. Stricter than XML 1.0. Call xml_is_well_formed; the other functions are its parts. Texts need
+ * no NUL. */
 #ifndef TD_TESTS_XML_CHECK_H
 #define TD_TESTS_XML_CHECK_H
 
@@ -9,8 +11,7 @@
 
 enum { XML_DEPTH = 8 };
 
-/* XML 1.0 section 4.1: &amp; &lt; &gt; &quot; or the number of a Char. Returns its length, or 0 when p is no
- * reference. */
+/* Returns the length of the reference (XML 1.0 section 4.1) at p: one of the seven that the server writes; else 0. */
 static inline size_t xml_reference(const char *p, size_t len)
 {
     static const char *const known[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#9;", "&#10;", "&#13;"};
@@ -20,7 +21,9 @@ static inline size_t xml_reference(const char *p, size_t len)
     return 0;
 }
 
-/* Section 2.2: Char, in UTF-8 that was checked before. Refuses '\r', which a reader would not keep (2.11). */
+/* Returns whether the byte at p is, or belongs to, a Char (section 2.2), in UTF-8 that was checked before; len > 0
+ * bytes are left. Of control characters only '\n' is allowed: a reader would not keep '\r' (2.11), and the server
+ * writes a tab as a reference. */
 static inline bool xml_is_char(const unsigned char *p, size_t len)
 {
     if (*p < 0x20)
@@ -28,7 +31,7 @@ static inline bool xml_is_char(const unsigned char *p, size_t len)
     return !(len >= 3 && p[0] == 0xEF && p[1] == 0xBF && p[2] >= 0xBE);
 }
 
-/* Returns the length of the tag's name at p, behind its '<' or '</', or 0. */
+/* Returns the length of the tag's name at p, behind its '<' or '</', or 0. Names have ASCII letters only. */
 static inline size_t xml_name(const char *p, size_t len)
 {
     size_t n = 0;
@@ -37,7 +40,7 @@ static inline size_t xml_name(const char *p, size_t len)
     return n;
 }
 
-/* Returns whether the text is one well-formed document with a line end behind it. */
+/* Returns whether the text is one well-formed document with a line end behind it, nested at most XML_DEPTH deep. */
 static inline bool xml_is_well_formed(const char *text, size_t len)
 {
     static const char declaration[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";

@@ -11,9 +11,11 @@ struct alloc_count {
     size_t peak_bytes;
 };
 
-/* Starts to count from zero. Blocks that exist already are not counted, so none of them may be freed before the count
- * ends. */
+/* Starts to count from zero. Counting never ends; read the count before a block is freed that existed at the start,
+ * because freeing it lowers live_bytes although it was not counted. No other thread may allocate during the call. */
 void alloc_count_start(void);
+
+/* Returns the count since the latest start. */
 struct alloc_count alloc_count_get(void);
 
 /* Makes the k-th allocation from now fail (1: the next), and only that one. 0: none fails. */
