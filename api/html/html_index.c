@@ -68,7 +68,7 @@ static void write_text(struct td_buffer *out, struct td_text text)
 }
 
 /* The headings of the columns. */
-static const char headings_of_models[] = "<tr><th>model</th><th>tensors</th><th>format</th></tr>\n";
+static const char headings_of_models[] = "<tr><th>model</th><th>size</th><th>format</th></tr>\n";
 static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
 
 /* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system
@@ -231,52 +231,88 @@ void td_html_models(const struct td_call *call)
 
 /* ---- one model ----------------------------------------------------------------------------------------- */
 
+/* What the page of a model links of each complete checkpoint. */
 static const struct {
-    const char *suffix, *shown, *text;
-    enum { ALWAYS, WITH_CHECKPOINT, WITH_PARTIAL, WITH_SAFETENSORS } when;
-} links[] = {
-    {"/files/", "files/", "the files", ALWAYS},
-    {"/tensors", "tensors", "the manifest, as JSON", WITH_CHECKPOINT},
-    {"/tensors?partial=1", "tensors?partial=1", "the available tensors of an incomplete checkpoint, as JSON",
-     WITH_PARTIAL},
-    {"/model.safetensors", "model.safetensors", "all tensors in one file", WITH_SAFETENSORS},
-    {"", "description", "as JSON", ALWAYS},
+    const char *name, *before, *after; /* the text beside the link is before, the checkpoint's id, after */
+} resources[] = {
+    {"tensors", "the manifest of checkpoint ", ", as JSON"},
+    {"model.safetensors", "all tensors of checkpoint ", " in one file"},
 };
 
-enum { LINKS = sizeof links / sizeof *links };
+enum { RESOURCES = sizeof resources / sizeof *resources };
 
-static bool is_linked(const struct td_model *model, size_t at)
+/* Writes the row of a link to a resource of the model itself. */
+static void write_own_link(struct td_buffer *out, const struct td_model *model, const char *suffix, const char *shown,
+                           const char *text)
 {
-    switch (links[at].when) {
-    case ALWAYS:
-        return true;
-    case WITH_CHECKPOINT:
-        return model->checkpoint_count > 0;
-    case WITH_PARTIAL:
-        return model->partial_count > 0;
-    case WITH_SAFETENSORS:
-        return model->checkpoint_count > 0 && model->checkpoints[0].fits_safetensors;
-    }
-    return false;
+    struct row row = {.prefix = td_text_of("/models/"), .path = td_text_of(model->id)};
+    row.suffix = suffix;
+    row.shown = td_text_of(shown);
+    row.text = text;
+    write_row(out, &row);
 }
 
-/* Writes a row of a model's page: the links, and after them the problems. */
+/* Writes the query that selects the checkpoint, for a link (encoded) or for a reader. The default needs none. */
+static void write_query(struct td_buffer *out, const struct td_checkpoint *checkpoint, bool is_default, bool encoded)
+{
+    if (!is_default) {
+        td_buffer_puts(out, "?checkpoint=");
+        if (encoded)
+            td_uri_encode(out, td_text_of(checkpoint->id), false);
+        else
+            write_text(out, td_text_of(checkpoint->id));
+    }
+    if (checkpoint->lacks != NULL)
+        td_buffer_puts(out, is_default ? "?partial=1" : "&amp;partial=1");
+}
+
+/* Writes the row of a link to a resource of a checkpoint. */
+static void write_link(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                       bool is_default, const char *name, const char *before, const char *after)
+{
+    td_buffer_puts(out, "<tr><td><a href=\"/models/");
+    td_uri_encode(out, td_text_of(model->id), true);
+    td_buffer_printf(out, "/%s", name);
+    write_query(out, checkpoint, is_default, true);
+    td_buffer_printf(out, "\">%s", name);
+    write_query(out, checkpoint, is_default, false);
+    td_buffer_printf(out, "</a></td><td></td><td>%s", before);
+    write_text(out, td_text_of(checkpoint->id));
+    td_buffer_printf(out, "%s</td></tr>\n", after);
+}
+
+static void write_problem(struct td_buffer *out, const struct td_problem *problem)
+{
+    td_buffer_puts(out, "<tr><td>");
+    write_text(out, td_text_of(problem->path));
+    td_buffer_puts(out, "</td><td></td><td>");
+    write_text(out, td_text_of(problem->message));
+    td_buffer_puts(out, "</td></tr>\n");
+}
+
+/* Writes a row of a model's page: the files, the checkpoints, the incomplete checkpoints, the description, and then the
+ * problems. */
 static size_t write_of_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     const struct td_model *model = page->model;
-    if (at >= LINKS) {
-        const struct td_problem *problem = &model->problems.items[at - LINKS];
-        td_buffer_puts(out, "<tr><td>");
-        write_text(out, td_text_of(problem->path));
-        td_buffer_puts(out, "</td><td></td><td>");
-        write_text(out, td_text_of(problem->message));
-        td_buffer_puts(out, "</td></tr>\n");
-    } else if (is_linked(model, at)) {
-        struct row row = {.prefix = td_text_of("/models/"), .path = td_text_of(model->id)};
-        row.suffix = links[at].suffix;
-        row.shown = td_text_of(links[at].shown);
-        row.text = links[at].text;
-        write_row(out, &row);
+    size_t partials_at = 1 + model->checkpoint_count * RESOURCES;
+    size_t description_at = partials_at + model->partial_count;
+    if (at == 0) {
+        write_own_link(out, model, "/files/", "files/", "the files");
+    } else if (at < partials_at) {
+        const struct td_checkpoint *checkpoint = &model->checkpoints[(at - 1) / RESOURCES];
+        size_t which = (at - 1) % RESOURCES;
+        if (which == 0 || checkpoint->fits_safetensors)
+            write_link(out, model, checkpoint, checkpoint == model->checkpoints, resources[which].name,
+                       resources[which].before, resources[which].after);
+    } else if (at < description_at) {
+        const struct td_checkpoint *partial = &model->partials[at - partials_at];
+        write_link(out, model, partial, partial == model->partials, "tensors",
+                   "the available tensors of the incomplete checkpoint ", ", as JSON");
+    } else if (at == description_at) {
+        write_own_link(out, model, "", "description", "as JSON");
+    } else {
+        write_problem(out, &model->problems.items[at - description_at - 1]);
     }
     return at + 1;
 }
@@ -286,7 +322,8 @@ void td_html_model(const struct td_call *call)
     const struct td_text above = td_text_of("/models/");
     struct td_html_page page;
     begin_page(call, &page, td_text_of(call->model->id), &above, "");
-    page.end_row = LINKS + call->model->problems.count;
+    const struct td_model *model = call->model;
+    page.end_row = 2 + model->checkpoint_count * RESOURCES + model->partial_count + model->problems.count;
     page.write_row = write_of_model;
     answer_page(call, &page);
 }

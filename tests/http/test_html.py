@@ -1,9 +1,11 @@
 """HTML pages: for a browser, and for a program that follows the links of a folder, as fsspec's http file system
 does."""
+import html
 import html.parser
 import re
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from harness import Conn, Server, age, pattern, tensor, write_by_hand
@@ -114,6 +116,33 @@ def test_names_are_shown_as_they_are(srv):
     assert set(page.links.values()) == {*NAMES, "model.safetensors", "sub/", "all models", "up"}
     page, _ = get_page(srv, "/models/")
     assert set(page.links.values()) == {"org/m", EVIL, "all models"}
+
+
+def test_every_checkpoint_of_a_model_is_linked(tmp_path):
+    """Each link to tensors leads to another checkpoint. A link to one file stands where safetensors has all types."""
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (2,))])
+    write_by_hand(tmp_path / "m/other & older.safetensors", [tensor("w", "F32", (3,))])
+    np.save(tmp_path / "m/wide.npy", np.zeros(2, np.complex128))
+    age(tmp_path)
+    with Server(tmp_path, hash_threads=0) as s:
+        ids = [c["id"] for c in s.json("/models/m")["checkpoints"]]
+        assert ids == ["safetensors", "other & older.safetensors", "wide.npy"]
+        page, r = get_page(s, "/models/m/")
+        manifests = [link for link in page.links if "/tensors" in link]
+        assert [s.json(link)["checkpoint"] for link in manifests] == ids
+        files = [link for link in page.links if "/model.safetensors" in link]
+        assert [len(s.get(link).body) > 8 for link in files] == [True, True] and "older" in files[1]
+        for id in ids:
+            assert f"the manifest of checkpoint {html.escape(id)}, as JSON" in r.body.decode()
+        for id in ids[:2]:
+            assert f"all tensors of checkpoint {html.escape(id)} in one file" in r.body.decode()
+
+
+def test_the_index_has_headings_that_fit(srv):
+    """The number beside a model is the size of its tensors, beside a dataset the size of its files."""
+    for target in ("/", "/models/"):
+        _, r = get_page(srv, target)
+        assert "<th>model</th><th>size</th><th>format</th>" in r.body.decode()
 
 
 def test_head_ranges_and_conditions(srv):

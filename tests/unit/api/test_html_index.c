@@ -190,6 +190,15 @@ static void expect_text(struct place *place, const char *target, const char *par
     answer_fini(&answer);
 }
 
+static void expect_answer(struct place *place, const char *target, const char *part)
+{
+    struct answer answer;
+    loopback_get(&place->loop, target, &answer);
+    CHECK(answer.response.status == 200 && strstr(answer.body, part) != NULL, "%s lacks %s: %s", target, part,
+          answer.body);
+    answer_fini(&answer);
+}
+
 /* A page shows the `error` that JSON has for a file beside its name. Sizes have units. */
 static void refused_files_say_why(void **state)
 {
@@ -212,6 +221,50 @@ static void refused_files_say_why(void **state)
     expect_text(&place, "/models/bad/files/",
                 "title=\"8 bytes\">8 B</td><td>header length 2407300897288910194 is larger");
     expect_text(&place, "/models/part/", "<a href=\"/models/part/tensors?partial=1\">");
+    close_place(&place);
+}
+
+/* Every checkpoint is linked, and the links say which one they lead to. The default needs no parameter, an incomplete
+ * checkpoint has one of its own. */
+static void every_checkpoint_is_linked(void **state)
+{
+    (void)state;
+#define A_B "a%20%26%20%3Cb%3E.safetensors"
+    static const struct {
+        const char *target, *text;
+    } texts[] = {
+        {"/models/m/", "\">tensors</a></td><td></td><td>the manifest of checkpoint safetensors, as JSON</td>"},
+        {"/models/m/",
+         "\">model.safetensors</a></td><td></td><td>all tensors of checkpoint safetensors in one file</td>"},
+        {"/models/m/", "\">tensors?checkpoint=a &amp; &lt;b&gt;.safetensors</a></td><td></td><td>the manifest of "
+                       "checkpoint a &amp; &lt;b&gt;.safetensors, as JSON</td>"},
+        {"/models/m/", "\">model.safetensors?checkpoint=a &amp; &lt;b&gt;.safetensors</a></td><td></td><td>all tensors "
+                       "of checkpoint a &amp; &lt;b&gt;.safetensors in one file</td>"},
+        {"/models/part/",
+         "\">tensors?partial=1</a></td><td></td><td>the available tensors of the incomplete checkpoint "
+         "safetensors, as JSON</td>"},
+        {"/models/part/", "\">tensors?checkpoint=r.safetensors.index.json&amp;partial=1</a></td><td></td><td>the "
+                          "available tensors of the incomplete checkpoint r.safetensors.index.json, as JSON</td>"},
+    };
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/model.safetensors", "a");
+    tree_simple(&place.tree, "m/a & <b>.safetensors", "a");
+    tree_simple(&place.tree, "part/x.safetensors", "a");
+    tree_index(&place.tree, "part/q.safetensors.index.json", "a x.safetensors b missing.safetensors");
+    tree_index(&place.tree, "part/r.safetensors.index.json", "a x.safetensors b missing.safetensors");
+    loopback_open(&place.loop, &place.tree);
+    expect_page(&place, "/models/m/", "text/html",
+                "/models/m/files/ /models/m/tensors /models/m/model.safetensors /models/m/tensors?checkpoint=" A_B
+                " /models/m/model.safetensors?checkpoint=" A_B " /models/m");
+    expect_page(&place, "/models/part/", "text/html",
+                "/models/part/files/ /models/part/tensors?partial=1 "
+                "/models/part/tensors?checkpoint=r.safetensors.index.json&amp;partial=1 /models/part");
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        expect_text(&place, texts[i].target, texts[i].text);
+    expect_answer(&place, "/models/m/tensors?checkpoint=" A_B, "\"checkpoint\":\"a & <b>.safetensors\"");
+    expect_answer(&place, "/models/part/tensors?checkpoint=r.safetensors.index.json&partial=1",
+                  "\"checkpoint\":\"r.safetensors.index.json\"");
     close_place(&place);
 }
 
@@ -364,15 +417,11 @@ static void no_page_below_other_paths_of_the_hub(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_of_every_page),
-        cmocka_unit_test(links_lead_somewhere),
-        cmocka_unit_test(hostile_names_are_text),
-        cmocka_unit_test(every_page_leads_back),
-        cmocka_unit_test(refused_files_say_why),
-        cmocka_unit_test(who_gets_a_page),
-        cmocka_unit_test(no_page_where_there_is_no_folder),
-        cmocka_unit_test(datasets_are_found),
-        cmocka_unit_test(no_page_below_other_paths_of_the_hub),
+        cmocka_unit_test(links_of_every_page),    cmocka_unit_test(links_lead_somewhere),
+        cmocka_unit_test(hostile_names_are_text), cmocka_unit_test(every_page_leads_back),
+        cmocka_unit_test(refused_files_say_why),  cmocka_unit_test(every_checkpoint_is_linked),
+        cmocka_unit_test(who_gets_a_page),        cmocka_unit_test(no_page_where_there_is_no_folder),
+        cmocka_unit_test(datasets_are_found),     cmocka_unit_test(no_page_below_other_paths_of_the_hub),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
