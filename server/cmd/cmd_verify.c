@@ -43,7 +43,9 @@ struct verification {
     struct td_walk walk;
     struct td_arena names;
     struct td_problems problems;
-    const struct td_found **files; /* sorted by identity: the names of one file are neighbours */
+    /* Sorted by identity: the names of one file are neighbours. While files are verified, the first name of each that
+     * could not be compared moves to the front, so that tally.not_compared of them stand there in the end. */
+    const struct td_found **files;
     size_t file_count;
     bool as_json;
     bool json_failed;           /* memory was short: the object has a gap */
@@ -151,6 +153,39 @@ static void print_unreadable(struct verification *v, const char *physical, const
     v->tally.unreadable++;
 }
 
+static int path_compare(const void *a, const void *b)
+{
+    const struct td_found *x = *(const struct td_found *const *)a;
+    const struct td_found *y = *(const struct td_found *const *)b;
+    return strcmp(x->physical, y->physical);
+}
+
+static void add_not_compared(struct verification *v)
+{
+    td_json_begin_array(&v->json, "not_compared_files");
+    for (uint64_t i = 0; i < v->tally.not_compared; i++) {
+        td_json_add_string(&v->json, NULL, full_path(v, v->files[i]->physical));
+        print_json(v);
+    }
+    td_json_end(&v->json);
+}
+
+static bool compared_nothing(const struct tally *tally)
+{
+    return tally->recorded + tally->blob_names == 0;
+}
+
+/* Prints the first 20 files that could not be compared; none where that is all files, since the summary says so. */
+static void print_not_compared(struct verification *v)
+{
+    enum { NAMED_MAX = 20 };
+    uint64_t count = compared_nothing(&v->tally) ? 0 : v->tally.not_compared;
+    for (uint64_t i = 0; i < count && i < NAMED_MAX; i++)
+        (void)printf("not compared: %s\n", td_terminal_name(full_path(v, v->files[i]->physical), &v->shown));
+    if (count > NAMED_MAX)
+        (void)printf("not compared: and %" PRIu64 " more\n", count - NAMED_MAX);
+}
+
 /* Ends the list of problems and the object. */
 static void print_json_summary(struct verification *v)
 {
@@ -163,6 +198,7 @@ static void print_json_summary(struct verification *v)
     td_json_add_u64(&v->json, "not_compared", tally->not_compared);
     td_json_add_u64(&v->json, "mismatches", tally->mismatches);
     td_json_add_u64(&v->json, "unreadable", tally->unreadable);
+    add_not_compared(v);
     td_json_end(&v->json);
     print_json(v);
     (void)putchar('\n');
@@ -170,10 +206,13 @@ static void print_json_summary(struct verification *v)
 
 static void print_summary(struct verification *v)
 {
+    if (v->tally.not_compared > 0)
+        qsort(v->files, (size_t)v->tally.not_compared, sizeof *v->files, path_compare);
     if (v->as_json) {
         print_json_summary(v);
         return;
     }
+    print_not_compared(v);
     const struct tally *tally = &v->tally;
     char size[TD_TERMINAL_BYTES];
     uint64_t bytes = atomic_load(&v->hashed_bytes);
@@ -182,11 +221,6 @@ static void print_summary(struct verification *v)
                  " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
                  tally->files, td_plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
                  tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
-}
-
-static bool compared_nothing(const struct tally *tally)
-{
-    return tally->recorded + tally->blob_names == 0;
 }
 
 /* Returns whether --state-dir was given and has no digest of any of the files. A wrong directory must not look like a
@@ -315,7 +349,7 @@ static void verify_file(struct verification *v, const struct td_found *const *na
     compare_with_record(v, names[0], &sums);
     compare_with_names(v, names, count, &sums);
     if (v->tally.recorded + v->tally.blob_names == before)
-        v->tally.not_compared++;
+        v->files[v->tally.not_compared++] = names[0]; /* a place of these names or of earlier ones */
 }
 
 /* Reports what the walk could not read, and sorts the other files by identity. */

@@ -76,7 +76,7 @@ def test_what_a_server_recorded(models, tmp_path):
     size = sum(f.stat().st_size for f in (models / "m").iterdir())
     assert out == {
         "problems": [], "files": 4, "bytes": size, "recorded": 4, "blob_names": 0, "not_compared": 0, "mismatches": 0,
-        "unreadable": 0
+        "unreadable": 0, "not_compared_files": []
     }
 
 
@@ -101,7 +101,10 @@ def test_a_content_that_is_not_what_was_recorded(models, tmp_path):
     assert (out["files"], out["recorded"], out["not_compared"], out["mismatches"]) == (4, 2, 2, 1)
     p = verify(models, "--state-dir", state)
     assert p.returncode == 1
-    line, summary = p.stdout.splitlines()
+    line, *others, summary = p.stdout.splitlines()
+    rest = [models / "m/empty.txt", models / "m/odd\nname"]
+    assert out["not_compared_files"] == [str(f) for f in rest]
+    assert others == ["not compared: " + str(f).replace("\n", "\\x0a") for f in rest]
     assert line.startswith("MISMATCH") and str(bad) in line and was.hex() in line and now in line
     assert "1 mismatch, 0 unreadable" in summary
     assert "restore the file" in p.stderr and p.stderr.count("\n") == 1
@@ -163,7 +166,7 @@ def test_names_of_a_cache(cache):
     out = as_json(folder.parent)
     assert out == {
         "problems": [], "files": 3, "bytes": 305002, "recorded": 0, "blob_names": 3, "not_compared": 0, "mismatches": 0,
-        "unreadable": 0
+        "unreadable": 0, "not_compared_files": []
     }
     one = as_json(folder / "snapshots" / ("b" * 40))
     assert (one["files"], one["blob_names"]) == (2, 2)
@@ -218,7 +221,7 @@ def test_names_are_safe_to_print(models, tmp_path):
     state = tmp_path / "state"
     write_log(state, [record(models / "m" / "odd\nname", b"\0" * 32)])
     p = verify(models, "--state-dir", state)
-    assert p.stdout.count("\n") == 2 and "odd\\x0aname" in p.stdout
+    assert p.stdout.count("\n") == 2 + 3 and "odd\\x0aname" in p.stdout
     assert as_json(models, "--state-dir", state)["problems"][0]["file"].endswith("odd\nname")
 
 
@@ -229,6 +232,25 @@ def test_nothing_to_compare_with(models, tmp_path):
     p = verify(models, "--state-dir", tmp_path / "state")
     assert p.returncode == 3 and "no digest of these files is recorded in" in p.stderr
     assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_files_that_could_not_be_compared(models, tmp_path):
+    """JSON names them all, text 20 of them. A file with several names stands there once."""
+    state = tmp_path / "state"
+    write_log(state, [record(models / "m/config.json", hashlib.sha256(b"{}").digest())])
+    for i in range(30):
+        (models / f"m/more-{i:02}").write_text(str(i))
+    os.link(models / "m/more-07", models / "m/z-link")
+    names = sorted(str(f) for f in (models / "m").iterdir() if f.name not in ("config.json", "z-link"))
+    out = as_json(models, "--state-dir", state)
+    assert out["not_compared_files"] == names and out["not_compared"] == len(names) == 33
+    p = verify(models, "--state-dir", state)
+    assert p.returncode == 0 and p.stderr == "", p
+    assert p.stdout.splitlines()[:-1] == [
+        *("not compared: " + name.replace("\n", "\\x0a") for name in names[:20]), "not compared: and 13 more"]
+    p = verify(models)
+    assert p.returncode == 3 and p.stdout.count("\n") == 1, "all files: the summary suffices"
+    assert as_json(models)["not_compared_files"] == sorted([*names, str(models / "m/config.json")])
 
 
 def test_the_state_directory_of_the_environment(models, tmp_path):
