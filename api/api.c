@@ -20,11 +20,6 @@ static const struct td_facade *owner_of(struct td_text raw_path)
     return NULL;
 }
 
-static bool is_on_main_port(struct td_text raw_path)
-{
-    return owner_of(raw_path) != NULL;
-}
-
 const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target)
 {
     if (port != td_main_port)
@@ -62,8 +57,12 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
         td_uri_fini(&uri);
         return;
     }
-    struct td_call call = {
-        .api = api, .request = request, .uri = &uri, .response = response, .is_on_main_port = is_on_main_port};
+    bool has_own_port = request->facade->owns == NULL;
+    struct td_call call = {.api = api,
+                           .request = request,
+                           .uri = &uri,
+                           .response = response,
+                           .is_for_main_port = has_own_port && owner_of(uri.raw_path) != NULL};
     request->facade->answer(&call);
     td_snapshot_unref(call.snapshot);
     td_uri_fini(&uri);

@@ -20,7 +20,8 @@ struct td_call {
     struct td_text rest;          /* the path after the method's name: a tensor, a file, a plan */
     bool is_post;                 /* the route takes POST; else GET and HEAD */
     struct td_response *response;
-    bool (*is_on_main_port)(struct td_text raw_path); /* returns whether a facade of the main port owns the path */
+    bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
+                              has mixed up the ports */
 };
 
 /* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */

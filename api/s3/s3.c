@@ -201,10 +201,10 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
 
-/* Returns the end of a 404's message: a client that asks here for a path of the main port has mixed up the ports. */
+/* Returns the end of a 404's message, which names the other port to a client that has mixed up the ports. */
 static const char *port_hint(const struct td_call *call)
 {
-    return call->is_on_main_port(call->uri->raw_path)
+    return call->is_for_main_port
                ? "; this is the port for clients of S3, and the other port (--listen) answers such paths"
                : "";
 }
