@@ -324,7 +324,26 @@ static bool is_own_ancestor(const struct walker *w, size_t at)
     return false;
 }
 
-/* Visits all items of a directory. Returns false only for errors that must end the whole walk. */
+static bool cannot_list(const struct walker *w, size_t at)
+{
+    return td_error_sys(w->err, TD_IO, errno, "cannot list \"%s\"", at == 0 ? w->root->path : w->directories[at].path);
+}
+
+/* Visits the items that the directory lists. A listing that fails half-way ends the whole walk: the files that it did
+ * not get to would look deleted. */
+static bool visit_items(struct walker *w, size_t at, DIR *dir)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *item = readdir(dir); // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+        if (item == NULL)
+            return errno == 0 || cannot_list(w, at);
+        if (!visit_item(w, at, dirfd(dir), item->d_name))
+            return false;
+    }
+}
+
+/* Visits a directory. Returns false only for errors that must end the whole walk. */
 static bool visit_all(struct walker *w, size_t at)
 {
     int fd;
@@ -347,15 +366,11 @@ static bool visit_all(struct walker *w, size_t at)
         dir = fdopendir(fd);
     }
     if (dir == NULL) {
+        (void)cannot_list(w, at);
         (void)close(fd);
-        return td_error_sys(w->err, TD_IO, errno, "cannot list \"%s\"",
-                            at == 0 ? w->root->path : w->directories[at].path);
+        return false;
     }
-    bool ok = true;
-    struct dirent *item;
-    errno = 0;
-    while (ok && (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
-        ok = visit_item(w, at, fd, item->d_name);
+    bool ok = visit_items(w, at, dir);
     (void)closedir(dir);
     return ok;
 }

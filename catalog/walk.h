@@ -35,7 +35,8 @@ struct td_walk_limits {
 
 /* Walks `root`. When `place` is not NULL, `root` is a cache folder, and only that place in it is walked. Adds to
  * `names` and `problems`, which belong to the snapshot that is being built; counts found files in *files_found. Ends
- * early when *stop becomes true. Errors: those of td_root_open_directory for the root; TD_IO; TD_RESOURCE_EXHAUSTED;
+ * early when *stop becomes true. A directory below the root that cannot be opened is a problem. Errors: those of
+ * td_root_open_directory for the root; TD_IO when a directory cannot be listed to its end; TD_RESOURCE_EXHAUSTED;
  * TD_UNAVAILABLE for *stop. Call td_walk_fini in every case. */
 bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
                  struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,

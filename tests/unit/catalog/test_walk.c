@@ -4,8 +4,24 @@
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
+
+/* The number of the readdir() call from now that fails with EIO (1: the next); 0: none fails. */
+static size_t readdir_fails_at;
+
+struct dirent *__wrap_readdir64(DIR *dir);
+struct dirent *__real_readdir64(DIR *dir);
+
+struct dirent *__wrap_readdir64(DIR *dir)
+{
+    if (readdir_fails_at > 0 && --readdir_fails_at == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    return __real_readdir64(dir);
+}
 
 /* A walk over a tree, with its state. */
 struct run {
@@ -352,6 +368,33 @@ static void vanished_root_is_an_error(void **state)
     end(&run);
 }
 
+/* The walk makes 10 calls: for "." and "..", the items and the end of "root" (a, d, f) and of "root/d" (x). Whichever
+ * fails, the walk fails with the name of the directory, and never lists fewer files. */
+static void a_listing_that_fails_half_way_is_an_error(void **state)
+{
+    (void)state;
+    enum { OF_ROOT = 6, CALLS = 10 };
+    for (size_t k = 1; k <= CALLS + 1; k++) {
+        struct run run;
+        char said[TREE_PATH_BYTES + 64];
+        char path[TREE_PATH_BYTES];
+        begin(&run);
+        tree_text(&run.tree, "root/a", "");
+        tree_text(&run.tree, "root/f", "");
+        tree_text(&run.tree, "root/d/x", "");
+        tree_at(&run.tree, "root", path);
+        (void)snprintf(said, sizeof said, "cannot list \"%s\": Input/output error", k <= OF_ROOT ? path : "d");
+        readdir_fails_at = k;
+        bool ok = walk(&run);
+        readdir_fails_at = 0;
+        if (k <= CALLS)
+            CHECK(!ok && run.err.code == TD_IO && strcmp(run.err.message, said) == 0, "%zu: %s", k, run.err.message);
+        else
+            expect_paths(&run, "a d/x f");
+        end(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +411,7 @@ int main(void)
         cmocka_unit_test(one_path_is_published_once),
         cmocka_unit_test(it_can_be_stopped),
         cmocka_unit_test(vanished_root_is_an_error),
+        cmocka_unit_test(a_listing_that_fails_half_way_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
