@@ -157,7 +157,7 @@ static inline void check_prefixes(const struct td_format *format, const struct f
 static inline void check_allocations(const struct td_format *format, const struct fixture *f)
 {
     struct sample s = fixture_sample(format, f);
-    (void)check_each_allocation(&s, TD_OK);
+    assert_true(check_each_allocation(&s, TD_OK) >= 2);
 }
 
 #endif
