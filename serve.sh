@@ -5,7 +5,7 @@
 #   ./serve.sh DIR [options]     the models below DIR; the options of `tensord serve` (see build/tensord --help)
 #
 # LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) sets the address (127.0.0.1:8080). TENSORD_ACCESS_LOG or
-# --access-log sets the file to which requests are logged (build/requests.log). Ctrl-C stops the server.
+# --access-log sets the file to which requests are logged (build/requests-PORT.log). Ctrl-C stops the server.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # Debian's tools take precedence over others of the same name.
@@ -18,8 +18,11 @@ demo=
 case ${1-} in
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     '' | -*) ;;
-    *) dir=$1; shift; [ -d "$dir" ] || fail "$dir is not a directory; name one that holds models, or none for a demo" ;;
+    *) dir=$1; shift ;;
 esac
+hint="name a directory that holds models, or none for a demo"
+[ -z "$dir" ] || [ -e "$dir" ] || fail "$dir does not exist; $hint"
+[ -z "$dir" ] || [ -d "$dir" ] || fail "$dir is not a directory; $hint"
 
 bash "$root/scripts/deps.sh" build || exit 1
 
@@ -52,9 +55,9 @@ show_progress() {
 
 began=$SECONDS
 if [ -x "$root/build/tensord" ]; then
-    echo "Building build/tensord anew where its sources changed (release, with cmake)" >&2
+    echo "Rebuilding build/tensord if its sources changed (cmake, release)" >&2
 else
-    echo "Building build/tensord from its sources (release, with cmake): a minute or two, the first time only" >&2
+    echo "Building build/tensord from its sources (cmake, release): a minute or two, the first time only" >&2
 fi
 if ! { cmake -S "$root" -B "$root/build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release &&
     cmake --build "$root/build" --target tensord --parallel; } 2>&1 | show_progress; then
@@ -65,43 +68,61 @@ rm -f "$log"
 trap - EXIT
 echo "Built build/tensord in $((SECONDS - began)) s" >&2
 
-# Requests are logged to a file, so that they do not mix with the output of this script.
-requests=${TENSORD_ACCESS_LOG:-$root/build/requests.log}
-previous=
-for option in "$@"; do
-    [ "$previous" != --access-log ] || requests=$option
-    case $option in --access-log=*) requests=${option#*=} ;; esac
-    previous=$option
-done
-export TENSORD_ACCESS_LOG=$requests
-
 [ -z "${LISTEN-}" ] || export TENSORD_LISTEN=$LISTEN
+
+# Prints an option's value, or nothing: from the arguments, else from the environment.
+value_of() { # OPTION VARIABLE ARGUMENT...
+    local option=$1 value=${!2-} previous='' argument
+    shift 2
+    for argument in "$@"; do
+        [ "$previous" != "$option" ] || value=$argument
+        case $argument in "$option"=*) value=${argument#*=} ;; esac
+        previous=$argument
+    done
+    printf '%s\n' "$value"
+}
+
+# Requests are logged to a file, so that they do not mix with the output of this script.
+listen=$(value_of --listen TENSORD_LISTEN "$@")
+requests=$(value_of --access-log TENSORD_ACCESS_LOG "$@")
+s3_listen=$(value_of --s3-listen TENSORD_S3_LISTEN "$@")
+listen=${listen:-127.0.0.1:8080}
+requests=${requests:-$root/build/requests-${listen##*:}.log}
+export TENSORD_ACCESS_LOG=$requests
 
 # Copies the server's standard error, and prints commands to try once the server listens and is ready. It ignores
 # Ctrl-C, which is for the server, and ends when the server closes its standard error.
 watch() {
     trap '' INT TERM HUP
-    local line url=
+    local line url='' s3='' ready='' invited=''
     while IFS= read -r line; do
         printf '%s\n' "$line" >&2
-        if [ -z "$url" ] && [[ $line =~ listening\ on\ (http://[^[:space:]\"]+) ]]; then
-            url=${BASH_REMATCH[1]%/}
-            url=${url/#"http://0.0.0.0:"/"http://127.0.0.1:"}
-            url=${url/#"http://[::]:"/"http://[::1]:"}
-            invite "$url" &
+        [ -z "$invited" ] || continue
+        if [[ $line =~ listening\ on\ (http://[^[:space:]\"]+) ]]; then
+            url=$(reachable "${BASH_REMATCH[1]}")
+        elif [[ $line =~ listening\ for\ S3\ clients\ on\ (http://[^[:space:]\"]+) ]]; then
+            s3=$(reachable "${BASH_REMATCH[1]}")
+        elif [[ $line == *' ready: /readyz answers 200'* ]]; then
+            ready=yes
+        fi
+        if [ -n "$url" ] && [ -n "$ready" ] && { [ -n "$s3" ] || [ -z "$s3_listen" ]; }; then
+            invited=yes
+            invite "$url" "$s3" &
         fi
     done
 }
 
-invite() {
+# Prints a URL by which this machine reaches the server, also one that listens on all addresses.
+reachable() { # URL
+    local url=${1%/}
+    url=${url/#"http://0.0.0.0:"/"http://127.0.0.1:"}
+    printf '%s\n' "${url/#"http://[::]:"/"http://[::1]:"}"
+}
+
+invite() { # URL S3_URL
     exec </dev/null
     trap - INT TERM HUP
-    # Waits for the first scan. $$ is the server's process id by then.
-    until curl -fs --noproxy '*' -o /dev/null --max-time 5 "$1/readyz"; do
-        kill -0 $$ 2>/dev/null || exit 0
-        sleep 0.1
-    done
-    python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" >&3 || true
+    python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" --s3 "$2" >&3 || true
 }
 
 # exec, so that signals go to the server and the exit status is the server's.

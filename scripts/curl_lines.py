@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE].
+"""Prints commands that work against a running server:
+scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE] [--s3 URL].
 
 The script asks the server for a model, a tensor and a rank, so that the commands work for any served directory.
-FILE is where the server logs requests.
+FILE is where the server logs requests. The second URL is that of its port for clients of S3.
 """
 
 import argparse
@@ -22,6 +23,7 @@ NUMBERS = {"F64": "f8", "F32": "f4", "I64": "d8", "I32": "d4", "I16": "d2", "I8"
 
 # Proxies of the environment are not used.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OPENER.addheaders = [("User-Agent", "serve.sh")]  # tells this script's lines in the access log from those of others
 
 
 def get(url):
@@ -93,6 +95,7 @@ def main():
     parser.add_argument("url")
     parser.add_argument("preferred", nargs="?", default="")
     parser.add_argument("--requests", default="-")
+    parser.add_argument("--s3", default="")
     asked = parser.parse_args()
     base, preferred = asked.url.rstrip("/"), asked.preferred
     models = find_models(base, preferred)
@@ -106,6 +109,8 @@ def main():
         lines += ["Try, in another terminal:", "", *commands(base, models)]
     else:
         lines += ["There is no model with tensors yet. When there is one, try:", "", f"  curl {base}/models"]
+    if asked.s3:
+        lines += ["", "With clients of S3:", "", f"  aws --no-sign-request --endpoint-url {asked.s3.rstrip('/')} s3 ls"]
     lines += ["", f"In a browser: {base}/"]
     if asked.requests not in ("-", "off"):
         lines.append(f"Requests are logged to {asked.requests}")

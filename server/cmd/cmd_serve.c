@@ -345,7 +345,7 @@ int td_cmd_serve(int argc, char **argv)
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,
                service.url);
         if (service.s3_acceptor != NULL)
-            td_log(TD_LOG_INFO, "S3 on %s", service.s3_url);
+            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service.s3_url);
         serve(&service);
         drain(&service);
         td_registry_cut_all(&service.registry);

@@ -26,7 +26,7 @@ def srv(root):
         os.utime(root / name / "model.safetensors", (seconds, seconds))
         assert abs(os.stat(root / name / "model.safetensors").st_mtime - seconds) < 2
     s = Server(root, "--s3-listen", "127.0.0.1:0")
-    s.s3_port = int(re.search(r"S3 on http://127\.0\.0\.1:(\d+)", s.stderr()).group(1))
+    s.s3_port = int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr()).group(1))
     s.wait_for(lambda: s.ids() == sorted(TIMES), "all models are published")
     yield s
     s.stop()

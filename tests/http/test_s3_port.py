@@ -16,7 +16,7 @@ ETAG = r'"[0-9a-f]{32,64}-1"'         # of one part: clients take a tag without 
 
 
 def s3_port(server):
-    return int(re.search(r"S3 on http://127\.0\.0\.1:(\d+)", server.stderr()).group(1))
+    return int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", server.stderr()).group(1))
 
 
 class S3:

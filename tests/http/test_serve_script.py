@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,38 @@ def models(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("fault", ["does not exist", "is not a directory"])
+def test_a_path_that_is_no_directory(tmp_path, fault):
+    if fault == "is not a directory":
+        (tmp_path / "models").touch()
+    p = subprocess.run([REPO / "serve.sh", tmp_path / "models"], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1 and p.stdout == ""
+    assert p.stderr == f"serve.sh: {tmp_path}/models {fault}; name a directory that holds models, or none for a demo\n"
+
+
+@pytest.mark.parametrize("args, env", [(["--s3-listen", "127.0.0.1:0"], {}),
+                                       ([], {"TENSORD_S3_LISTEN": "127.0.0.1:0", "LISTEN": "127.0.0.1:1"})])
+def test_the_port_for_clients_of_s3(models, args, env):
+    """The command to try has the port. Requests are logged to a file that is named by the main port as it was given,
+    and the requests of the script itself are recognisable there."""
+    script = Script(models, *args, TENSORD_ACCESS_LOG="", **env)
+    try:
+        aws = r"^  aws --no-sign-request --endpoint-url (http://127\.0\.0\.1:\d+) s3 ls$"
+        url = script.wait_for(script.out, aws).group(1)
+        assert f"listening for S3 clients on {url}\n" in script.err.read_text()
+        assert "<Name>local</Name>" in fetch(url + "/")
+        log = Path(script.wait_for(script.out, r"^Requests are logged to (\S+)$").group(1))
+        assert log == REPO / "build/requests-0.log"
+    finally:
+        ended = script.stop()
+    assert ended == 0, script.err.read_text()
+
+
+def fetch(url):
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=20) as answer:
+        return answer.read().decode()
+
+
 def ask(url):
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=20) as answer:
         return answer.status
@@ -51,11 +84,14 @@ def test_it_says_what_it_does_and_logs_to_a_file(models, way):
     try:
         url = script.wait_for(script.out, r"^Serving (\S+) ").group(1)
         said = script.err.read_text()
-        assert re.search(r"^Building build/tensord .*\n(.*\n)*Built build/tensord in \d+ s$", said, re.MULTILINE), said
+        built = r"^(?:B|Reb)uilding build/tensord .*\n(.*\n)*Built build/tensord in \d+ s$"
+        assert re.search(built, said, re.MULTILINE), said
         script.wait_for(script.out, rf"^Requests are logged to {re.escape(str(log))}$")
         assert ask(url + "/models/m/tensors/w") == 200
         script.wait_for(log, r'target="/models/m/tensors/w" status=200')
         assert "target=" not in script.out.read_text(), "requests run through what is printed"
+        others = [line for line in log.read_text().splitlines() if 'target="/models/m/tensors/w"' not in line]
+        assert others and all('agent="serve.sh"' in line and "/readyz" not in line for line in others), others
     finally:
         ended = script.stop()
     assert ended == 0, script.err.read_text()
