@@ -1,174 +1,12 @@
-#define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
 #include "api/hub/hub.h"
 
 #include "api/find_name.h"
 #include "api/html/html_index.h"
-#include "api/hub/hub_call.h"
-#include "core/checked.h"
+#include "api/hub/hub_answer.h"
+#include "api/hub/hub_handlers.h"
+#include "api/hub/hub_item.h"
 #include "core/clock.h"
-#include "core/digits.h"
 #include "core/json_build.h"
-
-#include <ctype.h>
-#include <inttypes.h>
-#include <openssl/sha.h>
-#include <stdio.h>
-#include <string.h>
-
-/* ---- parameters ---------------------------------------------------------------------------------------- */
-
-uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback)
-{
-    const struct td_text *text = td_uri_parameter(hub->call->uri, name);
-    uint64_t value = fallback;
-    if (text != NULL)
-        (void)td_number_read(*text, 999999999, &value);
-    return value;
-}
-
-/* Returns whether the text can stand in a link without escapes. */
-static bool is_plain_host(struct td_text host)
-{
-    for (size_t i = 0; i < host.len; i++)
-        if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
-            return false;
-    return host.len > 0;
-}
-
-/* Returns whether the client uses TLS, by X-Forwarded-Proto. Each proxy appends its scheme to the field, so the
- * client's scheme comes first. A client that forges the field breaks only its own links. X-Forwarded-Host is not read:
- * caches tell answers apart by Host, so a forged host would send other clients elsewhere. */
-static bool is_https(const struct td_request *request)
-{
-    size_t at = 0;
-    const struct td_header *field = td_request_next_header(request, "X-Forwarded-Proto", &at);
-    if (field == NULL)
-        return false;
-    struct td_text scheme = {.p = field->value.p, .len = 0};
-    while (scheme.len < field->value.len && isalpha((unsigned char)scheme.p[scheme.len]))
-        scheme.len++;
-    bool is_whole = scheme.len == field->value.len || memchr(" \t,", scheme.p[scheme.len], 3) != NULL;
-    return is_whole && td_text_equals_ignore_case(scheme, "https");
-}
-
-bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target, char link[TD_HEADER_VALUE_BYTES])
-{
-    const struct td_header *host = td_request_single_header(hub->call->request, "Host");
-    if (host == NULL || !is_plain_host(host->value) || target->failed)
-        return false;
-    int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<%s://%.*s%.*s>; rel=\"next\"",
-                       is_https(hub->call->request) ? "https" : "http", (int)host->value.len, host->value.p,
-                       (int)target->len, target->data);
-    return len > 0 && len < TD_HEADER_VALUE_BYTES;
-}
-
-void td_hub_add_link(const struct td_hub_call *hub, const char *link)
-{
-    td_response_add_header(hub->call->response, "Link", "%s", link);
-    td_response_add_header(hub->call->response, "Vary", "X-Forwarded-Proto");
-}
-
-bool td_hub_flag(const struct td_hub_call *hub, const char *name)
-{
-    const struct td_text *value = td_uri_parameter(hub->call->uri, name);
-    return value != NULL && (td_text_equals_ignore_case(*value, "true") || td_text_equals(*value, "1"));
-}
-
-/* ---- what is in a repository --------------------------------------------------------------------------- */
-
-/* Opens the view at hub->revision. Writes a fault to err and answers nothing. */
-static bool try_view(struct td_hub_call *hub, struct td_error *err)
-{
-    td_error_init(err);
-    bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision, &hub->view, err);
-    if (!ok)
-        hub->view.commit[0] = '\0';
-    return ok;
-}
-
-static bool fail_view(const struct td_hub_call *hub, const struct td_error *err)
-{
-    return err->code == TD_NOT_FOUND ? td_hub_no_revision(hub) : td_hub_fail_error(hub, err);
-}
-
-bool td_hub_open_view(struct td_hub_call *hub)
-{
-    struct td_error err;
-    return try_view(hub, &err) || fail_view(hub, &err);
-}
-
-bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err)
-{
-    /* there are no more items than files, as a virtual file replaces a real one; a virtual revision also sorts them */
-    size_t each = sizeof **items * (hub->view.kind == TD_REVISION_FILES ? 1 : 2);
-    size_t bytes;
-    if (!td_mul_size(hub->view.entry_count, each, &bytes))
-        return td_error_no_memory(err);
-    return td_reserved_take(&hub->reserved, bytes, err) &&
-           td_repo_view_list(&hub->view, &hub->arena, items, count, err);
-}
-
-/* Computes the name that Git gives a text: the SHA-1 of a blob. */
-static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
-{
-    char prefix[32];
-    uint8_t sum[SHA_DIGEST_LENGTH];
-    SHA_CTX sha;
-    int prefix_len = snprintf(prefix, sizeof prefix, "blob %zu", text.len);
-    (void)SHA1_Init(&sha);
-    (void)SHA1_Update(&sha, prefix, (size_t)prefix_len + 1);
-    (void)SHA1_Update(&sha, text.p, text.len);
-    (void)SHA1_Final(sum, &sha);
-    td_hex_write(sum, sizeof sum, name);
-}
-
-bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
-                    struct td_hub_blob *blob, struct td_error *err)
-{
-    struct td_repo_stat stat;
-    const struct td_call *call = hub->call;
-    memset(blob, 0, sizeof *blob);
-    if (item->entry != NULL)
-        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, until_ns);
-    else if (td_clock_ns() > until_ns + TD_HUB_PLAN_NS)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "planning so many files takes too long for one answer; what was planned is kept "
-                            "for a while: try again, or ask for fewer");
-    if (!td_repo_item_stat(&call->api->ranks, &hub->view, item, &stat, err))
-        return false;
-    blob->size_bytes = stat.size_bytes;
-    if (!stat.is_sha256) {
-        git_blob_name(td_text_of(stat.tag), blob->oid);
-        return true;
-    }
-    char pointer[256];
-    int len = snprintf(pointer, sizeof pointer,
-                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", stat.tag,
-                       stat.size_bytes);
-    git_blob_name(td_text_n(pointer, (size_t)len), blob->oid);
-    memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
-    blob->pointer_bytes = (size_t)len;
-    return true;
-}
-
-const char *td_hub_error_of(const struct td_repo_item *item)
-{
-    const char *error = item->entry == NULL ? NULL : item->entry->file->error;
-    return error == NULL ? "" : error;
-}
-
-void td_hub_add_error(struct td_json_builder *json, const char *error)
-{
-    if (error[0] != '\0')
-        td_json_add_string(json, "error", error);
-}
-
-void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns)
-{
-    char text[40];
-    size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
-    td_json_add_text(json, key, td_text_n(text, len));
-}
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
@@ -310,13 +148,13 @@ static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
     for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
         hub->revision = td_hub_path_join(&hub->path, at, at + n);
         *rest = at + n;
-        if (try_view(hub, &err))
+        if (td_hub_try_view(hub, &err))
             return true;
         if (err.code != TD_NOT_FOUND)
-            return fail_view(hub, &err);
+            return td_hub_fail_view(hub, &err);
     }
     hub->revision = td_hub_path_join(&hub->path, at, at + 1);
-    return fail_view(hub, &err);
+    return td_hub_fail_view(hub, &err);
 }
 
 static void answer_file_path(struct td_hub_call *hub)

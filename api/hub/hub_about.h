@@ -7,6 +7,9 @@
 
 enum { TD_HUB_DERIVED_TAGS = 16 };
 
+/* The tag of repositories with files that are not what their names say. */
+#define TD_HUB_UNREADABLE_TAG "unreadable-files"
+
 /* The description. Borrows the view and its snapshot. */
 struct td_hub_about {
     const struct td_repo_view *view;
@@ -21,6 +24,15 @@ struct td_hub_about {
 struct td_hub_parts {
     bool config, card, safetensors, gguf;
 };
+
+/* Returns the namespace of an id: the text before its '/'; "local" when the id has no '/'. */
+struct td_text td_hub_author_of(const char *id);
+
+/* Opens the object of a repository, for the caller to end, and adds the members that lists and descriptions share: from
+ * "_id" to "usedStorage". The id does not depend on the name by which the client asked for the repository. Errors as
+ * td_reserved_take. */
+bool td_hub_begin_repo(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo *repo,
+                       const char *commit, struct td_error *err);
 
 /* Derives the description of the view. error_count: the number of files that are not what their names say and of sets
  * of files that are not whole; above 0, the repository gets TD_HUB_UNREADABLE_TAG. */

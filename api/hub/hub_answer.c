@@ -1,14 +1,10 @@
-#include "api/hub/hub_call.h"
+#include "api/hub/hub_answer.h"
+
+#include "core/clock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Returns how many bytes of a text a message shows. */
-static int shown(struct td_text text, size_t most)
-{
-    return (int)(text.len > most ? most : text.len);
-}
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
@@ -60,14 +56,13 @@ bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err
 
 bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path)
 {
-    int id_len = shown(hub->id, 200);
     return td_hub_fail(hub, 404, "EntryNotFound",
-                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is", id_len,
-                       hub->id.p, what, shown(path, 200), path.p, hub->view.commit,
-                       hub->as_dataset ? "datasets" : "models", id_len, hub->id.p, hub->view.commit);
+                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is",
+                       TD_SHOW(hub->id, 200), what, TD_SHOW(path, 200), hub->view.commit,
+                       hub->as_dataset ? "datasets" : "models", TD_SHOW(hub->id, 200), hub->view.commit);
 }
 
-/* ---- unknown revisions --------------------------------------------------------------------------------- */
+/* ---- revisions ----------------------------------------------------------------------------------------- */
 
 /* Returns whether the repository has a checkpoint of which rank files can be made: whether the smallest set exists. */
 static bool can_be_split(const struct td_hub_call *hub)
@@ -100,7 +95,8 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
         used += (size_t)snprintf(out + used, capacity - used, ", %s", td_virtual_revision_names(i));
 }
 
-bool td_hub_no_revision(const struct td_hub_call *hub)
+/* Answers 404: the repository has no hub->revision; the message names the revisions that it has. */
+static bool no_revision(const struct td_hub_call *hub)
 {
     char there[768];
     struct td_text revision = hub->revision;
@@ -114,8 +110,19 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
         (void)snprintf(there, sizeof there, "%s", err.message);
     else
         list_revisions(hub, splits, there, sizeof there);
-    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\": %s", shown(hub->id, 120),
-                       hub->id.p, shown(revision, 100), revision.p, there);
+    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\": %s", TD_SHOW(hub->id, 120),
+                       TD_SHOW(revision, 100), there);
+}
+
+bool td_hub_fail_view(const struct td_hub_call *hub, const struct td_error *err)
+{
+    return err->code == TD_NOT_FOUND ? no_revision(hub) : td_hub_fail_error(hub, err);
+}
+
+bool td_hub_open_view(struct td_hub_call *hub)
+{
+    struct td_error err;
+    return td_hub_try_view(hub, &err) || td_hub_fail_view(hub, &err);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -127,4 +134,11 @@ void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
         add_commit(hub);
     else
         (void)td_hub_fail_error(hub, &err);
+}
+
+void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns)
+{
+    char text[40];
+    size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
+    td_json_add_text(json, key, td_text_n(text, len));
 }

@@ -1,42 +1,14 @@
-#include "api/hub/hub_about.h"
+#include "api/hub/hub_handlers.h"
 
+#include "api/hub/hub_about.h"
+#include "api/hub/hub_answer.h"
+#include "api/hub/hub_item.h"
+#include "api/hub/hub_problems.h"
 #include "core/clock.h"
 
 #include <string.h>
 
 /* ---- one repository ------------------------------------------------------------------------------------ */
-
-struct td_text td_hub_author_of(const char *id)
-{
-    const char *slash = strchr(id, '/');
-    const char *author = slash == NULL ? TD_REPO_DEFAULT_NAMESPACE : id;
-    return td_text_n(author, slash == NULL ? strlen(author) : (size_t)(slash - id));
-}
-
-bool td_hub_begin_repo(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo *repo,
-                       const char *commit, struct td_error *err)
-{
-    const char *id = repo->hub_id;
-    struct td_text author = td_hub_author_of(id);
-    if (!td_reserved_json_room(&hub->reserved, json, 4 * strlen(id), err))
-        return false;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "_id", id);
-    td_json_add_string(json, "id", id);
-    if (!td_repo_is_dataset(repo))
-        td_json_add_string(json, "modelId", id);
-    td_json_add_text(json, "author", author);
-    td_json_add_string(json, "sha", commit);
-    td_hub_add_date(json, "lastModified", repo->updated_ns);
-    td_hub_add_date(json, "createdAt", repo->updated_ns);
-    td_json_add_bool(json, "private", false);
-    td_json_add_bool(json, "gated", false);
-    td_json_add_bool(json, "disabled", false);
-    td_json_add_u64(json, "downloads", 0);
-    td_json_add_u64(json, "likes", 0);
-    td_json_add_u64(json, "usedStorage", repo->file_bytes);
-    return true;
-}
 
 /* Adds an element of `siblings`: with blobs also the digests of the file's content. */
 static bool add_sibling(struct td_hub_call *hub, const struct td_repo_item *item, bool blobs, uint64_t until_ns,

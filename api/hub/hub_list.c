@@ -1,4 +1,8 @@
+#include "api/hub/hub_handlers.h"
+
 #include "api/hub/hub_about.h"
+#include "api/hub/hub_answer.h"
+#include "api/hub/hub_problems.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,5 +1,7 @@
-#include "api/hub/hub_call.h"
+#include "api/hub/hub_handlers.h"
 
+#include "api/hub/hub_answer.h"
+#include "api/hub/hub_item.h"
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/json_document.h"

@@ -1,5 +1,6 @@
 #include "api/native/routes.h"
 
+#include "api/native/answer_now.h"
 #include "core/clock.h"
 #include "core/json_build.h"
 
@@ -92,7 +93,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
     td_snapshot_unref(after);
-    td_native_answer_json(call, &json);
+    td_native_answer_now(call, "application/json", &json);
 }
 
 void td_handle_rescan(const struct td_call *call)

@@ -22,8 +22,4 @@ void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 void td_handle_rescan(const struct td_call *call);
 
-/* Answers with JSON that describes the present moment: without a validator, and not to be cached. The buffer is
- * emptied. */
-void td_native_answer_json(const struct td_call *call, struct td_buffer *json);
-
 #endif

@@ -1,36 +1,14 @@
-#include "api/native/metrics_page.h"
 #include "api/native/routes.h"
-#include "api/openapi_text.h"
 
+#include "api/native/answer_now.h"
+#include "api/native/metrics_page.h"
+#include "api/openapi_text.h"
 #include "core/json_build.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const no_parameters[] = {NULL};
-
-/* Answers with a small text that has no ranges and may not be kept: health and metrics. Empties the buffer. */
-static void set_plain(struct td_response *response, const char *type, struct td_buffer *text)
-{
-    struct td_error err = TD_ERROR_INIT;
-    size_t len;
-    char *data = td_buffer_release(text, &len);
-    if (data == NULL)
-        (void)td_error_no_memory(&err);
-    else
-        (void)td_body_append_heap(&response->body, data, len, &err);
-    if (err.code != TD_OK) {
-        td_response_fail_error(response, &err);
-        return;
-    }
-    response->content_type = type;
-    response->cache_control = "no-store";
-}
-
-void td_native_answer_json(const struct td_call *call, struct td_buffer *json)
-{
-    set_plain(call->response, "application/json", json);
-}
 
 void td_handle_healthz(const struct td_call *call)
 {
@@ -39,7 +17,7 @@ void td_handle_healthz(const struct td_call *call)
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_buffer_puts(&text, "ok\n");
-    set_plain(call->response, "text/plain; charset=utf-8", &text);
+    td_native_answer_now(call, "text/plain; charset=utf-8", &text);
 }
 
 static void write_scan(struct td_json_builder *json, const struct td_catalog_status *status)
@@ -103,7 +81,7 @@ void td_handle_readyz(const struct td_call *call)
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
-    set_plain(call->response, "application/json", &json);
+    td_native_answer_now(call, "application/json", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;
         td_response_add_header(call->response, "Retry-After", "1");
@@ -120,7 +98,7 @@ void td_handle_metrics(const struct td_call *call)
     td_buffer_init(&text);
     td_native_write_metrics(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
                             td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
-    set_plain(call->response, "text/plain; version=0.0.4; charset=utf-8", &text);
+    td_native_answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
 void td_handle_openapi(const struct td_call *call)

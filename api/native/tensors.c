@@ -7,6 +7,7 @@
 #include "core/buffer.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_source.h"
+#include "slicing/plan_items.h"
 
 #include <inttypes.h>
 #include <stdio.h>

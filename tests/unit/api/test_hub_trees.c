@@ -1,4 +1,5 @@
 /* Trees and paths-info: the files of a repository. */
+#include "api/hub/hub_item.h"
 #include "core/clock.h"
 #include "tests/unit/api/hub_place.h"
 

@@ -1,4 +1,6 @@
-#include "api/hub/hub_call.h"
+#include "api/hub/hub_problems.h"
+
+#include "api/hub/hub_item.h"
 
 #include <string.h>
 
@@ -37,11 +39,10 @@ static bool add_one(struct errors *errors, struct td_text directory, const char 
 
 static bool add_files(struct errors *errors, const struct td_repo_view *view)
 {
-    static const struct td_text here = {.p = "", .len = 0};
     for (size_t i = 0; i < view->entry_count && errors->count < TD_HUB_MOST_ERRORS; i++) {
         const struct td_entry *entry = &view->snapshot->entries[view->first_entry + i];
         if (entry->file->error != NULL && td_repo_view_keeps(view, entry) &&
-            !add_one(errors, here, entry->path + view->prefix_len, entry->file->error))
+            !add_one(errors, TD_TEXT(""), entry->path + view->prefix_len, entry->file->error))
             return false;
     }
     return true;

@@ -1,0 +1,14 @@
+/* The member "errors" of a repository. Private to api/hub/. */
+#ifndef TD_API_HUB_HUB_PROBLEMS_H
+#define TD_API_HUB_HUB_PROBLEMS_H
+
+#include "api/hub/hub_call.h"
+
+enum { TD_HUB_MOST_ERRORS = 20 }; /* most errors in the list of a repository; each file also has its own error */
+
+/* Adds "errors":[{"file","error"}...]: at most TD_HUB_MOST_ERRORS files of the view that are not what their names say,
+ * and sets of files that are not whole. Adds nothing when there are none. Errors as td_reserved_take. */
+bool td_hub_add_errors(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo_view *view,
+                       struct td_error *err);
+
+#endif
