@@ -422,14 +422,3 @@ bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uin
         td_plan_fini(out);
     return ok;
 }
-
-bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
-                        uint64_t tp_rank, struct td_plan *out, struct td_error *err)
-{
-    struct td_plan_match match = {0};
-    *out = (struct td_plan){0};
-    bool ok = check_rank(tp_size, tp_rank, err) && td_plan_match(rules, tensors, NULL, &match, err) &&
-              td_plan_from_match(&match, tp_size, tp_rank, out, err);
-    td_plan_match_fini(&match);
-    return ok;
-}

@@ -64,28 +64,4 @@ void td_plan_fini(struct td_plan *plan);
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,
                         struct td_error *err);
 
-/* Plans the file of one rank from rules: calls td_plan_match and td_plan_from_match, without a budget. The rules and
- * tensors are borrowed for the call; the plan keeps nothing of them. Errors as both functions. */
-bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
-                        uint64_t tp_rank, struct td_plan *out, struct td_error *err);
-
-/* One tensor of an explicit list. Strings are borrowed. */
-struct td_plan_item {
-    const char *name;  /* of the tensor in the checkpoint */
-    const char *as;    /* its name in the file; NULL: the same */
-    const char *slice; /* the part of it, as td_slice_parse reads it; NULL: all */
-};
-
-/* Plans a file of exactly these tensors in this order. Memory comes from the budget, which must outlive the plan; NULL:
- * no limit but the plan's. Items and tensors are borrowed for the call. A plan that could not be made owns nothing.
- * Errors: TD_NOT_FOUND for an unknown name; TD_INVALID_ARGUMENT for a bad slice or two results of one name;
- * TD_FAILED_PRECONDITION for a tensor without bytes, or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. */
-bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
-                        struct td_budget *budget, struct td_plan *out, struct td_error *err);
-
-/* Plans a file of one result: the selected part of tensor `number` of the list, under the tensor's name. The selection
- * is copied. Memory and errors as td_plan_from_items. */
-bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number, const struct td_selection *selection,
-                            struct td_budget *budget, struct td_plan *out, struct td_error *err);
-
 #endif

@@ -1,4 +1,4 @@
-#include "slicing/plan.h"
+#include "slicing/plan_items.h"
 
 #include "core/checked.h"
 #include "parser/names.h"

@@ -1,5 +1,7 @@
 #include "slicing/plan_spec.h"
 
+#include "slicing/rule_json.h"
+
 #include <inttypes.h>
 #include <string.h>
 

@@ -6,9 +6,10 @@
 #ifndef TD_SLICING_PLAN_SPEC_H
 #define TD_SLICING_PLAN_SPEC_H
 
+#include "core/json_document.h"
 #include "core/text.h"
 #include "slicing/engine/engine.h"
-#include "slicing/plan.h"
+#include "slicing/plan_items.h"
 
 /* An explicit list of tensors. */
 struct td_plan_items {

@@ -6,7 +6,6 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "core/error.h"
-#include "core/json_document.h"
 #include "core/text.h"
 
 #include <stdbool.h>
@@ -81,13 +80,6 @@ struct td_rule_list {
 
 /* Checks that tp_size is from 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
 bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
-
-/* Reads a JSON array of rules, an item of the document. The rules are put into the arena; their strings stay in the
- * document's. Errors: TD_INVALID_ARGUMENT with a position for an unknown or repeated key, a wrong type, a value out of
- * range, a pattern that td_rule_check refuses, keys that contradict each other, or more than TD_RULE_MAX_COUNT rules;
- * TD_RESOURCE_EXHAUSTED; a fault of the document that comes before those. */
-bool td_rules_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
-                   struct td_rule_list *out, struct td_error *err);
 
 /* Checks a rule's patterns. Returns NULL if they are good, else the reason, a static text: "*" in match that is not a
  * whole component, wildcards that touch, more than TD_RULE_MAX_CAPTURES wildcards, more of them in `out` than match

@@ -9,6 +9,8 @@
 #include "core/json.h"
 #include "parser/safetensors.h"
 #include "slicing/engine/engine.h"
+#include "slicing/rule_json.h"
+#include "tests/kit/plan_from_rules.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,7 +133,7 @@ static void put_rank(struct td_buffer *out, const char *dir, const char *engine,
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
     if (!find_rules(dir, engine, tensors, tp, &arena, &rules, &err) ||
-        !td_plan_from_rules(&rules, tensors, tp, rank, &plan, &err)) {
+        !plan_from_rules(&rules, tensors, tp, rank, &plan, &err)) {
         put_error(out, &err);
     } else {
         td_arena_fini(&arena); /* plans do not need their rules */

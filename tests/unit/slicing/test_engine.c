@@ -1,5 +1,6 @@
 #include "slicing/engine/engine.h"
 #include "slicing/engine/engine_table.h"
+#include "tests/kit/plan_from_rules.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/slicing/plan_fixture.h"
 
@@ -143,7 +144,7 @@ static void qwen3_0_6b(void **state)
         struct td_plan plan;
         struct td_error err;
         CHECK(get_rules(engines[i], qwen3_config, &set, 2, &arena, &rules, &err), "%s", err.message);
-        CHECK(td_plan_from_rules(&rules, &set.list, 2, 1, &plan, &err), "%s", err.message);
+        CHECK(plan_from_rules(&rules, &set.list, 2, 1, &plan, &err), "%s", err.message);
         td_arena_fini(&arena); /* plans do not need their rules */
         assert_int_equal(plan.output_count, 9);
         const struct td_plan_output *qkv = find_output(&plan, LAYER "self_attn.qkv_proj.weight");

@@ -1,4 +1,5 @@
 #include "slicing/plan.h"
+#include "tests/kit/plan_from_rules.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/slicing/plan_fixture.h"
 #include "tests/unit/work.h"
@@ -36,7 +37,7 @@ static void check_plan(const struct td_rule *rules, size_t count, const struct t
     struct td_error err = TD_ERROR_INIT;
     struct td_buffer text;
     td_buffer_init(&text);
-    bool ok = td_plan_from_rules(&list, &set->list, t, r, &plan, &err);
+    bool ok = plan_from_rules(&list, &set->list, t, r, &plan, &err);
     CHECK(ok, "%s: %s", wanted, err.message);
     render(&plan, set, &text);
     CHECK(strcmp(text.data, wanted) == 0, "\"%s\", not \"%s\"", text.data, wanted);
@@ -56,7 +57,7 @@ static void check_refused(const struct td_rule_list *list, const struct tensor_s
 {
     struct td_plan plan;
     struct td_error err = TD_ERROR_INIT;
-    CHECK(!td_plan_from_rules(list, &set->list, t, r, &plan, &err), "%s", words[0]);
+    CHECK(!plan_from_rules(list, &set->list, t, r, &plan, &err), "%s", words[0]);
     assert_int_equal(err.code, code);
     check_error(&err, 0, false, words[0]);
     for (size_t i = 0; i < 3 && words[i] != NULL; i++)
@@ -272,7 +273,7 @@ static void blocks(void **state)
             check_refused(&list, &set, cases[i].t, 1, TD_FAILED_PRECONDITION,
                           (const char *[3]){"\"w\"", "within a block"});
         list.rules = &whole;
-        assert_true(td_plan_from_rules(&list, &set.list, cases[i].t, 1, &plan, &err));
+        assert_true(plan_from_rules(&list, &set.list, cases[i].t, 1, &plan, &err));
         assert_int_equal(plan.total_bytes, set.tensors[0].nbytes);
         td_plan_fini(&plan);
         tensor_set_fini(&set);
@@ -397,7 +398,7 @@ static uint64_t plan_work(size_t count, size_t *peak_bytes)
     many_init(&many, count);
     alloc_count_start();
     uint64_t work = work_now();
-    CHECK(td_plan_from_rules(&list, &many.list, 8, 3, &plan, &err), "%s", err.message);
+    CHECK(plan_from_rules(&list, &many.list, 8, 3, &plan, &err), "%s", err.message);
     work = work_now() - work;
     *peak_bytes = alloc_count_get().peak_bytes;
     assert_int_equal(plan.output_count, 64);
@@ -433,7 +434,7 @@ static void matching_is_bounded(void **state)
     for (size_t i = 0; i < RULES; i++)
         rules[i].match = i + 1 < RULES ? "**e**e**e**e**e**x**p" : "**";
     many_init(&many, MANY / 64 * 64);
-    assert_false(td_plan_from_rules(&list, &many.list, 8, 3, &plan, &err));
+    assert_false(plan_from_rules(&list, &many.list, 8, 3, &plan, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "10000 rules"));
     many_fini(&many);
@@ -459,7 +460,7 @@ static void failing_allocations(void **state)
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
-        ok = td_plan_from_rules(&list, &set.list, 2, 1, &plan, &err);
+        ok = plan_from_rules(&list, &set.list, 2, 1, &plan, &err);
         alloc_fail_at(0);
         assert_int_equal(err.code, ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
         td_plan_fini(&plan);
