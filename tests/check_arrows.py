@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Fails when an #include runs against the arrows of docs/architecture.md, names a file that is not there, or is part of
-a circle of modules.
+a circle of modules; and when a function is not defined in the source of the header that declares it, because circles
+could hide there.
 
     check_arrows.py ROOT         checks the tree under ROOT
     check_arrows.py --self-test  checks that a wrong include is caught
@@ -32,6 +33,9 @@ MAY_USE = {
 }
 # modules that may use more than their rooms: the table of facades, and the table of commands
 TOP = {"api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/cmd"}}
+# Headers that declare one handler or command each from several sources, for the table that lists them. The modules of
+# these sources count as used by the header, and not as its users, so they may not call each other's functions.
+TABLES = {"api/hub/hub_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # system headers that one room alone may use
 OWNED = {"microhttpd.h": "server"}
@@ -40,6 +44,9 @@ INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import
 COMMENT = re.compile(r'/\*.*?\*/', re.DOTALL)
 QUOTED = re.compile(r'\s*"([^"]+)"')
 SYSTEM = re.compile(r'\s*<([^>]+)>')
+LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
+DIRECTIVE = re.compile(r'^[ \t]*#.*$', re.MULTILINE)
+FUNCTION = re.compile(r'\b(td_\w+)\s*\(')
 
 
 def room_of(name):
@@ -82,6 +89,40 @@ def faults_of_line(root, own, rest):
         yield f'"{name}" does not exist'
 
 
+def functions_of(text):
+    """The functions with external linkage that a text without comments declares, and those that it defines."""
+    text = DIRECTIVE.sub("", LITERAL.sub("0", text))
+    outer, depth = [], 0
+    for c in text:  # what stands in braces becomes {}
+        depth -= c == "}"
+        if depth == 0:
+            outer.append(c)
+        depth += c == "{"
+    declared, defined = set(), set()
+    for statement in re.findall(r"[^;}]*[;}]", "".join(outer)):
+        name = FUNCTION.search(statement)
+        if name and "=" not in statement and not re.match(r"\s*(static|typedef)\b", statement):
+            (declared if statement.endswith(";") else defined).add(name[1])
+    return declared, defined
+
+
+def misplaced(declared, defined, texts):
+    """Faults, and the modules of the sources behind each of TABLES. declared, defined: function -> file. texts: file ->
+    text."""
+    faults, sources = [], {}
+    for name in sorted(declared.keys() & defined.keys()):
+        header, source = declared[name], defined[name]
+        if header in TABLES:
+            sources.setdefault(module_of(header), set()).add(module_of(source))
+            behind = {defined[other] for other in defined if declared.get(other) == header} - {source}
+            faults += [f"{user}: calls {name} of {source}, which {header} declares for its table" for user in behind
+                       if re.search(rf"\b{name}\s*\(", texts[user])]
+        elif module_of(header) != module_of(source):
+            faults.append(f"{source}: defines {name}, which {header} declares: a function belongs into the source of "
+                          "its header")
+    return faults, sources
+
+
 def circles(uses):
     """The circles among modules, each as a sorted list. uses: module -> the modules that it includes.
 
@@ -122,6 +163,7 @@ def check(root):
     """All faults under root, as lines for people."""
     faults = []
     uses = {}
+    declared, defined, texts = {}, {}, {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.[ch]")):
             own = path.relative_to(root).as_posix()
@@ -135,6 +177,18 @@ def check(root):
                     faults.append(f"{own}:{line}: {fault}")
                 if (quoted := QUOTED.match(include.group(1))) and module_of(quoted.group(1)) != module_of(own):
                     used.add(module_of(quoted.group(1)))
+            declarations, definitions = functions_of(text)
+            if own.endswith(".h"):
+                declared.update(dict.fromkeys(declarations, own))
+            else:
+                defined.update(dict.fromkeys(definitions, own))
+                texts[own] = text
+    more_faults, sources = misplaced(declared, defined, texts)
+    faults += more_faults
+    for table, modules in sources.items():
+        uses[table] |= modules - {table}
+        for module in modules:
+            uses[module].discard(table)
     for members in circles(uses):
         faults.append(f"modules include each other in a circle: {', '.join(members)}")
     return faults
@@ -211,6 +265,26 @@ def self_test():
          "core/b, core/c"),
         ({"api/hub/b.h": '#include "api/hub/c.h"\n', "api/hub/c.h": '#include "api/hub/d.h"\n',
           "api/hub/d.c": '#include "api/hub/b.h"\n', "api/hub/d.h": ""}, "api/hub/b, api/hub/c, api/hub/d"),
+        ({"api/native/routes.h": "void td_b(void);\n", "api/native/native.c": '#include "api/native/routes.h"\n',
+          "api/native/b.c": '#include "api/native/routes.h"\nvoid td_b(void) {}\n'}, None),
+        ({"api/native/routes.h": "void td_b(void);\n", "api/native/native.c": '#include "api/native/routes.h"\n',
+          "api/native/native.h": "", "api/native/b.c": '#include "api/native/native.h"\nvoid td_b(void) {}\n'},
+         "api/native/b, api/native/native, api/native/routes"),
+    ]
+    # (files, does a function stand in the wrong source)
+    places = [
+        ({"core/b.h": "bool td_b(int x);\n", "core/b.c": "bool td_b(int x)\n{\n    return x > 0;\n}\n"}, False),
+        ({"core/b.h": "bool td_b(int x);\n", "core/c.c": "bool td_b(int x)\n{\n    return x > 0;\n}\n"}, True),
+        ({"core/b.h": "bool td_b(int x)\n    __attribute__((pure));\nbool td_c(void);\n",
+          "core/b.c": "bool td_b(int x) {}", "core/c.c": "bool td_c(void) {}"}, True),
+        ({"core/b.h": "struct td_b { void (*call)(int); };\nstatic inline int td_b(void) { return td_c(); }\n",
+          "core/c.h": "int td_c(void);", "core/c.c": "int td_c(void) {}"}, False),
+        ({"core/b.h": "#define TD_B(x) td_c(x)\nextern const int td_d;\n",
+          "core/c.c": "int td_c(int x) { char c = '{'; }"}, False),
+        ({"core/b.h": "int td_b(void);", "core/c.c": "static int c(void) { return td_b(); }\nint x[] = {1};\n"}, False),
+        ({"api/native/routes.h": "void td_b(void);\n", "api/native/b.c": "void td_b(void) {}"}, False),
+        ({"api/native/routes.h": "void td_b(void);\nvoid td_c(void);\n", "api/native/b.c": "void td_b(void) {}",
+          "api/native/c.c": "void td_c(void) { td_b(); }"}, True),
     ]
     wrong = 0
     for name, text, is_fault in cases:
@@ -222,6 +296,11 @@ def self_test():
         faults = faults_of_tree(files)
         expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
         if faults != expected:
+            wrong += 1
+            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+    for files, is_fault in places:
+        faults = faults_of_tree(files)
+        if bool(faults) != is_fault:
             wrong += 1
             print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
     return wrong
