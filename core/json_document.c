@@ -37,9 +37,7 @@ static const struct document_item *document_item(const cJSON *item)
 
 static bool lacks_memory(struct builder *b)
 {
-    struct td_error *fault = &b->document->fault;
-    return b->arena->lack == TD_ARENA_LACKS_LIMIT ? td_arena_refuse(b->arena, "the tree of a JSON text", fault)
-                                                  : td_error_no_memory(fault);
+    return td_arena_refuse(b->arena, "the tree of a JSON text", &b->document->fault);
 }
 
 /* Copies the latest KEY, STRING or NUMBER. Returns NULL when memory is short. Sets *is_cut and copies the string as it

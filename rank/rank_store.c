@@ -196,7 +196,7 @@ static bool prepare(struct td_rank_maker *maker, struct td_error *err)
     td_plan_spec_fini(&maker->spec); /* from an attempt that failed */
     td_plan_basis_fini(&maker->basis);
     if (set->spec == NULL && !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, set->name.tp_size, err)
-                                               : td_plan_spec_parse(&maker->spec, set->plan, err)))
+                                               : td_plan_spec_parse(&maker->spec, set->plan, &maker->store->live, err)))
         return false;
     maker->has_basis =
         (!set->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), set->snapshot, set->model,

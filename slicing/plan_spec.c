@@ -5,16 +5,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Limits on the memory of a specification by the length of its text: the text's tree and lists take at most 16 bytes
- * for each byte of a text without faults ({"name":""}, takes 190). Rules take more, but there are at most
- * TD_RULE_MAX_COUNT. */
-enum { MEMORY_PER_BYTE = 32, MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule) };
-
-static void init(struct td_plan_spec *spec, size_t text_len)
-{
-    memset(spec, 0, sizeof *spec);
-    td_arena_init(&spec->arena, MEMORY_FREE_BYTES + (size_t)MEMORY_PER_BYTE * text_len);
-}
+/* Limits on the memory of a specification by the length of its text. The tree of a text without faults takes at most 19
+ * bytes for each byte ({"match":"0","parts":[{},{},{},{},{},{},{},{}]}, takes 894), lists of tensors take 2
+ * ({"name":""}, takes 24). The lists have a limit of their own, so that a tree at its limit leaves room for the lists
+ * before the place where it was cut off. */
+enum {
+    TREE_FREE_BYTES = 64 * 1024,
+    TREE_PER_BYTE = 19,
+    LISTS_FREE_BYTES =
+        TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule) + TD_MAX_TP_SIZE * (int)sizeof(struct td_plan_items),
+    LISTS_PER_BYTE = 2
+};
 
 void td_plan_spec_fini(struct td_plan_spec *spec)
 {
@@ -23,7 +24,7 @@ void td_plan_spec_fini(struct td_plan_spec *spec)
 
 bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size, struct td_error *err)
 {
-    init(spec, engine.len);
+    memset(spec, 0, sizeof *spec);
     spec->tp_size = tp_size;
     spec->engine = td_arena_strndup(&spec->arena, engine);
     return td_tp_size_check(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
@@ -68,16 +69,20 @@ bool td_plan_items_read(const struct td_json_document *document, const cJSON *li
     memset(out, 0, sizeof *out);
     if (!cJSON_IsArray(list))
         return td_json_document_fail(document, list, "a list of tensors expected");
-    struct td_plan_item *items = td_arena_array(arena, (size_t)cJSON_GetArraySize(list), sizeof *items);
-    if (items == NULL)
-        return td_error_no_memory(err);
-    out->items = items;
-    for (const cJSON *item = list->child; item != NULL; item = item->next) {
+    size_t count = 0;
+    struct td_plan_item checked;
+    for (const cJSON *item = list->child; item != NULL; item = item->next, count++) {
         if (!cJSON_IsObject(item))
             return td_json_document_fail(document, item, "a tensor is an object with a \"name\"");
-        if (!read_item(document, item, &items[out->count++]))
+        if (!read_item(document, item, &checked))
             return false;
     }
+    struct td_plan_item *items = td_arena_array(arena, count, sizeof *items);
+    if (items == NULL)
+        return td_arena_refuse(arena, "a list of tensors", err);
+    *out = (struct td_plan_items){.items = items, .count = count};
+    for (const cJSON *item = list->child; item != NULL; item = item->next)
+        (void)read_item(document, item, items++);
     return true;
 }
 
@@ -109,7 +114,7 @@ static bool read_ranks(const struct td_json_document *document, const cJSON *lis
     size_t most = size < TD_MAX_TP_SIZE ? (size_t)size : TD_MAX_TP_SIZE;
     struct td_plan_items *ranks = td_arena_array(&spec->arena, most, sizeof *ranks);
     if (ranks == NULL)
-        return td_error_no_memory(err);
+        return td_arena_refuse(&spec->arena, "a list of ranks", err);
     *count = 0;
     for (const cJSON *item = list->child; item != NULL; item = item->next) {
         if (!cJSON_IsObject(item))
@@ -180,13 +185,15 @@ static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_c
                         "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
 }
 
-bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err)
+bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_budget *budget, struct td_error *err)
 {
     struct td_json_document document;
     unsigned has = 0;
     uint64_t rank_count = 0;
-    init(spec, text.len);
+    memset(spec, 0, sizeof *spec);
+    td_arena_init_budget(&spec->arena, TREE_FREE_BYTES + TREE_PER_BYTE * text.len, budget);
     td_json_document_read(&document, text, &spec->arena, err);
+    spec->arena.limit_bytes = spec->arena.used_bytes + LISTS_FREE_BYTES + LISTS_PER_BYTE * text.len;
     const cJSON *root = td_json_document_object(&document, "a plan, an object,");
     if (root == NULL)
         return false;

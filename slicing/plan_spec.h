@@ -29,12 +29,15 @@ struct td_plan_spec {
  * td_plan_spec_fini in every case. Errors: TD_INVALID_ARGUMENT for tp_size, TD_RESOURCE_EXHAUSTED. */
 bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size, struct td_error *err);
 
-/* Reads a specification, and copies what it needs of the text. The caller calls td_plan_spec_fini in every case.
- * Errors: TD_INVALID_ARGUMENT with the position in the text, TD_RESOURCE_EXHAUSTED. */
-bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err);
+/* Reads a specification, and copies what it needs of the text. Its memory, at most 21 times the length of the text and
+ * 4 MiB, comes from the budget, which is borrowed; NULL: none. The caller calls td_plan_spec_fini in every case.
+ * Errors: TD_INVALID_ARGUMENT with the position of the first fault in the text, TD_RESOURCE_EXHAUSTED; as
+ * td_budget_refuse. */
+bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_budget *budget, struct td_error *err);
 
 /* Reads an explicit list, [{"name", "as"?, "slice"?}...], an item of the document. The list is put into the arena; its
- * strings stay in the document's. Errors as td_plan_spec_parse, and a fault of the document that comes before those. */
+ * strings stay in the document's. Errors as td_plan_spec_parse and td_arena_refuse, and a fault of the document that
+ * comes before those. */
 bool td_plan_items_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
                         struct td_plan_items *out, struct td_error *err);
 

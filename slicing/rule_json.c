@@ -256,7 +256,7 @@ bool td_rules_read(const struct td_json_document *document, const cJSON *list, s
         return td_json_document_fail(document, list, "%zu rules; at most %d", count, TD_RULE_MAX_COUNT);
     struct td_rule *rules = td_arena_array(arena, count, sizeof *rules);
     if (rules == NULL)
-        return td_error_no_memory(err);
+        return td_arena_refuse(arena, "a list of rules", err);
     size_t i = 0;
     for (const cJSON *item = list->child; item != NULL; item = item->next, i++) {
         if (!cJSON_IsObject(item))

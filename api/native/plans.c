@@ -200,7 +200,7 @@ void td_handle_plans(const struct td_call *call)
     if (!td_call_check_parameters(call, known))
         return;
     td_buffer_init(&text);
-    if (td_plan_spec_parse(&spec, td_text_n(body.p == NULL ? "" : body.p, body.len), &err) &&
+    if (td_plan_spec_parse(&spec, td_text_n(body.p == NULL ? "" : body.p, body.len), &call->api->ranks.live, &err) &&
         td_json_canonical(body, &text, &err))
         register_plan(call, &text, &spec);
     else
@@ -217,7 +217,7 @@ static void answer_stored(const struct td_call *call, const struct td_rank_name 
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
     td_stored_plan_describe(stored, &set);
-    if (td_plan_spec_parse(&spec, set.plan, &err))
+    if (td_plan_spec_parse(&spec, set.plan, &call->api->ranks.live, &err))
         (void)answer_plan(call, &set.name, &spec);
     else
         td_response_fail_error(call->response, &err);

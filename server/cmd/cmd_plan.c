@@ -70,7 +70,7 @@ static bool parse_plan(struct job *job, struct td_text text, struct td_error *er
 {
     struct td_buffer canonical;
     td_buffer_init(&canonical);
-    bool ok = td_plan_spec_parse(&job->spec, text, err) && td_json_canonical(text, &canonical, err) &&
+    bool ok = td_plan_spec_parse(&job->spec, text, NULL, err) && td_json_canonical(text, &canonical, err) &&
               (td_digest_tag(canonical.data, canonical.len, job->plan_id) || td_error_no_memory(err));
     td_buffer_fini(&canonical);
     return ok;

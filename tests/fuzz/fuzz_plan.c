@@ -323,7 +323,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct td_text config = next_line(&p, end);
     read_world(p, end);
     check_config(config);
-    if (td_plan_spec_parse(&spec, body, &err)) {
+    if (td_plan_spec_parse(&spec, body, NULL, &err)) {
         check_patterns(&spec.rules);
         check_ranks(&spec, config);
     } else {

@@ -266,6 +266,76 @@ static void what_is_for_post_is_for_post_alone(void **state)
     close_place(&place);
 }
 
+/* ---- bodies ----------------------------------------------------------------------------------------------- */
+
+/* Posts a text in which the item stands `count` times, and checks the error. */
+static void expect_post_error(struct place *place, const char *target, const char *before, const char *item,
+                              size_t count, const char *after, int status, const char *part)
+{
+    struct loopback_request request;
+    struct td_body_cursor cursor = {0};
+    struct td_buffer body;
+    struct answer answer;
+    td_buffer_init(&body);
+    td_buffer_puts(&body, before);
+    for (size_t i = 0; i < count; i++)
+        td_buffer_printf(&body, "%s%s", i > 0 ? "," : "", item);
+    td_buffer_puts(&body, after);
+    loopback_request_init(&request, "POST", target, NULL);
+    request.request.body = td_buffer_text(&body);
+    td_api_handle(&place->loop.api, &request.request, &answer.response);
+    answer.len = (size_t)answer.response.body.total_bytes;
+    answer.body = calloc(1, answer.len + 1);
+    assert_true(answer.body != NULL && td_body_read(&answer.response.body, &cursor, answer.body, answer.len, NULL));
+    check_error_answer(place, &answer, before, status, part);
+    answer_fini(&answer);
+    td_buffer_fini(&body);
+}
+
+static void long_bodies_with_a_fault_are_400(void **state)
+{
+    (void)state;
+    static const char read[] = "/models/qwen3/tensors:read";
+    static const char plans[] = "/models/qwen3/plans";
+    static const size_t counts[] = {1, 1567, 70143, 500000};
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        expect_post_error(&place, read, "[", "0", counts[i], "]", 400, "at byte 0: ");
+        expect_post_error(&place, read, "{\"tensors\":[", "0", counts[i], "]}", 400, "at byte 12: ");
+        expect_post_error(&place, read, "{\"tensors\":[", "{}", counts[i], "]}", 400, "at byte 13: ");
+        expect_post_error(&place, read, "{\"tensors\":[", "\"\"", counts[i], "]}", 400, "at byte 12: ");
+        expect_post_error(&place, read, "{\"tensors\":[{\"name\":\"a/b\"}],\"x\":[", "0", counts[i], "]}", 400,
+                          "unknown key \"x\"");
+        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "0", counts[i], "]}]}", 400, "at byte 22: ");
+        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "{}", counts[i], "]}]}", 400, "at byte 23: ");
+        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "\"\"", counts[i], "]}]}", 400, "at byte 22: ");
+    }
+    close_place(&place);
+}
+
+static void bodies_take_memory_of_the_budget(void **state)
+{
+    (void)state;
+    static const char item[] = "{\"name\":\"nothing\"}";
+    struct place place;
+    open_place(&place);
+    struct td_budget *live = &place.loop.api.ranks.live;
+    for (size_t left = 1024; left <= 1024 * 1024; left *= 1024) {
+        assert_true(td_budget_take(live, live->max_bytes - left));
+        expect_post_error(&place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 503, "share");
+        expect_post_error(&place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 503,
+                          "share");
+        td_budget_give(live, live->max_bytes - left);
+        assert_int_equal(td_budget_used(live), 0);
+    }
+    expect_post_error(&place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 404, "nothing");
+    expect_post_error(&place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 404,
+                      "nothing");
+    assert_int_equal(td_budget_used(live), 0);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +346,8 @@ int main(void)
         cmocka_unit_test(messages_stay_well_formed),
         cmocka_unit_test(other_methods_are_405),
         cmocka_unit_test(what_is_for_post_is_for_post_alone),
+        cmocka_unit_test(long_bodies_with_a_fault_are_400),
+        cmocka_unit_test(bodies_take_memory_of_the_budget),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 static bool parse(struct td_plan_spec *spec, const char *text, struct td_error *err)
 {
     td_error_init(err);
-    return td_plan_spec_parse(spec, td_text_of(text), err);
+    return td_plan_spec_parse(spec, td_text_of(text), NULL, err);
 }
 
 static void engines(void **state)
@@ -131,21 +131,30 @@ static void too_many_ranks(void **state)
     }
 }
 
+/* Writes a text in which the item stands `count` times, with commas between. */
+static void write_repeated(struct td_buffer *out, const char *before, const char *item, size_t count, const char *after)
+{
+    td_buffer_init(out);
+    td_buffer_puts(out, before);
+    for (size_t i = 0; i < count; i++) {
+        td_buffer_puts(out, i > 0 ? "," : "");
+        td_buffer_puts(out, item);
+    }
+    td_buffer_puts(out, after);
+}
+
 /* Parses the most items or rules allowed, however short: their number limits the memory. */
 static void repeats(const char *before, const char *item, size_t count, const char *after)
 {
     struct td_buffer text;
     struct td_plan_spec spec;
+    struct td_budget budget;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, before);
-    for (size_t i = 0; i < count; i++) {
-        td_buffer_puts(&text, i > 0 ? "," : "");
-        td_buffer_puts(&text, item);
-    }
-    td_buffer_puts(&text, after);
-    CHECK(td_plan_spec_parse(&spec, td_buffer_text(&text), &err), "%zu of %s: %s", count, item, err.message);
+    write_repeated(&text, before, item, count, after);
+    td_budget_init(&budget, text.len * 21 + (4 << 20), "plans");
+    CHECK(td_plan_spec_parse(&spec, td_buffer_text(&text), &budget, &err), "%zu of %s: %s", count, item, err.message);
     td_plan_spec_fini(&spec);
+    assert_int_equal(td_budget_used(&budget), 0);
     td_buffer_fini(&text);
 }
 
@@ -154,8 +163,71 @@ static void many_short_ones(void **state)
     (void)state;
     for (size_t n = 1000; n <= TD_RULE_MAX_COUNT; n += 1000)
         repeats("{\"tp_size\":1,\"rules\":[", "{\"match\":\"0\"}", n, "]}");
+    repeats("{\"tp_size\":1,\"rules\":[", "{\"match\":\"0\",\"parts\":[{},{},{},{},{},{},{},{}]}", TD_RULE_MAX_COUNT,
+            "]}");
     repeats("{\"ranks\":[", "{\"tensors\":[{\"name\":\"a\"}]}", TD_MAX_TP_SIZE, "]}");
     repeats("{\"ranks\":[{\"tensors\":[", "{\"name\":\"\"}", 100000, "]}]}");
+}
+
+/* The fault that comes first in the text is reported, however much memory the rest of the text would take. */
+static void long_texts_with_a_fault(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *item, *after, *says;
+        uint64_t pos;
+    } cases[] = {
+        {"[", "0", "]", "a plan, an object,", 0},
+        {"{\"ranks\":[{\"tensors\":[", "0", "]}]}", "a tensor is an object", 22},
+        {"{\"ranks\":[{\"tensors\":[", "{}", "]}]}", "without a \"name\"", 23},
+        {"{\"ranks\":[{\"tensors\":[", "\"\"", "]}]}", "a tensor is an object", 22},
+        {"{\"ranks\":[", "0", "]}", "a rank is an object", 10},
+        {"{\"rules\":[", "0", "]}", "a rule (an object)", 10},
+        {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\"}]}],\"x\":[", "0", "]}", "unknown key \"x\"", 38},
+        {"{\"rules\":[{\"match\":\"a\"}],\"x\":[", "0", "]}", "unknown key \"x\"", 25},
+    };
+    static const size_t counts[] = {1, 1566, 70142, 1000000};
+    for (size_t i = 0; i < COUNT_OF(cases) * COUNT_OF(counts); i++) {
+        const char *says = cases[i / COUNT_OF(counts)].says;
+        struct td_buffer text;
+        struct td_plan_spec spec;
+        struct td_error err = TD_ERROR_INIT;
+        write_repeated(&text, cases[i / COUNT_OF(counts)].before, cases[i / COUNT_OF(counts)].item,
+                       counts[i % COUNT_OF(counts)], cases[i / COUNT_OF(counts)].after);
+        CHECK(!td_plan_spec_parse(&spec, td_buffer_text(&text), NULL, &err), "%zu", i);
+        CHECK(err.code == TD_INVALID_ARGUMENT && strstr(err.message, says) != NULL &&
+                  err.pos == cases[i / COUNT_OF(counts)].pos,
+              "%zu: %s at %llu", i, err.message, (unsigned long long)err.pos);
+        td_plan_spec_fini(&spec);
+        td_buffer_fini(&text);
+    }
+}
+
+static void memory_is_of_the_budget(void **state)
+{
+    (void)state;
+    enum { MOST_BYTES = 8 << 20 };
+    struct td_buffer text;
+    struct td_plan_spec spec;
+    struct td_budget budget;
+    struct td_error err = TD_ERROR_INIT;
+    write_repeated(&text, "[", "0", 4 << 20, "]");
+    td_budget_init(&budget, MOST_BYTES, "plans");
+    assert_false(td_plan_spec_parse(&spec, td_buffer_text(&text), &budget, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT); /* it is a fault before the place where memory is short */
+    assert_true(td_budget_used(&budget) > MOST_BYTES / 2 && td_budget_used(&budget) <= MOST_BYTES);
+    td_plan_spec_fini(&spec);
+    td_buffer_fini(&text);
+    assert_int_equal(td_budget_used(&budget), 0);
+
+    td_error_init(&err);
+    write_repeated(&text, "{\"ranks\":[{\"tensors\":[", "{\"name\":\"a\"}", 100000, "]}]}");
+    assert_false(td_plan_spec_parse(&spec, td_buffer_text(&text), &budget, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "plans"));
+    td_plan_spec_fini(&spec);
+    td_buffer_fini(&text);
+    assert_int_equal(td_budget_used(&budget), 0);
 }
 
 static void every_prefix_and_every_allocation(void **state)
@@ -167,7 +239,7 @@ static void every_prefix_and_every_allocation(void **state)
     struct td_error err;
     for (size_t len = 0; len < sizeof text - 1; len++) {
         td_error_init(&err);
-        assert_false(td_plan_spec_parse(&spec, td_text_n(text, len), &err));
+        assert_false(td_plan_spec_parse(&spec, td_text_n(text, len), NULL, &err));
         td_plan_spec_fini(&spec);
     }
     bool ok = false;
@@ -189,6 +261,8 @@ int main(void)
         cmocka_unit_test(bad_ones),
         cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(many_short_ones),
+        cmocka_unit_test(long_texts_with_a_fault),
+        cmocka_unit_test(memory_is_of_the_budget),
         cmocka_unit_test(every_prefix_and_every_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
