@@ -414,6 +414,7 @@ static void every_allocation_of_a_rescan(void **state)
     struct tree tree;
     tree_open(&tree);
     fill(&tree);
+    size_t refused = 0;
     for (size_t k = 1;; k++) {
         struct scanner scanner;
         struct td_error err = TD_ERROR_INIT;
@@ -431,6 +432,7 @@ static void every_allocation_of_a_rescan(void **state)
         alloc_fail_at(0);
         bool reached = alloc_count_get().calls - before >= k;
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
+        refused += !ok;
         if (!ok) { /* the last snapshot stays */
             char *still = describe(scanner.snapshot);
             CHECK(strcmp(first, still) == 0, "k %zu", k);
@@ -450,6 +452,7 @@ static void every_allocation_of_a_rescan(void **state)
         if (!reached)
             break;
     }
+    assert_true(refused > 40);
     tree_close(&tree);
 }
 
@@ -462,7 +465,8 @@ static void every_allocation_of_a_file_by_itself(void **state)
     tree_open(&tree);
     tree_simple(&tree, "x.safetensors", "a b");
     tree_at(&tree, "x.safetensors", path);
-    for (size_t k = 1;; k++) {
+    size_t k = 1;
+    for (;; k++) {
         struct td_snapshot *snapshot = NULL;
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
@@ -475,6 +479,7 @@ static void every_allocation_of_a_file_by_itself(void **state)
         if (ok)
             break;
     }
+    assert_true(k > 9);
     tree_close(&tree);
 }
 
@@ -484,7 +489,8 @@ static void every_allocation_of_a_root(void **state)
     (void)state;
     struct tree tree;
     tree_open(&tree);
-    for (size_t k = 1;; k++) {
+    size_t k = 1;
+    for (;; k++) {
         struct td_root *root = NULL;
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
@@ -498,6 +504,7 @@ static void every_allocation_of_a_root(void **state)
             break;
         assert_null(root);
     }
+    assert_true(k > 2);
     tree_close(&tree);
 }
 

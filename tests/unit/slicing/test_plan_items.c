@@ -74,13 +74,15 @@ static void a_selection_is_an_item(void **state)
     td_plan_fini(&listed);
     td_selection_all(2, set.tensors[0].shape, &selection);
     bool ok = false;
-    for (size_t k = 1; !ok; k++) {
+    size_t k = 1;
+    for (; !ok; k++) {
         struct td_error err = TD_ERROR_INIT;
         alloc_fail_at(k);
         ok = td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, &err);
         alloc_fail_at(0);
         CHECK(ok || (plan.outputs == NULL && err.code == TD_RESOURCE_EXHAUSTED), "k %zu", k);
     }
+    assert_true(k > 2);
     assert_int_equal(plan.total_bytes, 4 * 24);
     td_plan_fini(&plan);
     tensor_set_fini(&set);
@@ -124,7 +126,8 @@ static void failing_allocations(void **state)
     struct tensor_set set;
     bool ok = false;
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    for (size_t k = 1; !ok; k++) {
+    size_t k = 1;
+    for (; !ok; k++) {
         struct td_plan plan;
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
@@ -135,6 +138,7 @@ static void failing_allocations(void **state)
         td_plan_fini(&plan);
         assert_int_equal(alloc_count_get().live_bytes, 0);
     }
+    assert_true(k > 3);
     tensor_set_fini(&set);
 }
 

@@ -243,13 +243,15 @@ static void every_prefix_and_every_allocation(void **state)
         td_plan_spec_fini(&spec);
     }
     bool ok = false;
-    for (size_t k = 1; !ok; k++) {
+    size_t k = 1;
+    for (; !ok; k++) {
         alloc_fail_at(k);
         ok = parse(&spec, text, &err);
         alloc_fail_at(0);
         assert_true(ok || err.code == TD_RESOURCE_EXHAUSTED);
         td_plan_spec_fini(&spec);
     }
+    assert_true(k > 2);
 }
 
 int main(void)
