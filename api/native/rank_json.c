@@ -117,7 +117,7 @@ static bool add_extents(const struct td_call *call, const struct td_checkpoint *
 }
 
 bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
+                        const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
                         const char *tag, struct td_buffer *out, struct td_error *err)
 {
     struct td_json_builder json;
@@ -126,7 +126,7 @@ bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *
     td_json_begin_object(&json, NULL);
     td_json_add_string(&json, "model", call->model->id);
     td_json_add_string(&json, "checkpoint", checkpoint->id);
-    td_json_add_string(&json, "engine", engine);
+    td_json_add_text(&json, "engine", engine);
     td_json_add_u64(&json, "tp_size", plan->tp_size);
     td_json_add_u64(&json, "tp_rank", plan->tp_rank);
     td_json_add_u64(&json, "nbytes", file->nbytes);

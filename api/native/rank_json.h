@@ -10,7 +10,7 @@
  * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
  * td_layout_append_output. */
 bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
+                        const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
                         const char *tag, struct td_buffer *out, struct td_error *err);
 
 /* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */

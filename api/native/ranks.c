@@ -45,22 +45,17 @@ struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td
     if (stored == NULL)
         td_response_fail(call->response, 404, NULL,
                          "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
-                         (int)(name.len > 64 ? 64 : name.len), name.p, call->model->id);
+                         TD_SHOW(name, 64), call->model->id);
     return stored;
 }
 
 static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
                           const struct td_plan *plan, const char *tag)
 {
-    char engine[32] = "plan";
-    const struct td_text *name = &set->name.engine;
+    struct td_text engine = set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan");
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->ranks.live);
-    if (name->len > 0 && name->len < sizeof engine) {
-        memcpy(engine, name->p, name->len);
-        engine[name->len] = '\0';
-    }
     if (td_rank_json_write(call, set->checkpoint, file, plan, engine, tag, &json, &err))
         td_native_answer_plan_json(call, &json);
     else
@@ -116,8 +111,7 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
     if (text.len == 0)
         td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
     else
-        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
-                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
+        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s", TD_SHOW(text, SHOWN_BYTES), known);
     return false;
 }
 
@@ -133,8 +127,7 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
 {
     char fault[96] = "the number of ranks is missing";
     if (tp.len > 0)
-        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", (int)(tp.len > 64 ? 64 : tp.len),
-                       tp.p);
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", TD_SHOW(tp, 64));
     td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
                      fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
 }
