@@ -28,67 +28,82 @@ static const struct system_route system_routes[] = {
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
 
-/* The words that may follow a model's id, without those of tensors. */
-static const struct {
+/* The words that may follow a model's id, in the order in which a 404 lists them. */
+static const struct model_route {
     const char *word;
-    bool has_rest; /* whether something must follow the word; else nothing may */
+    const char *rest; /* the form of what must follow the word and a '/'; NULL: nothing may */
     bool is_post;
     enum td_route route;
     void (*handle)(const struct td_call *call);
 } model_routes[] = {
-    {"files", true, false, TD_ROUTE_FILE, td_handle_file},
-    {"files", false, false, TD_ROUTE_FILE, td_handle_files},
-    {"tensors:read", false, true, TD_ROUTE_READ, td_handle_read},
-    {"plans", false, true, TD_ROUTE_PLANS, td_handle_plans},
-    {"plans", true, false, TD_ROUTE_PLAN, td_handle_plan},
-    {"shards", true, false, TD_ROUTE_RANK_FILE, td_handle_rank_file},
-    {"model.safetensors", false, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
+    {"tensors", NULL, false, TD_ROUTE_MANIFEST, td_handle_manifest},
+    {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor},
+    {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read},
+    {"files", NULL, false, TD_ROUTE_FILE, td_handle_files},
+    {"files", "{path}", false, TD_ROUTE_FILE, td_handle_file},
+    {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans},
+    {"plans", "{plan}", false, TD_ROUTE_PLAN, td_handle_plan},
+    {"shards", "{engine}/tp{size}/rank-{rank}.safetensors", false, TD_ROUTE_RANK_FILE, td_handle_rank_file},
+    {"model.safetensors", NULL, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
 };
+
+enum { MODEL_ROUTES = sizeof model_routes / sizeof *model_routes };
 
 /* Returns the part of the path that looks like the model's id, for an error message. */
 static struct td_text supposed_id(struct td_text path)
 {
-    static const char *const methods[] = {"/tensors", "/files", "/plans", "/shards", "/model.safetensors"};
     for (size_t i = 0; i < path.len; i++) {
-        for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
-            size_t n = strlen(methods[m]);
-            if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 &&
-                (path.len - i == n || path.p[i + n] == '/' || path.p[i + n] == ':'))
+        struct td_text rest = td_text_skip(path, i + 1);
+        for (size_t m = 0; path.p[i] == '/' && m < MODEL_ROUTES; m++) {
+            struct td_text word = td_text_of(model_routes[m].word);
+            if (td_text_begins(rest, word) &&
+                (rest.len == word.len || rest.p[word.len] == '/' || rest.p[word.len] == ':'))
                 return td_text_n(path.p, i);
         }
     }
     return path;
 }
 
+/* Writes what may follow a model's id: "tensors, tensors/{name}, ... and model.safetensors". */
+static void list_model_routes(char *out, size_t capacity)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < MODEL_ROUTES && used < capacity; i++) {
+        const struct model_route *row = &model_routes[i];
+        const char *before = i == 0 ? "" : i + 1 < MODEL_ROUTES ? ", " : " and ";
+        used += (size_t)snprintf(out + used, capacity - used, "%s%s%s%s", before, row->word,
+                                 row->rest == NULL ? "" : "/", row->rest == NULL ? "" : row->rest);
+    }
+}
+
 /* Returns whether the path begins with the segment `word`; *after is then the path that follows. */
 static bool take_segment(struct td_text rest, const char *word, struct td_text *after)
 {
     size_t n = strlen(word);
-    if (rest.len < n || memcmp(rest.p, word, n) != 0 || (rest.len > n && rest.p[n] != '/'))
+    if (!td_text_begins(rest, td_text_n(word, n)) || (rest.len > n && rest.p[n] != '/'))
         return false;
     size_t skip = rest.len > n ? n + 1 : n;
     *after = td_text_skip(rest, skip);
     return true;
 }
 
-/* Returns whether the path names a tensor. /models/{id}/tensors and /models/{id}/tensors/ are the manifest, but for a
- * tensor with the empty name. */
-static bool names_a_tensor(const struct td_call *call, struct td_text rest)
+/* Returns whether something follows the word at the beginning of `rest`. /models/{id}/tensors/ is the manifest, but for
+ * a tensor with the empty name. */
+static bool has_rest(const struct td_call *call, struct td_text rest, const struct model_route *row)
 {
+    if (call->rest.len > 0 || (row->route != TD_ROUTE_TENSOR && row->route != TD_ROUTE_MANIFEST))
+        return call->rest.len > 0;
     struct td_tensor_ref ref;
     const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
     const struct td_checkpoint *checkpoint =
         td_model_find_checkpoint(call->model, td_text_n(id == NULL ? NULL : id->p, id == NULL ? 0 : id->len));
-    if (call->rest.len > 0)
-        return true;
     return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, TD_TEXT(""), &ref);
 }
 
 static bool is_below_models(struct td_text raw_path)
 {
-    static const char own[] = "/models";
-    const size_t len = sizeof own - 1;
-    return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 && (raw_path.len == len || raw_path.p[len] == '/');
+    struct td_text after;
+    return take_segment(raw_path, "/models", &after);
 }
 
 /* Chooses the handler of a path below /models/; NULL after it answered 404. */
@@ -102,8 +117,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];
         td_name_advise(call->snapshot, id, advice);
-        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists them",
-                         (int)(id.len > 400 ? 400 : id.len), id.p, advice);
+        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists them", TD_SHOW(id, 400),
+                         advice);
         return NULL;
     }
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
@@ -111,22 +126,18 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         response->route = TD_ROUTE_MODEL;
         return td_handle_model;
     }
-    if (take_segment(rest, "tensors", &call->rest)) {
-        bool one = names_a_tensor(call, rest);
-        response->route = one ? TD_ROUTE_TENSOR : TD_ROUTE_MANIFEST;
-        return one ? td_handle_tensor : td_handle_manifest;
-    }
-    for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
-        if (!take_segment(rest, model_routes[i].word, &call->rest) || (call->rest.len > 0) != model_routes[i].has_rest)
+    for (size_t i = 0; i < MODEL_ROUTES; i++) {
+        const struct model_route *row = &model_routes[i];
+        if (!take_segment(rest, row->word, &call->rest) || has_rest(call, rest, row) != (row->rest != NULL))
             continue;
-        response->route = model_routes[i].route;
-        call->is_post = model_routes[i].is_post;
-        return model_routes[i].handle;
+        response->route = row->route;
+        call->is_post = row->is_post;
+        return row->handle;
     }
-    td_response_fail(response, 404, NULL,
-                     "nothing at \"%.*s\" of model \"%s\"; a model has tensors, tensors/{name}, tensors:read, "
-                     "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
-                     (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
+    char known[256];
+    list_model_routes(known, sizeof known);
+    td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of model \"%s\"; a model has %s", TD_SHOW(rest, 200),
+                     call->model->id, known);
     return NULL;
 }
 
@@ -135,7 +146,6 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
 static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
                         char out[TD_NAME_ADVICE_BYTES])
 {
-    static const char resolve[] = "/resolve/";
     static const struct {
         const char *path, *advice;
     } known[] = {
@@ -160,8 +170,7 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
         return;
     }
     size_t len = 1; /* the length up to /resolve/, or of all */
-    while (len < path.len &&
-           (path.len - len < sizeof resolve - 1 || memcmp(path.p + len, resolve, sizeof resolve - 1) != 0))
+    while (len < path.len && !td_text_begins(td_text_skip(path, len), TD_TEXT("/resolve/")))
         len++;
     if (call->snapshot != NULL)
         td_name_advise_repo(call->snapshot, false, td_text_n(path.p + 1, len - 1), out);
@@ -181,7 +190,7 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     advise_path(call, path, is_name ? &page : NULL, advice);
     td_response_fail(call->response, 404, NULL,
                      "nothing at \"%.*s\"; %sbegin with GET /models, the contract is at /openapi.json",
-                     (int)(path.len > 200 ? 200 : path.len), path.p, advice);
+                     TD_SHOW(path, 200), advice);
     return NULL;
 }
 
@@ -242,7 +251,7 @@ static void fail_s3(const struct td_call *call)
     const char *listen = call->api->s3_listen;
     bool is_on = listen != NULL && listen[0] != '\0';
     td_response_fail(call->response, 404, NULL, "nothing at \"%.*s\": this is not the port for clients of S3; %s%s%s",
-                     (int)(path.len > 200 ? 200 : path.len), path.p,
+                     TD_SHOW(path, 200),
                      is_on ? "they are served on that of --s3-listen (" : "--s3-listen opens one, and is not set",
                      is_on ? listen : "", is_on ? ")" : "");
 }
@@ -271,7 +280,7 @@ static bool takes_body(const struct td_request *request)
     struct td_uri uri;
     bool takes = false;
     if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
-        for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
+        for (size_t i = 0; i < MODEL_ROUTES; i++) {
             size_t n = strlen(model_routes[i].word);
             takes = takes || (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
                               memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
