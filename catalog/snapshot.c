@@ -292,6 +292,11 @@ const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *mode
     return NULL;
 }
 
+bool td_model_is_default_checkpoint(const struct td_model *model, const struct td_checkpoint *checkpoint)
+{
+    return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
+}
+
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i)
 {
     if (checkpoint->refs != NULL)

@@ -244,6 +244,10 @@ const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, co
 /* Returns the checkpoint with this id, or the default one for an empty id; NULL when there is none. */
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id);
 
+/* Returns whether the checkpoint, one of the model's, is the default one: the first of the whole ones, or of the
+ * incomplete ones. */
+bool td_model_is_default_checkpoint(const struct td_model *model, const struct td_checkpoint *checkpoint);
+
 /* Returns the i-th tensor in the order of names, i below tensor_count. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
 

@@ -29,8 +29,7 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
 static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
 {
     char tag[TD_TAG_BYTES];
-    const struct td_model *model = call->model;
-    bool is_default = checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
+    bool is_default = td_model_is_default_checkpoint(call->model, checkpoint);
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, checkpoint->tag);
     td_digest_add_cstring(digest, is_default ? "default" : "");

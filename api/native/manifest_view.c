@@ -54,12 +54,6 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
-/* Returns whether the checkpoint is the default one: the first of the incomplete ones, or of the others. */
-static bool is_default(const struct td_model *model, const struct td_checkpoint *checkpoint)
-{
-    return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
-}
-
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                             const struct td_tensor *tensor)
 {
@@ -72,7 +66,7 @@ void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
         td_uri_encode(out, td_tensor_name(tensor), true);
     if (checkpoint->lacks != NULL)
         td_buffer_puts(out, "?partial=1");
-    if (!is_default(model, checkpoint)) {
+    if (!td_model_is_default_checkpoint(model, checkpoint)) {
         td_buffer_puts(out, checkpoint->lacks != NULL ? "&checkpoint=" : "?checkpoint=");
         td_uri_encode(out, td_text_of(checkpoint->id), false);
     }
@@ -319,6 +313,7 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
         .most_marks = SIZE_MAX,
     };
     /* hrefs differ when the checkpoint is not the default one */
-    (void)snprintf(key, sizeof key, "%s%s", checkpoint->tag, is_default(model, checkpoint) ? "" : "-other");
+    (void)snprintf(key, sizeof key, "%s%s", checkpoint->tag,
+                   td_model_is_default_checkpoint(model, checkpoint) ? "" : "-other");
     return td_rendered_create(&manifest_class, view, &rows, is_whole ? cache : NULL, key, out, NULL, err);
 }
