@@ -4,7 +4,7 @@
 #define TD_HTTP_PAGE_TOKEN_H
 
 #include "core/buffer.h"
-#include "http/request.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 

@@ -5,7 +5,6 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "http/request.h"
 
 #include <stdbool.h>
 #include <stddef.h>

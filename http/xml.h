@@ -4,7 +4,6 @@
 
 #include "core/buffer.h"
 #include "core/text.h"
-#include "http/request.h"
 
 #define TD_XML_TYPE "application/xml"
 

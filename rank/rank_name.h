@@ -3,7 +3,7 @@
 #ifndef TD_RANK_RANK_NAME_H
 #define TD_RANK_RANK_NAME_H
 
-#include "http/request.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>

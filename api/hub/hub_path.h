@@ -4,7 +4,7 @@
 #define TD_API_HUB_HUB_PATH_H
 
 #include "core/error.h"
-#include "http/request.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 
