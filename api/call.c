@@ -62,8 +62,7 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
         for (k = 0; known[k] != NULL; k++)
             td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
         const char *names = td_buffer_terminate(&list);
-        td_call_fail_known(call, 400, known, "unknown query parameter \"%.*s\"; %s%s",
-                           (int)(name->len > 64 ? 64 : name->len), name->p,
+        td_call_fail_known(call, 400, known, "unknown query parameter \"%.*s\"; %s%s", TD_SHOW(*name, 64),
                            known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
         td_buffer_fini(&list);
         return false;
@@ -94,8 +93,7 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
         td_call_finish(call, head);
         return;
     }
-    td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s",
-                     (int)(method.len > 32 ? 32 : method.len), method.p,
+    td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s", TD_SHOW(method, 32),
                      call->is_post ? "POST is" : "GET and HEAD are");
     td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
 }

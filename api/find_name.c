@@ -3,12 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 200, MOST_MODELS = 3 };
-
-static int shown(size_t len)
-{
-    return (int)(len > SHOWN_BYTES ? SHOWN_BYTES : len);
-}
+enum { MOST_MODELS = 3 };
 
 /* Writes "; below it are a, b, ...". Returns false when nothing lies below. */
 static bool advise_below(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES])
@@ -24,8 +19,8 @@ static bool advise_below(const struct td_snapshot *snapshot, struct td_text id, 
             continue;
         listed++;
         used += listed > MOST_MODELS ? (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, ", ...")
-                                     : (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, "%s \"%.*s\"",
-                                                        listed > 1 ? "," : "", shown(strlen(model->id)), model->id);
+                                     : (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, "%s \"%.200s\"",
+                                                        listed > 1 ? "," : "", model->id);
     }
     return listed > 0;
 }
@@ -42,9 +37,8 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
         return;
     out[0] = '\0';
     if (repo != NULL)
-        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "; there is a repository \"%.*s\": %s/%.*s/resolve/main/",
-                       shown(strlen(repo->hub_id)), repo->hub_id, is_dataset ? "/datasets" : "",
-                       shown(strlen(repo->hub_id)), repo->hub_id);
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "; there is a repository \"%.200s\": %s/%.200s/resolve/main/",
+                       repo->hub_id, is_dataset ? "/datasets" : "", repo->hub_id);
 }
 
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
@@ -55,10 +49,10 @@ void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, st
     out[0] = '\0';
     if (repo == NULL)
         return;
-    int len = shown((size_t)(path.p + path.len - folder));
+    struct td_text below = td_text_n(folder, (size_t)(path.p + path.len - folder));
     (void)snprintf(out, TD_NAME_ADVICE_BYTES,
-                   "it is the folder \"%.*s\" of \"%.*s\": ask for that with subfolder=\"%.*s\"; ", len, folder,
-                   shown(strlen(repo->hub_id)), repo->hub_id, len, folder);
+                   "it is the folder \"%.*s\" of \"%.200s\": ask for that with subfolder=\"%.*s\"; ",
+                   TD_SHOW(below, 200), repo->hub_id, TD_SHOW(below, 200));
 }
 
 /* ---- pages --------------------------------------------------------------------------------------------- */

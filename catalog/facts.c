@@ -260,8 +260,7 @@ static bool is_python_number(struct td_text text, uint64_t pos)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (pos <= text.len && text.len - pos >= strlen(words[i]) &&
-            memcmp(text.p + pos, words[i], strlen(words[i])) == 0)
+        if (pos <= text.len && td_text_begins(td_text_skip(text, (size_t)pos), td_text_of(words[i])))
             return true;
     return false;
 }

@@ -345,7 +345,7 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     const char *fault = is_there                                ? "does not have it"
                         : is_listed(snapshot, checkpoint, file) ? "cannot be read"
                                                                 : "is missing";
-    td_buffer_printf(out, "tensor \"%.*s\" is not there: ", (int)(name.len > 200 ? 200 : name.len), name.p);
+    td_buffer_printf(out, "tensor \"%.*s\" is not there: ", TD_SHOW(name, 200));
     if (lacks->index != NULL)
         td_buffer_printf(out, "%s says that it is in \"%.200s\", which %s", source_of(lacks), file, fault);
     else if (lacks->file_count == 1)

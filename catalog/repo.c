@@ -146,7 +146,7 @@ static struct td_text id_part(const struct td_text *directory)
 
 static bool add_directories(struct builder *b)
 {
-    struct td_text last = {.p = "", .len = 0};
+    struct td_text last = TD_TEXT("");
     for (size_t i = 0; i < b->directory_count; i++) {
         const struct td_text part = id_part(&b->directories[i]);
         const struct td_text *directory = &part;
@@ -418,7 +418,7 @@ static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool fo
 static const char *without_namespace(const struct td_snapshot *snapshot, struct td_text path)
 {
     const size_t space_len = sizeof default_space - 1;
-    if (path.len <= space_len || memcmp(path.p, default_space, space_len) != 0)
+    if (path.len <= space_len || !td_text_begins(path, TD_TEXT(default_space)))
         return NULL;
     const char *slash = memchr(path.p + space_len, '/', path.len - space_len);
     size_t name_end = slash == NULL ? path.len : (size_t)(slash - path.p);

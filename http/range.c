@@ -234,8 +234,7 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
         td_response_fail(response, 416, NULL,
                          "no range of \"%.*s\" can be sent: the length is %" PRIu64
                          " bytes, and at most %d ranges are allowed, of which at most two overlap others",
-                         (int)(header->value.len > 100 ? 100 : header->value.len), header->value.p, size,
-                         (int)TD_MAX_RANGES);
+                         TD_SHOW(header->value, 100), size, (int)TD_MAX_RANGES);
         response->accept_ranges = true;
         td_response_add_header(response, "Content-Range", "bytes */%" PRIu64, size);
         return;

@@ -80,10 +80,10 @@ static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri
     *memory += parameter->value.len;
     for (size_t i = 0; i < uri->parameter_count; i++) {
         const struct td_text *other = &uri->parameters[i].name;
-        if (other->len == parameter->name.len && memcmp(other->p, parameter->name.p, other->len) == 0)
+        if (td_text_compare(*other, parameter->name) == 0)
             return query == TD_URI_REPEATS ||
                    td_error_set(err, TD_INVALID_ARGUMENT, "query parameter \"%.*s\" is given twice",
-                                (int)(other->len > 64 ? 64 : other->len), other->p);
+                                TD_SHOW(*other, 64));
     }
     uri->parameter_count++;
     return true;

@@ -24,7 +24,7 @@ static bool take_between(struct td_text text, const char *prefix, const char *su
 {
     size_t before = strlen(prefix);
     size_t after = strlen(suffix);
-    if (text.len < before + after || memcmp(text.p, prefix, before) != 0 ||
+    if (text.len < before + after || !td_text_begins(text, td_text_of(prefix)) ||
         memcmp(text.p + text.len - after, suffix, after) != 0)
         return false;
     *out = td_text_n(text.p + before, text.len - before - after);

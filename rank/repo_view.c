@@ -225,8 +225,7 @@ static uint64_t rank_files_per_model(const struct td_repo_view *view)
 
 static bool no_revision(struct td_text revision, struct td_error *err)
 {
-    return td_error_set(err, TD_NOT_FOUND, "no revision \"%.*s\"", (int)(revision.len > 100 ? 100 : revision.len),
-                        revision.p);
+    return td_error_set(err, TD_NOT_FOUND, "no revision \"%.*s\"", TD_SHOW(revision, 100));
 }
 
 /* Returns whether the view has a model with a checkpoint. */
@@ -344,8 +343,7 @@ static bool find_rank_file(const struct td_repo_view *view, const struct td_mode
 {
     struct td_text directory = td_repo_view_directory(view, model);
     if (directory.len > 0) {
-        if (path.len <= directory.len || memcmp(path.p, directory.p, directory.len) != 0 ||
-            path.p[directory.len] != '/')
+        if (path.len <= directory.len || !td_text_begins(path, directory) || path.p[directory.len] != '/')
             return false;
         path = td_text_skip(path, directory.len + 1);
     }
@@ -372,7 +370,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
         *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
     }
-    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
+    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", TD_SHOW(path, 200));
 }
 
 static struct td_rank_set rank_set_of(const struct td_repo_view *view, const struct td_model *model)

@@ -221,7 +221,7 @@ void td_html_models(const struct td_call *call)
 {
     bool is_start = td_text_equals(call->uri->path, "/");
     struct td_text title = td_text_of(is_start ? "Models and datasets" : "Models");
-    const struct td_text none = {.p = "", .len = 0};
+    const struct td_text none = TD_TEXT("");
     struct td_html_page page;
     begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
     page.end_row = call->snapshot->model_count + (is_start ? call->snapshot->repo_count : 0);

@@ -126,9 +126,8 @@ static bool no_repository(struct td_hub_call *hub)
     char advice[TD_NAME_ADVICE_BYTES];
     td_name_advise_repo(hub->call->snapshot, hub->as_dataset, hub->id, advice);
     return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%s%sGET /api/%ss lists what there is",
-                       kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p, advice,
-                       is_other ? "there is a " : "", is_other ? other : "", is_other ? " of that id; " : "",
-                       kinds[hub->as_dataset ? 1 : 0]);
+                       kinds[hub->as_dataset ? 1 : 0], TD_SHOW(hub->id, 200), advice, is_other ? "there is a " : "",
+                       is_other ? other : "", is_other ? " of that id; " : "", kinds[hub->as_dataset ? 1 : 0]);
 }
 
 /* Finds the repository that the segments [first, first + n) name. */

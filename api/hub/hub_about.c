@@ -99,7 +99,7 @@ static bool is_card_tag(const struct td_hub_about *about, size_t i, const char *
 static bool equals_both(struct td_text text, const char *prefix, const char *value)
 {
     size_t len = strlen(prefix);
-    return text.len >= len && memcmp(text.p, prefix, len) == 0 && td_text_equals(td_text_skip(text, len), value);
+    return td_text_begins(text, td_text_n(prefix, len)) && td_text_equals(td_text_skip(text, len), value);
 }
 
 bool td_hub_about_has_tag(const struct td_hub_about *about, struct td_text tag)

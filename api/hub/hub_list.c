@@ -49,8 +49,7 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
         if (!contains(id, listing->searches[i]))
             return false;
     struct td_text author = td_hub_author_of(id);
-    return !listing->none && (listing->author.p == NULL || (listing->author.len == author.len &&
-                                                            memcmp(listing->author.p, author.p, author.len) == 0));
+    return !listing->none && (listing->author.p == NULL || td_text_compare(listing->author, author) == 0);
 }
 
 /* Returns a view of the repository's files on disk. */
@@ -193,7 +192,7 @@ static bool refuse(const struct td_hub_call *hub, const char *what, struct td_te
         "%s \"%.*s\" is not known here; a list takes search, author, filter, pipeline_tag, library, gated, "
         "inference, inference_provider, sort (lastModified, createdAt, id, downloads, likes, trendingScore), "
         "direction, limit, full, config, cardData and expand",
-        what, (int)(text.len > 60 ? 60 : text.len), text.p);
+        what, TD_SHOW(text, 60));
 }
 
 static bool add_word(const struct td_hub_call *hub, struct td_text words[MOST_WORDS], size_t *count,

@@ -372,19 +372,18 @@ static bool form_expands(struct td_text form)
 /* Reads a form such as paths=a&paths=b%2Fc&expand=true. */
 static bool read_form(struct tree *tree, struct td_text form)
 {
-    static const char name[] = "paths=";
-    const size_t name_len = sizeof name - 1;
+    const struct td_text name = TD_TEXT("paths=");
     struct td_text item;
     tree->expand = tree->expand || form_expands(form);
     while (next_field(&form, &item)) {
-        if (item.len < name_len || memcmp(item.p, name, name_len) != 0)
+        if (!td_text_begins(item, name))
             continue;
         struct td_text path = {.len = 0};
         char *decoded = td_arena_alloc(&tree->hub->arena, item.len);
         path.p = decoded;
         if (decoded == NULL)
             return td_error_no_memory(tree->err);
-        item = td_text_skip(item, name_len);
+        item = td_text_skip(item, name.len);
         if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !add_path(tree, path))
             return false;
     }

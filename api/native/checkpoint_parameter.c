@@ -23,7 +23,7 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
  */
 static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
 {
-    static const struct td_text empty = {.p = "", .len = 0};
+    const struct td_text empty = TD_TEXT("");
     const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
     const struct td_text *id = given == NULL ? &empty : given;
     bool names_nothing = given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
@@ -45,7 +45,7 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
                          call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
     else
         td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s", call->model->id,
-                         (int)(id->len > 200 ? 200 : id->len), id->p, advice);
+                         TD_SHOW(*id, 200), advice);
     td_buffer_fini(&details);
     return NULL;
 }

@@ -17,7 +17,7 @@ void td_handle_file(const struct td_call *call)
         return;
     if (entry == NULL) {
         td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
-                         (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+                         TD_SHOW(call->rest, 400));
         return;
     }
     if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))

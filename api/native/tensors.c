@@ -52,7 +52,7 @@ static enum format read_format(const struct td_call *call, struct td_text text)
         format++;
     if (format == FORMAT_COUNT)
         td_call_fail_known(call, 400, formats, "no format \"%.*s\"; the formats are raw, npy and safetensors",
-                           (int)(text.len > 64 ? 64 : text.len), text.p);
+                           TD_SHOW(text, 64));
     return format;
 }
 
@@ -133,8 +133,7 @@ static void fail_absent(const struct td_call *call, const struct td_checkpoint *
         td_response_fail(call->response, 404, NULL, "%s", text);
     else
         td_response_fail(call->response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
-                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
-                         call->rest.p);
+                         checkpoint->id, call->model->id, TD_SHOW(call->rest, 400));
     td_buffer_fini(&absence);
 }
 

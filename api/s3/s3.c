@@ -1,5 +1,6 @@
 /* Plan: route() splits the path into bucket and key and answers the root, a bucket or an object; finish() applies
- * conditions and ranges. A query that names a subresource that is not served is answered 501 before anything else.
+ * conditions and ranges. A query that names a subresource that is not served is answered 501 instead of the
+ * bucket or object.
  *
  * Hard: clients of S3 judge by details. A request for something in a bucket can come without the bucket when the client
  * puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong port is told
@@ -18,11 +19,6 @@
 #include <string.h>
 
 enum { BUCKETS_MAX = 10000, SHOWN_BYTES = 400 };
-
-static int shown(struct td_text text)
-{
-    return (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len);
-}
 
 /* ---- buckets ------------------------------------------------------------------------------------------- */
 
@@ -261,8 +257,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     }
     char advice[TD_S3_ADVICE_BYTES];
     td_s3_rank_files_advise(call->snapshot, bucket, key, advice, sizeof advice);
-    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name, shown(key),
-                     key.p, advice, port_hint(call));
+    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name,
+                     TD_SHOW(key, SHOWN_BYTES), advice, port_hint(call));
 }
 
 /* ---- routing ------------------------------------------------------------------------------------------- */
@@ -281,21 +277,18 @@ static void answer_root(const struct td_call *call)
 /* Routes the path, which begins after its first '/'. */
 static void route(const struct td_call *call, struct td_text path)
 {
-    const char *slash = path.len == 0 ? NULL : memchr(path.p, '/', path.len);
-    size_t name_len = slash == NULL ? path.len : (size_t)(slash - path.p);
-    struct td_text key = {.p = path.p + path.len, .len = 0};
-    if (slash != NULL)
-        key = td_text_n(slash + 1, path.len - name_len - 1);
+    struct td_text key = path;
+    struct td_text name = td_text_take_until(&key, '/');
     call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
     if (path.len == 0) {
         answer_root(call);
         return;
     }
-    const struct td_bucket *bucket = td_bucket_find(call->snapshot, td_text_n(path.p, name_len));
+    const struct td_bucket *bucket = td_bucket_find(call->snapshot, name);
     if (bucket == NULL)
         td_response_fail_as(call->response, 404, "NoSuchBucket",
                             "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
-                            shown(td_text_n(path.p, name_len)), path.p, port_hint(call));
+                            TD_SHOW(name, SHOWN_BYTES), port_hint(call));
     else if (key.len > 0)
         answer_object(call, bucket, key);
     else
@@ -318,9 +311,7 @@ static bool is_read(const struct td_call *call)
 /* Applies conditions and ranges. A part of an object is answered as a range, as S3 does: its only part is the whole. */
 static void finish(struct td_call *call)
 {
-    static const struct td_text name = {.p = "Range", .len = 5};
-    static const struct td_text all = {.p = "bytes=0-", .len = 8};
-    const struct td_header range = {.name = name, .value = all};
+    const struct td_header range = {.name = TD_TEXT("Range"), .value = TD_TEXT("bytes=0-")};
     const struct td_request part = {.method = call->request->method, .headers = &range, .header_count = 1};
     bool head = td_text_equals(call->request->method, "HEAD");
     size_t at = 0;

@@ -178,8 +178,8 @@ void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key)
         return;
     }
     struct td_text base = keys->rank_files.base;
-    if (key.len >= base.len && memcmp(key.p, base.p, base.len) == 0) {
-        seek_rank_files(keys, td_text_n(key.p + base.len, key.len - base.len));
+    if (td_text_begins(key, base)) {
+        seek_rank_files(keys, td_text_skip(key, base.len));
     } else if (td_text_compare(key, base) < 0) {
         seek_rank_files(keys, TD_TEXT(""));
     } else {

@@ -148,7 +148,7 @@ static bool line_index(const struct td_machine *m, struct td_pickle_span line, u
     uint64_t number = 0;
     if (!td_number_read(td_text_n(text, line.len), UINT32_MAX, &number))
         return TD_REFUSE(m, "has the index \"%.*s\", which is not a number below 2^32",
-                         (int)(line.len < 32 ? line.len : 32), text);
+                         TD_SHOW(td_text_n(text, line.len), 32));
     *index = (uint32_t)number;
     return true;
 }

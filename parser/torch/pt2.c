@@ -80,7 +80,7 @@ static char *join_name(struct reader *r, struct td_text prefix, struct td_text n
     size_t dot = prefix.len > 0 && name.len > 0 ? 1 : 0;
     if (prefix.len > r->names_left) {
         (void)td_error_set(r->err, TD_INVALID_ARGUMENT, "names that begin with \"%.*s\" unfold without end",
-                           prefix.len < 96 ? (int)prefix.len : 96, prefix.p);
+                           TD_SHOW(prefix, 96));
         return NULL;
     }
     r->names_left -= prefix.len;
