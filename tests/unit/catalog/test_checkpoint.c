@@ -277,11 +277,11 @@ static const struct row rows[] = {
      "data q-00002-of-00003.gguf gguf/split-00002-of-00003.gguf\n"
      "data q-00003-of-00003.gguf gguf/split-00003-of-00003.gguf",
      "q{q-00001-of-00003.gguf q-00002-of-00003.gguf q-00003-of-00003.gguf}(t0 t1 t2 t3 t4)", NULL, NULL},
-    {"bad input 133: split.count 3 with two files",
+    {"split.count 3 with two files",
      "data q-00001-of-00002.gguf gguf/split-00001-of-00003.gguf\n"
      "data q-00002-of-00002.gguf gguf/split-00002-of-00003.gguf",
      "", "q-00001-of-00002.gguf", "split.no 0 of split.count 3"},
-    {"bad input 134: split.no twice",
+    {"split.no twice",
      "data q-00001-of-00003.gguf gguf/split-00001-of-00003.gguf\n"
      "data q-00002-of-00003.gguf gguf/split-00001-of-00003.gguf\n"
      "data q-00003-of-00003.gguf gguf/split-00003-of-00003.gguf",

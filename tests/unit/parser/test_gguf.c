@@ -117,7 +117,7 @@ static void error_may_be_left_out(void **state)
     __real_free(file.bytes);
 }
 
-/* The manifest has the numbers with which the catalog checks a set of split files (bad inputs 133, 134). */
+/* The manifest has the numbers with which the catalog checks a set of split files. */
 static void pairs_133_134_of_splits_are_in_the_manifest(void **state)
 {
     (void)state;

@@ -113,7 +113,7 @@ static void names_must_differ_without_their_suffix(void **state)
     done(&p, &f);
 }
 
-/* 57: the array is listed with its compression. Of a bomb only the header is unpacked. */
+/* The array is listed with its compression. Of a bomb only the header is unpacked. */
 static void a_deflated_array_is_unpacked_no_further_than_its_header(void **state)
 {
     (void)state;

@@ -247,7 +247,7 @@ static void what_holds_itself(void **state)
     parsed_fini(&p);
 }
 
-/* 75, 76: 40 levels, each holding the one below twice, then five times. */
+/* 40 levels, each holding the one below twice, then five times. */
 static void laughs_stay_small(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void laughs_stay_small(void **state)
     td_buffer_fini(&out);
 }
 
-/* 72: any index costs the memory of one entry. */
+/* Any index costs the memory of one entry. */
 static void memo_indices_are_not_sizes(void **state)
 {
     (void)state;

@@ -293,7 +293,7 @@ static void packed_items_are_in_proportion(void **state)
         if (i == 0)
             CHECK(p.ok && p.manifest.tensor_count == 1, "%s", p.err.message);
         else
-            check_refused(&p, 0, "more than the limit of", item.len);
+            check_refused(&p, "more than the limit of", item.len);
         td_manifest_fini(&p.manifest);
         __real_free(item.bytes);
         td_buffer_fini(&text);
