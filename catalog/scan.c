@@ -223,6 +223,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     int fd;
     *same = true;
     if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
+        td_error_name_it(&why, file->source.path);
         td_file_fail(file, &why);
         return;
     }

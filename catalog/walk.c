@@ -352,6 +352,7 @@ static bool visit_all(struct walker *w, size_t at)
     if (!td_root_open_directory(w->root, w->directories[at].physical, &fd, &why)) {
         if (at == 0)
             return td_error_set(w->err, why.code, "%s", why.message);
+        td_error_name_it(&why, w->directories[at].physical);
         td_problems_add(w->walk->problems, w->walk->names, w->directories[at].path, why.message);
         return true;
     }

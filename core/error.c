@@ -82,3 +82,17 @@ void td_error_shift(struct td_error *err, uint64_t off)
     if (err != NULL && err->code != TD_OK && err->pos != TD_ERROR_POS_NONE && err->pos < UINT64_MAX - off)
         err->pos += off;
 }
+
+void td_error_name_it(struct td_error *err, const char *path)
+{
+    static const char it[] = "it";
+    char shown[TD_ERROR_MESSAGE_BYTES];
+    char quoted[TD_ERROR_MESSAGE_BYTES + 2];
+    td_utf8_escape(td_text_of(path), shown, sizeof shown);
+    size_t len = (size_t)snprintf(quoted, sizeof quoted, "\"%s\"", shown);
+    char *at = err == NULL || len < sizeof it ? NULL : strstr(err->message, quoted);
+    if (at == NULL)
+        return;
+    memmove(at + sizeof it - 1, at + len, strlen(at + len) + 1);
+    memcpy(at, it, sizeof it - 1);
+}

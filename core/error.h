@@ -57,6 +57,10 @@ bool td_error_sys(struct td_error *err, enum td_code code, int sys, const char *
 /* Adds off to the position, if there is one: turns a position in a part of a file into one in the file. */
 void td_error_shift(struct td_error *err, uint64_t off);
 
+/* Replaces the path and its quotes in the message by "it", for a message that is shown beside the path. Does nothing if
+ * the message does not hold the whole path. */
+void td_error_name_it(struct td_error *err, const char *path);
+
 /* Copies a failure from another error, unless *err holds one already. Always returns false. */
 bool td_error_copy(struct td_error *err, const struct td_error *from);
 

@@ -341,6 +341,7 @@ static void verify_file(struct verification *v, const struct td_found *const *na
     struct td_content_sums sums;
     struct td_error err = TD_ERROR_INIT;
     if (!td_content_hash(v->root, names[0]->physical, &names[0]->id, &options, &sums, &err)) {
+        td_error_name_it(&err, names[0]->physical);
         print_unreadable(v, names[0]->physical, err.message);
         return;
     }

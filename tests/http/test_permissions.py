@@ -39,8 +39,7 @@ def test_another_user(place):
             assert "\ntensord_leased_files 0\n" in metrics, metrics
         check_error(s.get("/models/m/files/notes.txt"), 403, "Permission denied")
         errors = s.get("/models/closed.safetensors").json()["errors"]
-        assert [e["file"]
-                for e in errors] == ["closed.safetensors"] and "Permission denied" in errors[0]["message"], errors
+        assert errors == [{"file": "closed.safetensors", "message": "cannot open it: Permission denied"}], errors
         assert s.get("/models/m").json()["errors"] == []
 
 
@@ -73,6 +72,19 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(place, command):
     root.chmod(0o755)
     assert p.returncode == 1, p
     assert f'cannot open "{root}": Permission denied' in p.stderr and p.stdout == "", p
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_what_cannot_be_read_is_named_once(place, command):
+    write_by_hand(place / "root/m/model.safetensors", [tensor("a", "F32", [4])])
+    (place / "root/m/model.safetensors").chmod(0o000)
+    (place / "root/closed").mkdir(0o000)
+    p = subprocess.run([as_nobody(place), command, place / "root"], capture_output=True, text=True, timeout=60)
+    (place / "root/closed").chmod(0o755)
+    lines = (p.stderr if command == "inspect" else p.stdout).splitlines()
+    for path in ("m/model.safetensors", "closed"):
+        line, = [line for line in lines if path in line]
+        assert line.count(path) == 1 and line.endswith(f"{path}: cannot open it: Permission denied"), p
 
 
 def test_a_directory_that_can_no_longer_be_listed(place):

@@ -87,6 +87,35 @@ static void long_messages_are_cut_to_utf8(void **state)
     }
 }
 
+static void a_path_is_named_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *message, *wanted;
+    } cases[] = {
+        {"a/b", "cannot open \"a/b\": Permission denied", "cannot open it: Permission denied"},
+        {"a\nb", "\"a\nb\" does not exist", "it does not exist"},
+        {"a", "no tensor \"a/b\"", "no tensor \"a/b\""},
+        {"x", "\"x\"", "it"},
+        {"", "out of memory", "out of memory"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_error err = TD_ERROR_INIT;
+        (void)td_error_set(&err, TD_NOT_FOUND, "%s", cases[i].message);
+        td_error_name_it(&err, cases[i].path);
+        assert_string_equal(err.message, cases[i].wanted);
+    }
+    char path[2 * TD_ERROR_MESSAGE_BYTES];
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    struct td_error err = TD_ERROR_INIT;
+    (void)td_error_set(&err, TD_NOT_FOUND, "cannot open \"%s\"", path);
+    struct td_error before = err;
+    td_error_name_it(&err, path); /* the message was cut */
+    assert_string_equal(err.message, before.message);
+    td_error_name_it(NULL, "x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +126,7 @@ int main(void)
         cmocka_unit_test(out_of_memory_has_a_code),
         cmocka_unit_test(control_bytes_are_escaped),
         cmocka_unit_test(long_messages_are_cut_to_utf8),
+        cmocka_unit_test(a_path_is_named_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
