@@ -37,8 +37,10 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
         return;
     out[0] = '\0';
     if (repo != NULL)
-        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "; there is a repository \"%.200s\": %s/%.200s/resolve/main/",
-                       repo->hub_id, is_dataset ? "/datasets" : "", repo->hub_id);
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES,
+                       "; there is a repository \"%.200s\": %s/%.200s/resolve/main/; GET /api/%s", repo->hub_id,
+                       is_dataset ? "/datasets" : "", repo->hub_id,
+                       is_dataset ? "datasets lists datasets" : "models lists repositories");
 }
 
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,

@@ -117,7 +117,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];
         td_name_advise(call->snapshot, id, advice);
-        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists them", TD_SHOW(id, 400),
+        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists models", TD_SHOW(id, 400),
                          advice);
         return NULL;
     }

@@ -41,6 +41,7 @@ static void open_names(struct place *place)
     tree_text(&place->tree, "unknown/w/config.json", "{}");
     tree_text(&place->tree, "unknown/w/model.tensors", "no format that is known");
     tree_text(&place->tree, "datasets/me/qa/train.jsonl", "{}");
+    tree_text(&place->tree, "org/notes/README.md", "");
     tree_simple(&place->tree, "sp ace/\xc3\xa9%41/model.safetensors", "w");
     tree_simple(&place->tree, "metrics/model.safetensors", "w");
     tree_simple(&place->tree, "api/models/model.safetensors", "w");
@@ -148,7 +149,13 @@ static void subfolders_are_found_from_both_sides(void **state)
     ask(&place, "/tiny/ddpm/unet/resolve/main/config.json", NULL, 404, hint);
     ask(&place, "/demo/unet/resolve/main/config.json", NULL, 404, "of \\\"local/demo\\\"");
     ask(&place, "/api/models/demo/unet", NULL, 404, "of \\\"local/demo\\\"");
-    ask(&place, "/models/me/qa", NULL, 404, "/datasets/me/qa/resolve/main/");
+    ask(&place, "/models/me/qa", NULL, 404,
+        "\"model \\\"me/qa\\\" not found; there is a repository \\\"me/qa\\\": /datasets/me/qa/resolve/main/; "
+        "GET /api/datasets lists datasets; GET /models lists models\"");
+    ask(&place, "/models/org/notes", NULL, 404,
+        "\"model \\\"org/notes\\\" not found; there is a repository \\\"org/notes\\\": /org/notes/resolve/main/; "
+        "GET /api/models lists repositories; GET /models lists models\"");
+    ask(&place, "/models/none", NULL, 404, "\"model \\\"none\\\" not found; GET /models lists models\"");
     close_place(&place);
 }
 
