@@ -74,7 +74,7 @@ static void write_latency(const struct td_metrics *metrics, struct td_buffer *ou
 {
     static const char name[] = "tensord_http_request_duration_seconds";
     uint64_t below = 0;
-    td_metrics_head(out, name, "histogram", "From the request's header to the last byte of its answer.");
+    td_metrics_head(out, name, "histogram", "From the request line to the last byte handed to the kernel.");
     for (int i = 0; i < TD_LATENCY_BUCKETS; i++) {
         below += atomic_load(&metrics->latency[i]);
         td_buffer_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)bucket_us[i] / 1e6, below);

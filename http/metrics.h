@@ -44,8 +44,8 @@ struct td_metrics {
     _Atomic uint64_t access_log_dropped; /* lines */
 };
 
-/* Counts one answered request. sent_bytes: of its body. took_ns: from the request's header to the answer's last byte.
- */
+/* Counts one answered request. sent_bytes: of its body. took_ns: from the request line to the last byte handed to the
+ * kernel. */
 void td_metrics_request(struct td_metrics *metrics, enum td_route route, int status, uint64_t sent_bytes,
                         uint64_t took_ns);
 

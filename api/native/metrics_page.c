@@ -11,13 +11,14 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
                       (double)status->problem_count);
     td_metrics_number(out, "tensord_unsettled_files", "gauge", "Files changed too recently to be trusted.",
                       (double)status->unsettled_count);
-    td_metrics_number(out, "tensord_snapshot_generation", "gauge", "Counts up with every change that was published.",
-                      (double)status->generation);
+    td_metrics_number(out, "tensord_snapshot_generation", "gauge",
+                      "Number of the published state; increases with every change.", (double)status->generation);
     td_metrics_number(out, "tensord_root_missing", "gauge",
                       "1 while the served directory is missing or suddenly empty.", status->root_missing ? 1 : 0);
     td_metrics_number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
     td_metrics_number(out, "tensord_leased_files", "gauge",
-                      "Mapped files that are pinned by a read lease, the fast way.", (double)status->maps.leased);
+                      "Mapped files held under a read lease, whose answers are sent without another check.",
+                      (double)status->maps.leased);
     td_metrics_number(out, "tensord_watched_files", "gauge",
                       "Mapped files without a lease that are watched for writes.", (double)status->maps.watched);
     td_metrics_count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);

@@ -283,7 +283,8 @@ static bool check_listen(const char *option, const char *listen, const char *exa
 {
     if (td_acceptor_is_listen(listen))
         return true;
-    td_terminal_complain("%s takes ADDRESS:PORT, such as %s, not \"%s\"", option, example, listen);
+    td_terminal_complain("%s takes ADDRESS:PORT, such as %s, with a port from 0 to 65535, not \"%s\"", option, example,
+                         listen);
     return false;
 }
 
@@ -295,9 +296,10 @@ static void check_environment(void)
         enum td_variable judged = td_config_judge_variable(*variable, near);
         int len = (int)strcspn(*variable, "=");
         if (judged == TD_VARIABLE_MISSPELLED)
-            td_log(TD_LOG_WARN, "%.*s is not an option and has no effect (did you mean %s?)", len, *variable, near);
+            td_log(TD_LOG_WARN, "%.*s is not an option of tensord and is ignored (did you mean %s?)", len, *variable,
+                   near);
         else if (judged == TD_VARIABLE_UNKNOWN)
-            td_log(TD_LOG_INFO, "%.*s is not an option and has no effect; tensord serve --help lists them", len,
+            td_log(TD_LOG_INFO, "%.*s is not an option of tensord and is ignored; tensord serve --help lists them", len,
                    *variable);
     }
 }

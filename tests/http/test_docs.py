@@ -35,6 +35,17 @@ def test_options_are_those_of_help():
     assert documented == helped
 
 
+def test_bounds_of_options_are_those_of_the_program():
+    """A value that is no number is refused with the bounds; an option without bounds has an empty cell."""
+    for name, _, bounds, *_ in rows((REPO / "docs" / "operations.md").read_text(), r"--\S+ \S+"):
+        option, value = name.split(" ")
+        if value in ("N", "BYTES", "SECONDS"):
+            p = subprocess.run([tensord_binary(), "serve", ".", option, "none"], capture_output=True, text=True)
+            assert re.search(r" from (\S+ to \S+), not ", p.stderr)[1] == bounds, (option, p.stderr)
+        else:
+            assert bounds == "", option
+
+
 def test_metrics_are_those_of_the_server(srv):
     types, helps, samples = srv.metrics()
     documented = {r[0]: r[1] for r in rows((REPO / "docs" / "operations.md").read_text(), r"tensord_\w+")}

@@ -272,8 +272,11 @@ def test_what_does_not_exist_is_told_in_one_form(tmp_path):
 
 def test_addresses_that_are_none_are_told_with_an_example():
     for option, example in (("--listen", "127.0.0.1:8080"), ("--s3-listen", "127.0.0.1:8081")):
+        p = run("serve", ".", option, "1.2.3.4:99999")
+        assert p.returncode == 2 and b"with a port from 0 to 65535, not \"1.2.3.4:99999\"" in p.stderr, p
         p = run("serve", ".", option, "nowhere")
-        assert p.returncode == 2 and f"{option} takes ADDRESS:PORT, such as {example}, not".encode() in p.stderr, p
+        wanted = f"{option} takes ADDRESS:PORT, such as {example}, with a port from 0 to 65535, not"
+        assert p.returncode == 2 and wanted.encode() in p.stderr, p
 
 
 def test_a_directory_in_place_of_a_command(tmp_path):
@@ -335,7 +338,7 @@ SERVICE_LINKS = {
 
 
 def variables_told(log):
-    return re.findall(r" (warn|info)  (TENSORD_\S+) is not an option and has no effect(.*)", log)
+    return re.findall(r" (warn|info)  (TENSORD_\S+) is not an option of tensord and is ignored(.*)", log)
 
 
 def test_mistyped_variables_are_told_at_the_start(tmp_path):
