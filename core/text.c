@@ -8,6 +8,16 @@ struct td_text td_text_of(const char *string)
     return td_text_n(string, strlen(string));
 }
 
+size_t td_text_shown(struct td_text text, size_t most)
+{
+    if (text.len <= most)
+        return text.len;
+    size_t cut = most; /* moves back over continuation bytes (10xxxxxx) to the first byte of a character (11xxxxxx) */
+    while (cut > 0 && most - cut < 3 && ((unsigned char)text.p[cut] & 0xC0) == 0x80)
+        cut--;
+    return ((unsigned char)text.p[cut] & 0xC0) == 0xC0 ? cut : most;
+}
+
 bool td_text_equals(struct td_text text, const char *word)
 {
     return text.len == strlen(word) && (text.len == 0 || memcmp(text.p, word, text.len) == 0);

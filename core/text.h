@@ -13,14 +13,18 @@ struct td_text {
 /* The text of a string literal. */
 #define TD_TEXT(literal) ((struct td_text){.p = (literal), .len = sizeof(literal) - 1})
 
-/* Two arguments for "%.*s": at most the first `most` bytes of the text. Evaluates `text` more than once. */
-#define TD_SHOW(text, most) (int)((text).len < (most) ? (text).len : (most)), (text).p
+/* Two arguments for "%.*s": at most the first `most` bytes of the text, as td_text_shown. Evaluates `text` twice. */
+#define TD_SHOW(text, most) (int)td_text_shown((text), (most)), (text).p
 
 /* Returns the text of `len` bytes at `p`, which it borrows. */
 static inline struct td_text td_text_n(const char *p, size_t len)
 {
     return (struct td_text){.p = p, .len = len};
 }
+
+/* Returns how many of the first `most` bytes a message shows: those that cut no UTF-8 character. A text that is not
+ * UTF-8 may be cut anywhere. */
+size_t td_text_shown(struct td_text text, size_t most);
 
 /* Returns the text without its first n bytes; n is at most its length. A NULL pointer stays NULL. */
 static inline struct td_text td_text_skip(struct td_text text, size_t n)

@@ -87,6 +87,38 @@ static void messages_show_the_beginning(void **state)
     assert_string_equal(out, "0:128,:");
 }
 
+static void messages_cut_no_character(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t most, shown;
+    } cases[] = {
+        {"", 0, 0},
+        {"abc", 0, 0},
+        {"abc", 2, 2},
+        {"a\xc3\xa9", 3, 3},
+        {"a\xc3\xa9", 2, 1},
+        {"a\xc3\xa9z", 3, 3},
+        {"\xc3\xa9", 1, 0},
+        {"\xe3\x81\x82\xe3\x81\x82", 6, 6},
+        {"\xe3\x81\x82\xe3\x81\x82", 5, 3},
+        {"\xe3\x81\x82\xe3\x81\x82", 4, 3},
+        {"\xe3\x81\x82\xe3\x81\x82", 3, 3},
+        {"\xf0\x9f\x98\x80\xf0\x9f\x98\x80", 7, 4},
+        {"\xf0\x9f\x98\x80\xf0\x9f\x98\x80", 6, 4},
+        {"\xf0\x9f\x98\x80\xf0\x9f\x98\x80", 5, 4},
+        {"\xf0\x9f\x98\x80", 3, 0},
+        {"\x80\x80\x80\x80\x80\x80", 5, 5}, /* not UTF-8 */
+        {"\x80\x80", 1, 1},
+        {"a\xff\xff", 1, 1},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t shown = td_text_shown(td_text_of(cases[i].text), cases[i].most);
+        CHECK(shown == cases[i].shown, "%zu: %zu, wanted %zu", i, shown, cases[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +128,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_is_gone),
         cmocka_unit_test(parts_are_taken_until_a_separator),
         cmocka_unit_test(messages_show_the_beginning),
+        cmocka_unit_test(messages_cut_no_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
