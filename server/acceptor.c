@@ -31,7 +31,7 @@ struct td_acceptor {
     int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
     bool running;
     const struct td_facade *facade;
-    uint64_t warned_ns; /* when the log last told of missing descriptors; 0: never */
+    uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
     pthread_t thread;
     struct td_http_server *server;
     struct td_registry *registry;
@@ -171,6 +171,16 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     (void)close(fd);
 }
 
+/* Logs why connections cannot be accepted, once a minute. */
+static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
+        td_log(TD_LOG_ERROR, "cannot accept connections: %s%s", strerror(sys), advice);
+        acceptor->warned_ns = now_ns;
+    }
+}
+
 /* Registers the connection and hands it to the server, or turns it away at a limit. */
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
@@ -187,6 +197,8 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     struct td_connection *connection = td_connection_open(acceptor->registry, fd, &address);
     if (connection == NULL) {
+        warn(acceptor, ENOMEM, "");
+        atomic_fetch_add(&acceptor->metrics->refused_total, 1);
         turn_away(acceptor, fd, TD_OVER_TOTAL);
         return;
     }
@@ -199,11 +211,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
 /* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
 static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
 {
-    uint64_t now_ns = td_clock_ns();
-    if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
-        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)", strerror(sys));
-        acceptor->warned_ns = now_ns;
-    }
+    warn(acceptor, sys, "; raise the limit on open files (ulimit -n)");
     if (acceptor->reserve_fd >= 0) {
         (void)close(acceptor->reserve_fd);
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
