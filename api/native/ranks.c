@@ -125,7 +125,7 @@ void td_native_answer_rank(const struct td_call *call, const struct td_rank_name
 
 static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
 {
-    char fault[96] = "the number of ranks is missing";
+    char fault[128] = "the number of ranks is missing";
     if (tp.len > 0)
         (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", TD_SHOW(tp, 64));
     td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
