@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out_len, struct td_error *err)
+bool td_uri_decode(struct td_text in, bool plus_is_blank, const char *what, char *out, size_t *out_len,
+                   struct td_error *err)
 {
     size_t used = 0;
     for (size_t i = 0; i < in.len; i++) {
@@ -18,17 +19,16 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out
             int high = in.len - i > 2 ? td_hex_digit(in.p[i + 1]) : -1;
             int low = high < 0 ? -1 : td_hex_digit(in.p[i + 2]);
             if (low < 0)
-                return td_error_set(err, TD_INVALID_ARGUMENT,
-                                    "the request target has a '%%' without two hexadecimal digits");
+                return td_error_set(err, TD_INVALID_ARGUMENT, "%s has a '%%' without two hexadecimal digits", what);
             c = (char)(high * 16 + low);
             i += 2;
         }
         if (c == '\0')
-            return td_error_set(err, TD_INVALID_ARGUMENT, "the request target holds a NUL (%%00)");
+            return td_error_set(err, TD_INVALID_ARGUMENT, "%s holds a NUL (%%00)", what);
         out[used++] = c;
     }
     if (!td_utf8_valid(out, used))
-        return td_error_set(err, TD_INVALID_ARGUMENT, "the request target is not UTF-8 after decoding");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "%s is not UTF-8 after decoding", what);
     *out_len = used;
     return true;
 }
@@ -71,11 +71,11 @@ static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri
                td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
     struct td_parameter *parameter = &uri->parameters[uri->parameter_count];
     parameter->name.p = *memory;
-    if (!td_uri_decode(name, true, *memory, &parameter->name.len, err))
+    if (!td_uri_decode(name, true, TD_URI_TARGET, *memory, &parameter->name.len, err))
         return false;
     *memory += parameter->name.len;
     parameter->value.p = *memory;
-    if (!td_uri_decode(value, true, *memory, &parameter->value.len, err))
+    if (!td_uri_decode(value, true, TD_URI_TARGET, *memory, &parameter->value.len, err))
         return false;
     *memory += parameter->value.len;
     for (size_t i = 0; i < uri->parameter_count; i++) {
@@ -106,7 +106,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query q
         return td_error_no_memory(err);
     char *memory = uri->memory;
     uri->path.p = memory;
-    if (!td_uri_decode(path, false, memory, &uri->path.len, err))
+    if (!td_uri_decode(path, false, TD_URI_TARGET, memory, &uri->path.len, err))
         return false;
     memory += uri->path.len;
     if (mark == NULL)

@@ -39,8 +39,11 @@ void td_uri_fini(struct td_uri *uri);
 struct td_text td_uri_raw_path(struct td_text target);
 
 /* Decodes a part of a raw path, or of a form (plus_is_blank: '+' is a blank). Writes to `out`, which has room for
- * text.len bytes, and sets *len. Errors: TD_INVALID_ARGUMENT (a bad escape, a NUL, not UTF-8). */
-bool td_uri_decode(struct td_text text, bool plus_is_blank, char *out, size_t *len, struct td_error *err);
+ * text.len bytes, and sets *len. `what` names the whole text in messages: TD_URI_TARGET. Errors: TD_INVALID_ARGUMENT (a
+ * bad escape, a NUL, not UTF-8). */
+bool td_uri_decode(struct td_text text, bool plus_is_blank, const char *what, char *out, size_t *len,
+                   struct td_error *err);
+#define TD_URI_TARGET "the request target"
 
 /* Returns the parameter's decoded value, which lives as long as `uri`, or NULL when the query has no such parameter. */
 const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *name);

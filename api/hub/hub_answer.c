@@ -1,6 +1,7 @@
 #include "api/hub/hub_answer.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -60,6 +61,17 @@ bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_t
                        "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is",
                        TD_SHOW(hub->id, 200), what, TD_SHOW(path, 200), hub->view.commit,
                        hub->as_dataset ? "datasets" : "models", TD_SHOW(hub->id, 200), hub->view.commit);
+}
+
+bool td_hub_cursor(const struct td_hub_call *hub, uint64_t *cursor)
+{
+    const struct td_text *text = td_uri_parameter(hub->call->uri, "cursor");
+    *cursor = 0;
+    return text == NULL || text->len == 0 || td_number_read(*text, 999999999, cursor) ||
+           td_hub_fail(hub, 400, NULL,
+                       "cursor \"%.*s\" is not one that a list gave out: follow the Link field of the page before, or "
+                       "leave it out to begin again",
+                       TD_SHOW(*text, 60));
 }
 
 /* ---- revisions ----------------------------------------------------------------------------------------- */

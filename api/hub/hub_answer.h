@@ -16,6 +16,10 @@ bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err
  * false. */
 bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path);
 
+/* Reads the query parameter cursor, the number (at most 999,999,999) that an earlier page's link gave; 0 when it is
+ * missing or empty. Returns false after it answered 400 because it is anything else. */
+bool td_hub_cursor(const struct td_hub_call *hub, uint64_t *cursor);
+
 /* Answers 200 with the JSON in the buffer, which it empties, and with the commit of the view when a view is open. The
  * answer takes over the reservation of these bytes. Answers 503 when memory is short. */
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);

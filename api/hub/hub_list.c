@@ -262,7 +262,7 @@ static void set_expand(struct listing *listing, struct td_text value)
 static bool take_parameter(const struct td_hub_call *hub, struct listing *listing, struct td_text name,
                            struct td_text value)
 {
-    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers; td_hub_number reads them */
+    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers; read_listing reads them */
     if (td_text_equals(name, "search"))
         return add_word(hub, listing->searches, &listing->search_count, value);
     if (td_text_equals(name, "filter") || td_text_equals(name, "library"))
@@ -297,7 +297,7 @@ static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *
 {
     char *text = td_arena_alloc(&hub->arena, raw.len + 1);
     *out = td_text_n(text, 0);
-    return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
+    return text != NULL ? td_uri_decode(raw, true, TD_URI_TARGET, text, &out->len, err) : td_error_no_memory(err);
 }
 
 /* Reads the whole query, in which parameters may repeat. Returns false after it answered an error. */
@@ -329,11 +329,10 @@ static bool read_query(struct td_hub_call *hub, struct listing *listing)
 static bool read_listing(struct td_hub_call *hub, struct listing *listing)
 {
     enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
-    *listing = (struct listing){.limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
-                                .offset = td_hub_number(hub, "cursor", 0)};
+    *listing = (struct listing){.limit = td_hub_number(hub, "limit", DEFAULT_LIMIT)};
     if (listing->limit == 0 || listing->limit > MAX_LIMIT)
         listing->limit = MAX_LIMIT;
-    return read_query(hub, listing);
+    return td_hub_cursor(hub, &listing->offset) && read_query(hub, listing);
 }
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct
         struct td_text raw = path->segments[i];
         struct td_text *segment = &path->segments[i];
         segment->p = to;
-        if (!td_uri_decode(raw, false, to, &segment->len, err))
+        if (!td_uri_decode(raw, false, TD_URI_TARGET, to, &segment->len, err))
             return false;
         to += segment->len;
         *to++ = '/';

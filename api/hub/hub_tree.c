@@ -184,7 +184,9 @@ static bool write_tree(struct tree *tree, struct td_text directory, bool recursi
     size_t first;
     size_t end;
     size_t from = directory.len == 0 ? 0 : directory.len + 1;
-    uint64_t cursor = td_hub_number(tree->hub, "cursor", 0);
+    uint64_t cursor;
+    if (!td_hub_cursor(tree->hub, &cursor))
+        return false;
     items_below(tree, directory, &first, &end);
     const char *before = cursor > first && cursor < end ? tree->items[cursor - 1].path : NULL;
     for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->json->out->failed; i++) {
@@ -359,6 +361,20 @@ static bool next_field(struct td_text *form, struct td_text *field)
     return found;
 }
 
+/* Returns whether the text is a form for this request: empty, or with one of its fields. The Hub's clients always send
+ * "expand". */
+static bool is_form(struct td_text form)
+{
+    struct td_text field;
+    bool is_empty = form.len == 0;
+    while (next_field(&form, &field)) {
+        struct td_text name = td_text_take_until(&field, '=');
+        if (td_text_equals(name, "paths") || td_text_equals(name, "expand"))
+            return true;
+    }
+    return is_empty;
+}
+
 /* Returns whether the form has expand=true, before or after its paths. */
 static bool form_expands(struct td_text form)
 {
@@ -374,6 +390,8 @@ static bool read_form(struct tree *tree, struct td_text form)
 {
     const struct td_text name = TD_TEXT("paths=");
     struct td_text item;
+    if (!is_form(form))
+        return false;
     tree->expand = tree->expand || form_expands(form);
     while (next_field(&form, &item)) {
         if (!td_text_begins(item, name))
@@ -384,7 +402,7 @@ static bool read_form(struct tree *tree, struct td_text form)
         if (decoded == NULL)
             return td_error_no_memory(tree->err);
         item = td_text_skip(item, name.len);
-        if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !add_path(tree, path))
+        if (!td_uri_decode(item, true, "the request's body", decoded, &path.len, tree->err) || !add_path(tree, path))
             return false;
     }
     return true;
@@ -417,10 +435,15 @@ static bool read_json(struct tree *tree, struct td_text body)
     if (root == NULL)
         return false;
     tree->expand = tree->expand || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "expand"));
-    for (const cJSON *item = root->child; item != NULL; item = item->next)
-        if (strcmp(item->string, "paths") == 0 && !read_json_paths(tree, &document, item))
+    bool has_paths = false;
+    for (const cJSON *item = root->child; item != NULL; item = item->next) {
+        if (strcmp(item->string, "paths") != 0)
+            continue;
+        has_paths = true;
+        if (!read_json_paths(tree, &document, item))
             return false;
-    return td_json_document_end(&document);
+    }
+    return td_json_document_end(&document) && has_paths;
 }
 
 void td_hub_answer_paths_info(struct td_hub_call *hub)
@@ -433,7 +456,7 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
     size_t blank = 0;
     td_buffer_init(&out);
     td_json_builder_init(&json, &out);
-    while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
+    while (blank < body.len && memchr(" \t\r\n", body.p[blank], 4) != NULL)
         blank++;
     bool is_json = blank < body.len && body.p[blank] == '{';
     bool ok = open_tree(hub, &tree, &json, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&

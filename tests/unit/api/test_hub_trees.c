@@ -278,7 +278,8 @@ static void paths_info(void **state)
         {"{\"expand\":true,\"paths\":[\"a-b\"]}", "a-b", true},
         {"{\"expand\":false,\"x\":[{}],\"paths\":[\"\\u0061-b\"]}", "a-b", false},
         {"{\"paths\":[]}", "", false},
-        {"{}", "", false},
+        {"expand=False", "", false}, /* huggingface_hub with an empty list of paths */
+        {"", "", false},
     };
     struct place place;
     open_hub(&place);
@@ -299,13 +300,50 @@ static void paths_info(void **state)
     close_place(&place);
 }
 
+static void cursors_that_no_list_gave_out(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {
+        "/api/models?cursor=", "/api/datasets?limit=9&cursor=", "/api/models/ns/plain/tree/main?cursor=",
+        "/api/models/ns/plain/tree/main/a?recursive=true&cursor="};
+    static const char *const cursors[] = {"a", "-1", "%2B1", "1.0", "18446744073709551616", "1000000000", "0x1", "%20"};
+    struct place place;
+    struct answer answer;
+    char target[128];
+    open_hub(&place);
+    for (size_t i = 0; i < COUNT_OF(lists) * COUNT_OF(cursors); i++) {
+        int n = snprintf(target, sizeof target, "%s%s", lists[i / COUNT_OF(cursors)], cursors[i % COUNT_OF(cursors)]);
+        assert_true(n > 0 && (size_t)n < sizeof target);
+        loopback_get(&place.loop, target, &answer);
+        CHECK(answer.response.status == 400, "%s: %d %s", target, answer.response.status, answer.body);
+        cJSON *json = cJSON_Parse(answer.body);
+        CHECK(strstr(string_at(json, "error"), "cursor \"") != NULL, "%s: %s", target, answer.body);
+        cJSON_Delete(json);
+        answer_fini(&answer);
+    }
+    for (size_t i = 0; i < COUNT_OF(lists); i++) {
+        (void)snprintf(target, sizeof target, "%s%s", lists[i], i % 2 == 0 ? "" : "0");
+        loopback_get(&place.loop, target, &answer);
+        CHECK(answer.response.status == 200, "%s: %d %s", target, answer.response.status, answer.body);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
 static void bad_paths_info(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"paths=%zz", "hexadecimal"},
-        {"paths=%ff", "UTF-8"},
-        {"paths=a%00", "NUL"},
+        {"paths=%zz", "the request's body has a '%' without two hexadecimal"},
+        {"paths=%ff", "the request's body is not UTF-8"},
+        {"paths=a%00", "the request's body holds a NUL"},
+        {"[", "neither a form nor JSON with \"paths\""},
+        {"[\"a-b\"]", "neither a form"},
+        {"null", "neither a form"},
+        {"\"paths\"", "neither a form"},
+        {"x=paths", "neither a form"},
+        {"{}", "neither a form"},
+        {" {\"expand\":true}", "neither a form"},
         {"{\"paths\":[\"a-b\\u0000\"]}", "NUL"},
         {"{\"paths\":\"a\"}", "array of paths"},
         {"{\"paths\":[1]}", "strings"},
@@ -325,6 +363,14 @@ static void bad_paths_info(void **state)
         cJSON_Delete(json);
         answer_fini(&answer);
     }
+    /* a NUL is not a blank */
+    static const char nul[] = "\0{\"paths\":[]}";
+    struct loopback_request request;
+    loopback_request_init(&request, "POST", "/api/models/ns/plain/paths-info/main", NULL);
+    request.request.body = td_text_n(nul, sizeof nul - 1);
+    td_api_handle(&place.loop.api, &request.request, &answer.response);
+    assert_int_equal(answer.response.status, 400);
+    td_response_fini(&answer.response);
     /* at most 10,000 paths */
     char *body = malloc(10001 * 10 + 1);
     assert_non_null(body);
@@ -354,6 +400,7 @@ int main(void)
         cmocka_unit_test(memory_of_large_answers_is_bounded),
         cmocka_unit_test(planning_for_a_list_ends),
         cmocka_unit_test(paths_info),
+        cmocka_unit_test(cursors_that_no_list_gave_out),
         cmocka_unit_test(bad_paths_info),
     };
     td_log_set_level(TD_LOG_ERROR);
