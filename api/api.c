@@ -8,7 +8,7 @@
 const struct td_facade *const td_main_port = &td_native_facade;
 const struct td_facade *const td_s3_port = &td_s3_facade;
 
-/* The facades of the main port, in the order in which they are asked for a path. The first also answers the paths that
+/* The facades of the main port, in the order in which they are asked for a path. td_main_port answers the paths that
  * none of them owns. */
 static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade};
 

@@ -1,4 +1,5 @@
-/* Hashes the content of files without pushing served files out of the page cache. Thread-safe. */
+/* Hashes the content of files without pushing served files out of the page cache, and compares the hashes with names
+ * of files in a Hugging Face cache, which are such hashes. Thread-safe. */
 #ifndef TD_CATALOG_CONTENT_HASH_H
 #define TD_CATALOG_CONTENT_HASH_H
 

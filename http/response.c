@@ -157,6 +157,7 @@ static void response_reset(struct td_response *response, int status)
     response->close = old.close;
     response->changed = old.changed;
     response->facade = old.facade;
+    response->cancel = old.cancel;
     response->resource = old.resource;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
     add_request_id(response);

@@ -105,7 +105,8 @@ void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
  * ranges apply. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
-/* Turns the response into an error answer in the form of its facade, and drops its body and headers. The message is for
+/* Turns the response into an error answer in the form of its facade. Keeps the route, `close`, `changed` and what
+ * td_response_init_for has set; drops all else. The message is for
  * the client, and is cut at 1,023 bytes; `details` is a JSON object that only the native facade shows, or NULL for {}.
  * Adds Retry-After to 503 and 429. Never fails: without memory the answer is an empty 503. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)

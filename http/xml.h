@@ -10,11 +10,7 @@
 /* Appends the XML declaration (UTF-8) and a line end. */
 void td_xml_begin(struct td_buffer *out);
 
-/* Appends UTF-8 text as character data. Characters that no document can hold, such as most control bytes, become
- * U+FFFD. Line ends and tabs become references, so that parsers keep them. */
-void td_xml_escape(struct td_buffer *out, struct td_text text);
-
-/* Appends <name>text</name>. Escapes the text, not the name. */
+/* Appends <name>text</name>. Escapes the text, not the name; characters that no document can hold become U+FFFD. */
 void td_xml_element(struct td_buffer *out, const char *name, struct td_text text);
 
 #endif

@@ -4,7 +4,9 @@
 #include "core/extension.h"
 #include "rank/tensor_source.h"
 
-const char *td_content_type_of(const char *path)
+/* Returns the media type for a file's extension; never a type that a browser would run as a page of this server.
+ * Static. */
+static const char *content_type_of(const char *path)
 {
     static const struct {
         const char *extension, *type;
@@ -35,7 +37,7 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     td_blob_unref(blob);
     if (!ok)
         return false;
-    td_response_describe(response, td_content_type_of(entry->path));
+    td_response_describe(response, content_type_of(entry->path));
     td_response_set_modified(response, id->mtime_ns);
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));

@@ -6,10 +6,6 @@
 #include "http/response.h"
 #include "rank/rank_store.h"
 
-/* Returns the media type for a file's extension; never a type that a browser would run as a page of this server.
- * Static. */
-const char *td_content_type_of(const char *path);
-
 /* Fills the response with a whole 200 answer of the file: body, type, validators, Last-Modified. Errors: TD_CONFLICT
  * for a Git LFS pointer; as td_file_source_map; then the caller must fail the response. */
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,

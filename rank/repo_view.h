@@ -16,7 +16,7 @@ struct td_repo_view {
     enum td_revision_kind kind;
     size_t first_entry, entry_count; /* the files, a run of the snapshot's entries */
     size_t prefix_len;        /* length of the beginning of their paths that is not part of their paths in the view */
-    struct td_rank_name name; /* of RANK and RANKS: engine and number of ranks */
+    struct td_rank_name name; /* of all kinds but FILES: engine and number of ranks */
     uint64_t rank;            /* of RANK: the rank */
     const struct td_model *model; /* of RANKS: the model, which has a checkpoint */
     int64_t updated_ns;           /* time of the last change, ns since 1970 */

@@ -146,9 +146,9 @@ static void close_sources(void *context)
     free(s);
 }
 
-bool td_rank_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                       struct td_rank_file *file, const struct td_cancel *cancel, struct td_blob **out,
-                       struct td_error *err)
+static bool open_rank_file(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                           const struct td_checkpoint *checkpoint, struct td_rank_file *file,
+                           const struct td_cancel *cancel, struct td_blob **out, struct td_error *err)
 {
     struct sources *s = malloc(sizeof *s);
     if (s == NULL)
@@ -167,7 +167,7 @@ bool td_rank_file_append(struct td_catalog *catalog, struct td_snapshot *snapsho
                          const struct td_cancel *cancel, struct td_body *body, struct td_error *err)
 {
     struct td_blob *blob = NULL;
-    bool ok = td_rank_file_open(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
+    bool ok = open_rank_file(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
               td_body_append(body, blob, 0, file->nbytes, err);
     td_blob_unref(blob);
     return ok;

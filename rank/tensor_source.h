@@ -17,14 +17,9 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
 /* Returns the checkpoint's tensors as slicing reads them. Borrows the checkpoint. */
 struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint);
 
-/* Opens a blob of a rank file's bytes: the header, and the tensors of `checkpoint`, from which the file was planned.
- * The caller gets one reference. The blob holds references on the snapshot and the file. `cancel` as in td_tensor_open.
- * Errors as td_blob_composed; reads fail as td_tensor_open. */
-bool td_rank_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                       struct td_rank_file *file, const struct td_cancel *cancel, struct td_blob **out,
-                       struct td_error *err);
-
-/* Appends the whole blob of a rank file to a body. Errors as td_rank_file_open. */
+/* Appends a blob of a rank file's bytes to a body: the header, and the tensors of `checkpoint`, from which the file was
+ * planned. The blob holds references on the snapshot and the file. `cancel` as in td_tensor_open. Errors as
+ * td_blob_composed; reads fail as td_tensor_open. */
 bool td_rank_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
                          const struct td_checkpoint *checkpoint, struct td_rank_file *file,
                          const struct td_cancel *cancel, struct td_body *body, struct td_error *err);

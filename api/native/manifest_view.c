@@ -54,8 +54,9 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
-void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                            const struct td_tensor *tensor)
+/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
+static void write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                       const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(model->id), true);
@@ -164,7 +165,7 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model, co
         td_json_write_cstring(out, tensor->alias_of);
     }
     td_buffer_puts(out, ",\"href\":\"");
-    td_manifest_write_href(out, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
+    write_href(out, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
     td_buffer_puts(out, "\"}");
 }
 

@@ -29,10 +29,39 @@ static void a_field_too_many_is_an_error(void **state)
     td_response_fini(&response);
 }
 
+static bool is_never_asked(void *context)
+{
+    (void)context;
+    return false;
+}
+
+/* An error answers the same request. */
+static void an_error_keeps_what_is_of_the_request(void **state)
+{
+    (void)state;
+    const struct td_cancel cancel = {.is_asked = is_never_asked};
+    const struct td_request request = {.target = TD_TEXT("/models?x=1"), .cancel = &cancel};
+    struct td_response response;
+    td_response_init_for(&response, &request);
+    response.route = TD_ROUTE_MODELS;
+    response.close = response.changed = true;
+    td_response_set_etag(&response, "x");
+    td_response_add_header(&response, "X-Field", "x");
+    td_response_fail(&response, 404, NULL, "nothing");
+    assert_int_equal(response.status, 404);
+    assert_int_equal(response.route, TD_ROUTE_MODELS);
+    assert_true(response.close && response.changed && response.cancel == &cancel);
+    assert_true(td_text_equals(response.resource, "/models"));
+    assert_string_equal(response.etag, "");
+    assert_int_equal(response.header_count, 0);
+    td_response_fini(&response);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_too_many_is_an_error),
+        cmocka_unit_test(an_error_keeps_what_is_of_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
