@@ -62,6 +62,35 @@ def test_reasons_and_limits_are_those_of_the_server(srv):
     assert limits <= set(re.findall(r"`(\w+)`", line)), line
 
 
+def test_routes_are_those_of_the_server():
+    """The list beside tensord_http_requests_total, against TD_ROUTES of http/response.h."""
+    text = (REPO / "docs" / "operations.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| `tensord_http_requests_total`"))
+    documented = re.findall(r"`(\w+)`", line.partition("Routes: ")[2])
+    routes = re.findall(r'ROUTE\(TD_ROUTE_\w+, "(\w+)"\)', (REPO / "http" / "response.h").read_text())
+    assert len(routes) > 20 and sorted(documented) == sorted(routes)
+
+
+# Names in backquotes that need not exist: a library's, and those that stand for any name.
+NOT_OURS = {"MHD_quiesce_daemon", "td_module_verb", "td_x"}
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "contributing.md"])
+def test_identifiers_exist(name):
+    """Every word in backquotes with an underscore stands in the program, the tests or the build."""
+    folders = "core parser storage slicing catalog http rank api server tests scripts bench docker".split()
+    files = [p for f in folders for p in (REPO / f).rglob("*")]
+    sources = [p for p in files if p.suffix in (".c", ".h", ".py", ".sh", ".txt", ".yaml") and p.name != "test_docs.py"]
+    sources += [REPO / "CMakeLists.txt", *REPO.glob("*.sh")]
+    there = {p.stem for p in files} | set(re.findall(r"\w+", "\n".join(p.read_text() for p in sources)))
+    text = FENCE.sub("", (REPO / "docs" / name).read_text())
+    words = re.findall(r"\b[A-Za-z]\w*_\w+(?!\w|\*|\.\.\.)", "\n".join(re.findall(r"`([^`]+)`", text)))
+    named = {w for w in words if not re.search("NAME|MODULE|LIBRARY", w)}
+    assert len(named) > 30
+    unknown = sorted(named - there - NOT_OURS)
+    assert not unknown, " ".join(unknown)
+
+
 def headings(path):
     """Anchors as GitHub makes them."""
     text = FENCE.sub("", path.read_text())
