@@ -130,8 +130,9 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
            td_plural(status->file_count), (double)took_ns / 1e9);
     td_refusals_log(old, snapshot);
     if (status->unsettled_count > 0)
-        td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; the next scans look again",
-               status->unsettled_count, td_plural(status->unsettled_count));
+        td_log(TD_LOG_INFO, "%zu file%s changed less than --settle ago; %s will be published once %s stable",
+               status->unsettled_count, td_plural(status->unsettled_count),
+               status->unsettled_count == 1 ? "it" : "they", status->unsettled_count == 1 ? "it is" : "they are");
 }
 
 /* Warns, once until it changes, that no model is served or that too few are usable. A forgotten mount looks like this.

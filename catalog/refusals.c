@@ -1,5 +1,6 @@
 #include "catalog/refusals.h"
 
+#include "core/digits.h"
 #include "core/log.h"
 #include "parser/names.h"
 
@@ -128,5 +129,6 @@ void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot 
     same += tell((struct sorted){before, NULL, before == NULL ? &none : &before->problems, NULL},
                  (struct sorted){now, NULL, &now->problems, NULL});
     if (same > 0)
-        td_log(TD_LOG_INFO, "%zu refused as before", same);
+        td_log(TD_LOG_INFO, "%zu file%s still refused, for the reason%s logged above", same,
+               same == 1 ? " is" : "s are", td_plural(same));
 }

@@ -164,6 +164,12 @@ static const struct option *find_option(struct td_text name)
     return NULL;
 }
 
+bool td_config_has_option(const char *argument)
+{
+    size_t len = strcspn(argument, "=");
+    return strncmp(argument, "--", 2) == 0 && find_option(td_text_n(argument + 2, len - 2)) != NULL;
+}
+
 /* Writes the options' names, and returns how many there are. */
 static size_t list_names(const char *names[OPTION_COUNT])
 {

@@ -49,6 +49,10 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
  * name without dashes: "state-dir" for TENSORD_STATE_DIR. Call before any thread starts. */
 const char *td_config_environment(const char *option);
 
+/* Returns whether the argument is an option of serve, with or without a value behind "=": "--listen", "--listen=:80".
+ */
+bool td_config_has_option(const char *argument);
+
 enum td_variable {
     TD_VARIABLE_KNOWN,      /* the variable of an option, or not meant for this program */
     TD_VARIABLE_MISSPELLED, /* begins with TENSORD_ and resembles an option's variable */

@@ -25,7 +25,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 static void help(FILE *out)
 {
     (void)fputs(
-        "tensord serves the tensors of model checkpoints over HTTP, straight from mapped storage.\n"
+        "tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"
         "\n"
         "usage:\n"
         "  tensord serve DIR [options]       serve every model below DIR\n"
@@ -41,7 +41,7 @@ static void help(FILE *out)
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
         "  tensord --version\n"
         "\n"
-        "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+        "options of serve, defaults in parentheses; in the environment, --max-files is TENSORD_MAX_FILES:\n",
         out);
     td_config_help(out);
     (void)fputs("\n"
@@ -83,6 +83,10 @@ static int unknown_command(const char *name)
         words[i] = commands[i].name;
         if (len < sizeof list)
             len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i > 0 ? ", " : "", words[i]);
+    }
+    if (td_config_has_option(name)) {
+        td_terminal_complain("%s is an option of tensord serve; usage: tensord serve DIR [options]", name);
+        return TD_EXIT_USAGE;
     }
     words[COMMAND_COUNT] = "help";
     td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);

@@ -69,20 +69,20 @@ static bool not_the_dimension(const struct splitter *s)
                         s->name, text, groups, s->size, rule->dim);
 }
 
-/* Sets the error for units that cannot be dealt to the ranks. */
+/* Sets the error for units that cannot be divided evenly among the ranks. */
 static bool uneven(const struct splitter *s, struct td_rule_part part, uint64_t count)
 {
     char text[PART_TEXT_BYTES];
     bool padded = s->rule->pad_to > 1;
     char pad[64] = "";
     if (padded)
-        (void)snprintf(pad, sizeof pad, ", padded to a multiple of %" PRIu64 ",", s->rule->pad_to);
+        (void)snprintf(pad, sizeof pad, ", padded to a multiple of %" PRIu64, s->rule->pad_to);
     part.count = count;
     describe_part(&part, text, sizeof text);
-    return td_error_set(s->err, TD_FAILED_PRECONDITION,
-                        "tensor \"%.160s\": %s%s along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s",
-                        s->name, text, pad, s->rule->dim, s->tp_size,
-                        part.replicate ? "; one number must divide the other" : "");
+    return td_error_set(
+        s->err, TD_FAILED_PRECONDITION,
+        "tensor \"%.160s\": dimension %" PRId32 " has %s%s, which cannot be divided evenly among %" PRIu64 " ranks%s",
+        s->name, s->rule->dim, text, pad, s->tp_size, part.replicate ? "; one number must divide the other" : "");
 }
 
 /* Fills in missing units, then missing counts: the parts without a count share the rest of the dimension. */

@@ -4,6 +4,7 @@
 #include "api/native/checkpoint_parameter.h"
 #include "api/native/rank_json.h"
 #include "api/native/routes.h"
+#include "core/digits.h"
 #include "rank/file_answer.h"
 
 #include <inttypes.h>
@@ -96,8 +97,9 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
     if (rank < set.name.tp_size)
         answer_file(call, &set, rank, as_json);
     else
-        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; the ranks are 0 to %" PRIu64,
-                         rank, set.name.tp_size, set.name.tp_size - 1);
+        td_response_fail(call->response, 404, NULL,
+                         "rank %" PRIu64 " does not exist: with %" PRIu64 " rank%s, use 0 to %" PRIu64, rank,
+                         set.name.tp_size, td_plural(set.name.tp_size), set.name.tp_size - 1);
     td_stored_plan_unref(stored);
 }
 

@@ -303,7 +303,7 @@ static bool is_read(const struct td_call *call)
     if (td_text_equals(method, "GET") || td_text_equals(method, "HEAD"))
         return true;
     td_response_fail(call->response, 405, NULL,
-                     "The specified method is not allowed against this resource: all is read-only");
+                     "The specified method is not allowed against this resource: this server is read-only");
     td_response_add_header(call->response, "Allow", "GET, HEAD");
     return false;
 }

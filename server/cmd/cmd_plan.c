@@ -237,7 +237,7 @@ void td_cmd_plan_help(FILE *out)
         "\n"
         "  --tp SIZE        the number of ranks, 1 to 4096\n"
         "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
-        "  --checkpoint ID  the checkpoint, if the model has several (its first one)\n"
+        "  --checkpoint ID  the checkpoint (default: the model's default checkpoint)\n"
         "  --json           one JSON object instead of a table\n"
         "\n"
         "columns:\n"

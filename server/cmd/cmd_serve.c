@@ -311,7 +311,7 @@ void td_cmd_serve_help(FILE *out)
                 "usage:\n"
                 "  tensord serve DIR [options]\n"
                 "\n"
-                "options (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+                "options, defaults in parentheses; in the environment, --max-files is TENSORD_MAX_FILES:\n",
                 out);
     td_config_help(out);
     (void)fputs("\n"

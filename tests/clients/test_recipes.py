@@ -60,7 +60,7 @@ def test_rank_files_for_vllm(srv, root, tmp_path):
     block, why = shell_of("Rank files for vLLM")
     run(srv, tmp_path, block + "\ntest -d demo")      # `vllm serve demo` needs this folder
     assert json.loads(run(srv, tmp_path, why))["tensors"]
-    assert "cannot be dealt to 4096 ranks" in run(srv, tmp_path, why.replace("tp2", "tp4096"))
+    assert "cannot be divided evenly among 4096 ranks" in run(srv, tmp_path, why.replace("tp2", "tp4096"))
     config = json.loads((tmp_path / "demo/config.json").read_text())
     for rank in range(2):
         with safe_open(tmp_path / f"demo/model-rank-{rank}-part-0.safetensors", "pt") as f:

@@ -279,6 +279,15 @@ def test_addresses_that_are_none_are_told_with_an_example():
         assert p.returncode == 2 and wanted.encode() in p.stderr, p
 
 
+def test_an_option_in_place_of_a_command():
+    for args in (["--listen", "127.0.0.1:0"], ["--max-files=3"]):
+        p = run(*args)
+        wanted = f"tensord: {args[0]} is an option of tensord serve; usage: tensord serve DIR [options]\n"
+        assert p.returncode == 2 and p.stderr == wanted.encode(), p
+    p = run("--listne", "x")
+    assert p.returncode == 2 and b'unknown option "--listne"' in p.stderr, p
+
+
 def test_a_directory_in_place_of_a_command(tmp_path):
     p = run(tmp_path)
     assert p.returncode == 2 and f"tensord serve {tmp_path}" in p.stderr.decode()

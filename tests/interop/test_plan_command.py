@@ -231,7 +231,7 @@ def test_what_is_refused(root, tmp_path, srv):
     assert 'no model "nope"' in refused(root, "nope", "--engine", "none", "--tp", 1)
     assert "no config.json" in refused(root, "bare", "--engine", "vllm", "--tp", 1)
     assert "NovelForCausalLM" in refused(root, "other", "--engine", "vllm", "--tp", 2)
-    assert "cannot be dealt to 3 ranks" in refused(root, "llama", "--engine", "vllm", "--tp", 3)
+    assert "cannot be divided evenly among 3 ranks" in refused(root, "llama", "--engine", "vllm", "--tp", 3)
     assert "does not exist" in refused(root / "nowhere", "llama", "--engine", "none", "--tp", 1)
     message = refused(root, "long", "--engine", "vllm", "--tp", 2)
     assert "config.json has" in message and "4194304" in message
@@ -253,11 +253,11 @@ def test_what_is_refused(root, tmp_path, srv):
      'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), '
      'are not the 100 elements of its dimension 0'),
     ({}, 3,
-     'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 '
-     'cannot be dealt to 3 ranks'),
+     'lm_head.weight": dimension 0 has 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, which '
+     'cannot be divided evenly among 3 ranks'),
     ({}, 16,
-     'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 '
-     'cannot be dealt to 16 ranks'),
+     'self_attn.o_proj.weight": dimension 1 has 8 attention heads (num_attention_heads) of 4, which '
+     'cannot be divided evenly among 16 ranks'),
 ])
 def test_which_number_is_wrong(tmp_path, config, tp, says):
     write_by_hand(tmp_path / "m" / "model.safetensors", llama())

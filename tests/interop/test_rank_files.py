@@ -276,7 +276,7 @@ def test_what_is_not_there(srv):
     for path in ("shards/vllm", "shards/vllm/"):
         check_error(get(path), 400, "the number of ranks is missing", "shards/vllm/tp2/rank-0.safetensors")
     check_error(get("shards/vllm/tp5000/rank-0.safetensors"), 400, "tp5000", "is not a valid number of ranks", "tp4096")
-    check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
+    check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "rank 2 does not exist: with 2 ranks, use 0 to 1")
     for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
     for file in ("rank-0", "rank-0.bin", "rank-x.safetensors", "rank--1.safetensors", "rank-01.safetensors",

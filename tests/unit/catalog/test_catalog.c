@@ -264,13 +264,16 @@ static void refusals_are_told_when_they_change(void **state)
     assert_int_equal(count_of(text, "link.txt: "), 1);
     assert_int_equal(count_of(text, "as before"), 0);
     tree_simple(&place.tree, "root/m/more.safetensors", "b");
-    check_log(&place, (struct said[]){{" warn  ", 0}, {"4 refused as before", 1}, {"no longer", 0}, {NULL, 0}});
+    check_log(&place, (struct said[]){{" warn  ", 0},
+                                      {"4 files are still refused, for the reasons logged above", 1},
+                                      {"no longer", 0},
+                                      {NULL, 0}});
     tree_text(&place.tree, "root/m/second.safetensors", "123456789"); /* another fault */
     tree_text(&place.tree, "root/m/fourth.safetensors", "x");
     check_log(&place, (struct said[]){{" warn  ", 2},
                                       {"warn  model \"m\": fourth.safetensors: ", 1},
                                       {"warn  model \"m\": second.safetensors: ", 1},
-                                      {"3 refused as before", 1},
+                                      {"3 files are still refused, for the reasons logged above", 1},
                                       {"no longer", 0},
                                       {NULL, 0}});
     tree_simple(&place.tree, "root/m/first.safetensors", "c");
@@ -282,10 +285,10 @@ static void refusals_are_told_when_they_change(void **state)
                                       {"info  model \"m\": second.safetensors: was refused, and is gone", 1},
                                       {"info  model \"n\": third.safetensors: was refused, and is gone", 1},
                                       {"info  link.txt: is no longer refused", 1},
-                                      {"1 refused as before", 1},
+                                      {"1 file is still refused, for the reason logged above", 1},
                                       {NULL, 0}});
     tree_remove(&place.tree, "root/m/fourth.safetensors");
-    check_log(&place, (struct said[]){{" warn  ", 0}, {"refused as before", 0}, {NULL, 0}});
+    check_log(&place, (struct said[]){{" warn  ", 0}, {"still refused", 0}, {NULL, 0}});
     finish(&place);
 }
 
