@@ -2,6 +2,8 @@
 
 #include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
+#include "core/digest.h"
+#include "core/digits.h"
 #include "core/glob.h"
 #include "core/json.h"
 #include "http/page_token.h"
@@ -17,6 +19,11 @@ enum { KEPT_BYTES = 256 * 1024 };
 
 /* A manifest names at most this many missing files: the names of a group can claim 99,999. */
 enum { MISSING_FILES_MAX = 1000 };
+
+/* The ends of pages in tokens. A token has to fit into a request's header, so the end at a long name is the name's
+ * first NAME_BYTES bytes, the number of tensors between the first whose name begins with them and this one, as 16
+ * hexadecimal digits, and the tag of the whole name. No other end has that length. */
+enum { NAME_BYTES = 1024, NUMBER_DIGITS = 16, LONG_END_BYTES = NAME_BYTES + NUMBER_DIGITS + TD_TAG_BYTES - 1 };
 
 /* A manifest that is rendered. */
 struct view {
@@ -262,14 +269,78 @@ static void write_head(void *context, struct td_buffer *out)
     td_buffer_puts(out, "},\"tensors\":[");
 }
 
+/* ---- pages --------------------------------------------------------------------------------------------- */
+
+static struct td_text name_of(const struct td_checkpoint *checkpoint, size_t i)
+{
+    return td_tensor_name(td_checkpoint_tensor(checkpoint, i).tensor);
+}
+
+/* Writes the token of a page that ends with tensor i. */
+static void write_token(const struct view *view, size_t i, struct td_buffer *out)
+{
+    char end[LONG_END_BYTES + 1];
+    struct td_text name = name_of(view->checkpoint, i);
+    if (name.len <= NAME_BYTES) {
+        td_page_token_write(out, view->listing, name);
+        return;
+    }
+    size_t first = td_checkpoint_after(view->checkpoint, td_text_n(name.p, NAME_BYTES));
+    memcpy(end, name.p, NAME_BYTES);
+    (void)snprintf(end + NAME_BYTES, NUMBER_DIGITS + 1, "%016zx", i - first);
+    if (td_digest_tag(name.p, name.len, end + NAME_BYTES + NUMBER_DIGITS))
+        td_page_token_write(out, view->listing, td_text_n(end, LONG_END_BYTES));
+    else
+        out->failed = true;
+}
+
+/* Sets *same to whether tensor i exists and its name begins with `begin` and has this tag. */
+static bool compare_tag(const struct td_checkpoint *checkpoint, size_t i, struct td_text begin, struct td_text tag,
+                        bool *same, struct td_error *err)
+{
+    char found[TD_TAG_BYTES] = "";
+    *same = i < checkpoint->tensor_count && td_text_begins(name_of(checkpoint, i), begin);
+    if (*same && !td_digest_tag(name_of(checkpoint, i).p, name_of(checkpoint, i).len, found))
+        return td_error_no_memory(err);
+    *same = *same && td_text_equals(tag, found);
+    return true;
+}
+
+/* Finds the first tensor behind the end of the page before. A tensor that is gone leaves its place to those with
+ * greater names; when only the beginning of its name is known, to all whose names begin so: they may be shown twice,
+ * but none is missed. */
+static bool find_after(const struct td_checkpoint *checkpoint, struct td_text end, size_t *out, struct td_error *err)
+{
+    uint64_t number;
+    struct td_text begin = td_text_n(end.p, end.len < NAME_BYTES ? end.len : NAME_BYTES);
+    bool same = false;
+    *out = td_checkpoint_after(checkpoint, begin);
+    if (end.len != LONG_END_BYTES || !td_hex_read(td_text_n(end.p + NAME_BYTES, NUMBER_DIGITS), &number))
+        return true;
+    struct td_text tag = td_text_skip(end, NAME_BYTES + NUMBER_DIGITS);
+    size_t left = checkpoint->tensor_count - *out;
+    size_t i = number < left ? *out + (size_t)number : checkpoint->tensor_count;
+    if (!compare_tag(checkpoint, i, begin, tag, &same, err))
+        return false;
+    /* the checkpoint may have changed since the page before */
+    for (size_t next = *out; !same && next < checkpoint->tensor_count; next++) {
+        i = next;
+        if (!td_text_begins(name_of(checkpoint, i), begin))
+            break;
+        if (!compare_tag(checkpoint, i, begin, tag, &same, err))
+            return false;
+    }
+    if (same)
+        *out = i + 1;
+    return true;
+}
+
 static void write_tail(void *context, const struct td_rendered_end *end, struct td_buffer *out)
 {
     const struct view *view = context;
     td_buffer_puts(out, "],\"next_page_token\":\"");
-    if (next_shown(view, end->next_row) < view->checkpoint->tensor_count) {
-        const struct td_tensor *last = td_checkpoint_tensor(view->checkpoint, end->last_shown).tensor;
-        td_page_token_write(out, view->listing, td_tensor_name(last));
-    }
+    if (next_shown(view, end->next_row) < view->checkpoint->tensor_count)
+        write_token(view, end->last_shown, out);
     td_buffer_puts(out, "\"}\n");
 }
 
@@ -288,6 +359,9 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
                              struct td_blob **out, struct td_error *err)
 {
     char key[TD_TAG_BYTES + 8];
+    size_t first = 0;
+    if (!query->page_first && !find_after(checkpoint, query->after, &first, err))
+        return false;
     struct view *view = calloc(1, sizeof *view);
     if (view == NULL)
         return td_error_no_memory(err);
@@ -307,7 +381,7 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
     }
     bool is_whole = !is_filtered(view) && query->page_size == 0 && query->page_first;
     const struct td_rendered_rows rows = {
-        .first = query->page_first ? 0 : td_checkpoint_after(checkpoint, query->after),
+        .first = first,
         .end = checkpoint->tensor_count,
         .most_shown = query->page_size == 0 ? SIZE_MAX : query->page_size,
         .keep_bytes = KEPT_BYTES,

@@ -15,7 +15,7 @@ struct td_manifest_query {
     const struct td_text *match;  /* a glob over names; NULL: all names */
     const struct td_dtype *dtype; /* the only data type to show; NULL: all */
     size_t page_size;             /* number of tensors; 0: all */
-    struct td_text after;         /* the page continues after this name, unless page_first is set */
+    struct td_text after;         /* the end of the page before, from its token; unused with page_first */
     bool page_first;              /* the page begins with the first tensor */
     struct td_text listing;       /* identifies the listing in page tokens (http/page_token.h) */
 };

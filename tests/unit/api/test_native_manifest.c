@@ -339,6 +339,85 @@ static void pages_continue_after_any_name(void **state)
     close_place(&place);
 }
 
+/* ---- long names ---------------------------------------------------------------------------------------- */
+
+enum { LONG_NAMES = 20, LONG_NAME_BYTES = 6000, BEGINNING_BYTES = 1024 };
+
+/* Writes a checkpoint with 4 names about as long as the part of a name that a token holds, and then, in the order of
+ * names, LONG_NAMES names that differ in the last byte alone. Leaves out the long name with number `without`. */
+static void write_long_names(struct tree *tree, size_t without)
+{
+    static char names[LONG_NAMES + 4][LONG_NAME_BYTES + 1];
+    struct tree_tensor tensors[LONG_NAMES + 4];
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        size_t len = i < LONG_NAMES ? LONG_NAME_BYTES : BEGINNING_BYTES - 2 + (i - LONG_NAMES);
+        memset(names[i], 'n', len);
+        names[i][len - 1] = i < LONG_NAMES ? (char)('a' + i) : 'n';
+        names[i][len] = '\0';
+        if (i != without)
+            tensors[count++] = (struct tree_tensor){names[i], "U8", "[1]", 1};
+    }
+    (void)tree_tensors(tree, "long/x.safetensors", tensors, count, NULL, 0);
+}
+
+static void tokens_of_long_names_are_short(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    write_long_names(&place.tree, SIZE_MAX);
+    (void)scanner_scan(&place.scanner);
+    static const struct view_options all = {0};
+    for (size_t size = 1; size < LONG_NAMES + 4; size++)
+        check_pages(&place, "long", all, size);
+    for (size_t size = 1; size <= LONG_NAMES + 4; size++) {
+        struct view_options options = {.page_size = size};
+        char *text = text_of(&place, "long", &options);
+        cJSON *json = parse(text);
+        CHECK(strlen(string_at(json, "next_page_token")) <= 1500, "%zu", size);
+        cJSON_Delete(json);
+        free(text);
+    }
+    close_place(&place);
+}
+
+/* The name that a page ended with is found where it is now. When it is gone, no other name is missed. */
+static void long_names_may_change_between_pages(void **state)
+{
+    (void)state;
+    for (size_t gone = 0; gone < LONG_NAMES; gone += 4) {
+        for (size_t last = 0; last < LONG_NAMES; last += 3) {
+            struct place place;
+            struct td_buffer after;
+            char *tensors;
+            size_t len;
+            open_place(&place);
+            td_buffer_init(&after);
+            write_long_names(&place.tree, SIZE_MAX);
+            (void)scanner_scan(&place.scanner);
+            struct view_options options = {.page_size = 4 + last + 1};
+            char *text = text_of(&place, "long", &options);
+            assert_true(take_page(text, &tensors, &len, &after));
+            free(text);
+            tree_remove(&place.tree, "long/x.safetensors");
+            write_long_names(&place.tree, gone);
+            (void)scanner_scan(&place.scanner);
+            options = (struct view_options){.after = after.data};
+            text = text_of(&place, "long", &options);
+            cJSON *json = parse(text);
+            int left = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors"));
+            int behind = LONG_NAMES - 1 - (int)last - (gone > last ? 1 : 0);
+            int wanted = gone == last ? LONG_NAMES : behind; /* the others and the name of 1,025 bytes */
+            CHECK(left == wanted, "%zu gone, page to %zu: %d, wanted %d", gone, last, left, wanted);
+            cJSON_Delete(json);
+            free(text);
+            td_buffer_fini(&after);
+            close_place(&place);
+        }
+    }
+}
+
 static void filters_select(void **state)
 {
     (void)state;
@@ -555,6 +634,8 @@ int main(void)
         cmocka_unit_test(windows_equal_the_whole),
         cmocka_unit_test(pages_join_to_the_whole),
         cmocka_unit_test(pages_continue_after_any_name),
+        cmocka_unit_test(tokens_of_long_names_are_short),
+        cmocka_unit_test(long_names_may_change_between_pages),
         cmocka_unit_test(filters_select),
         cmocka_unit_test(hrefs_name_other_checkpoints),
         cmocka_unit_test(hrefs_survive_clients),
