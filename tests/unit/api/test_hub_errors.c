@@ -312,24 +312,20 @@ static void which_paths_take_a_body(void **state)
 static void names_that_mean_something(void **state)
 {
     (void)state;
-    static const char *const names[] = {"resolve/resolve", "raw/raw",     "resolve",    "raw",
-                                        "api/api",         "datasets2/x", "x/datasets", "main/main",
-                                        "tree/revision",   "x/api",       "x/models"};
+    static const char *const names[] = {"resolve/resolve", "raw/raw",       "api/api", "datasets2/x", "x/datasets",
+                                        "main/main",       "tree/revision", "x/api",   "x/models"};
     struct place place;
     tree_open(&place.tree);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[128];
         (void)snprintf(name, sizeof name, "%s/model.safetensors", names[i]);
-        if (strchr(names[i], '/') != NULL)
-            tree_simple(&place.tree, name, "a");
+        tree_simple(&place.tree, name, "a");
     }
     tree_text(&place.tree, "n/m/resolve/main/raw", "abc");
     loopback_open(&place.loop, &place.tree);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char target[256];
         struct answer answer;
-        if (strchr(names[i], '/') == NULL)
-            continue;
         (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", names[i]);
         loopback_get(&place.loop, target, &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
@@ -349,6 +345,40 @@ static void names_that_mean_something(void **state)
     close_place(&place);
 }
 
+/* Models in the served directory itself are the Hub's local/NAME, and have words of the Hub's paths as names, too. */
+static void names_of_one_segment_that_mean_something(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"resolve", "raw", "tree", "main", "revision"};
+    struct place place;
+    tree_open(&place.tree);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "%s/model.safetensors", names[i]);
+        tree_simple(&place.tree, name, "a");
+    }
+    loopback_open(&place.loop, &place.tree);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char target[256];
+        char id[64];
+        struct answer answer;
+        (void)snprintf(id, sizeof id, "local/%s", names[i]);
+        (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", id);
+        loopback_get(&place.loop, target, &answer);
+        CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+        answer_fini(&answer);
+        (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", id);
+        cJSON *json = get_json(&place, target);
+        CHECK(strcmp(string_at(json, "id"), id) == 0, "%s", target);
+        cJSON_Delete(json);
+        (void)snprintf(target, sizeof target, "/models/%s", names[i]);
+        json = get_json(&place, target);
+        CHECK(strcmp(string_at(json, "id"), names[i]) == 0, "%s", target);
+        cJSON_Delete(json);
+    }
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,7 +386,7 @@ int main(void)
         cmocka_unit_test(methods_that_have_no_place), cmocka_unit_test(every_error_is_the_hubs),
         cmocka_unit_test(whose_path_it_is),           cmocka_unit_test(a_wrong_revision_is_explained),
         cmocka_unit_test(a_message_is_short),         cmocka_unit_test(which_paths_take_a_body),
-        cmocka_unit_test(names_that_mean_something),
+        cmocka_unit_test(names_that_mean_something),  cmocka_unit_test(names_of_one_segment_that_mean_something),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

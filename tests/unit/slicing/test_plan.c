@@ -327,7 +327,7 @@ static void refusals(void **state)
     tensor_set_fini(&set);
 }
 
-/* A size that overflows only by padding. */
+/* Sizes that overflow only by padding, and only by stacking: in elements, and in bytes. */
 static void overflow(void **state)
 {
     (void)state;
@@ -338,6 +338,23 @@ static void overflow(void **state)
     tensor_set_init(&set, specs, 1);
     check_refused(&list, &set, 1, 0, TD_FAILED_PRECONDITION, (const char *[3]){"\"a\"", "2^64"});
     tensor_set_fini(&set);
+    static const struct tensor_spec cells[][2] = {
+        {{"e.0", "U8", 1, {UINT64_C(1) << 63}, NULL}, {"e.1", "U8", 1, {UINT64_C(1) << 63}, NULL}},
+        {{"e.0", "F64", 1, {UINT64_C(1) << 60}, NULL}, {"e.1", "F64", 1, {UINT64_C(1) << 60}, NULL}},
+    };
+    struct td_rule stack = {.match = "e.*", .out = "stack", .stack = true, .whole = true};
+    list.rules = &stack;
+    for (size_t i = 0; i < COUNT_OF(cells); i++) {
+        tensor_set_init(&set, cells[i], 2);
+        check_refused(&list, &set, 1, 0, TD_FAILED_PRECONDITION, (const char *[3]){"\"e.0\"", "past 2^64-1"});
+        tensor_set_fini(&set);
+        struct td_plan plan; /* one cell fits */
+        struct td_error err = TD_ERROR_INIT;
+        tensor_set_init(&set, cells[i], 1);
+        CHECK(plan_from_rules(&list, &set.list, 1, 0, &plan, &err), "%zu: %s", i, err.message);
+        td_plan_fini(&plan);
+        tensor_set_fini(&set);
+    }
 }
 
 /* ---- scale ---- */
