@@ -287,6 +287,18 @@ KNOWN_LIBRARY_LIMITS = {
 }
 assert len(KNOWN_LIBRARY_LIMITS) <= 8
 
+# Requests that libmicrohttpd 0.9.75 answers itself, before any callback but that for the request line: bytes, status,
+# header blocks in front of the HTML. The connection ends.
+LIBRARY_ANSWERS = {
+    **{f"Content-Length {value}": (hdr(b"Content-Length: " + value.encode()), status, 2)
+       for value, status in (("abc", 400), ("-1", 400), ("1,1", 400), ("9" * 23, 413))},
+    "target of 31,000 bytes": (get(b"/" + b"a" * 31_000), 414, 1),
+    "field of 31,000 bytes": (hdr(b"X-A: " + b"a" * 31_000), 431, 1),
+    "3,000 fields": (hdr(*[b"X-A:"] * 3000), 431, 1),
+    "HTTP/2.0": (get(version=b"HTTP/2.0"), 505, 1),
+    "no version": (b"GET " + OK + b"\r\n\r\n", 400, 1),
+}
+
 assert len(MALFORMED) >= 66
 
 
@@ -465,6 +477,18 @@ def test_known_library_limits_are_no_worse_than_documented(guard, outcomes, name
     finals = [s for s in got.statuses if s >= 200]
     assert finals and 200 <= finals[0] < 300, f"now refused: move it from KNOWN_LIBRARY_LIMITS to MALFORMED: {what}"
     assert len(finals) - 1 <= most, f"desynchronises more than documented ({most}): {what}"
+    assert guard.get(OK.decode()).status == 200
+
+
+@pytest.mark.parametrize("name", LIBRARY_ANSWERS)
+def test_what_the_library_answers_is_as_documented(guard, name):
+    data, status, blocks = LIBRARY_ANSWERS[name]
+    with guard.conn() as c:
+        c.send(data)
+        c.ended()
+        *heads, html = bytes(c.buf).split(b"\r\n\r\n")
+    assert len(heads) == blocks and all(h.startswith(b"HTTP/1.1 %d " % status) for h in heads), heads
+    assert html.startswith(b"<html>") and all(b"Content-Length: %d" % len(html) in h.split(b"\r\n") for h in heads)
     assert guard.get(OK.decode()).status == 200
 
 
