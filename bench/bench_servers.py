@@ -1,5 +1,6 @@
 """The servers under test, as processes on 127.0.0.1, and their costs: CPU seconds and memory from /proc."""
 
+import contextlib
 import ctypes
 import http.client
 import os
@@ -261,6 +262,15 @@ class Raw(Server):
         self.wait_for(self.read_port, "listening")
 
 
+class RawSendfile(Raw):
+    """The raw sender with sendfile in place of send from a mapping."""
+
+    name = "sendfile"
+
+    def command(self):
+        return [self.binary, "--sendfile", self.fixture.path]
+
+
 class Tensord(Server):
     name = "tensord"
 
@@ -292,6 +302,30 @@ class TensordBefore(Tensord):
     """A build of an older commit, to measure the cost of a change."""
 
     name = "before"
+
+
+# ---- the host ----
+
+CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
+
+
+@contextlib.contextmanager
+def congestion_control(name):
+    """Sets the host's default for new connections, and puts it back. None: leaves it. Yields the one in force."""
+    with open(CONGESTION) as f:
+        before = f.read().strip()
+    try:
+        if name not in (None, before):
+            with open(CONGESTION, "w") as f:
+                f.write(name)
+        yield name or before
+    except OSError as error:
+        raise BenchError("cannot measure under %s: %s (it takes root, and the kernel's module tcp_%s)"
+                         % (name, error.strerror, name)) from error
+    finally:
+        if name not in (None, before):
+            with open(CONGESTION, "w") as f:
+                f.write(before)
 
 
 # ---- small requests ----

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -27,6 +28,7 @@
 struct file {
     uint8_t *bytes;
     uint64_t size_bytes;
+    int fd; /* for sendfile; -1: send from the mapping */
 };
 
 struct client {
@@ -67,6 +69,23 @@ static bool answer_send(int fd, char *head, size_t head_bytes, uint8_t *body, si
     return true;
 }
 
+/* The head, held back until the body follows, then the body by reference. */
+static bool answer_sendfile(int fd, const char *head, size_t head_bytes, int file, uint64_t off, uint64_t body_bytes)
+{
+    off_t at = (off_t)off;
+    if (send(fd, head, head_bytes, MSG_NOSIGNAL | MSG_MORE) != (ssize_t)head_bytes)
+        return false;
+    while (body_bytes > 0) {
+        ssize_t n = sendfile(fd, file, &at, body_bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        body_bytes -= (uint64_t)n;
+    }
+    return true;
+}
+
 static bool request_answer(const struct client *c, const char *request)
 {
     static const char key[] = "\r\nRange: bytes=";
@@ -93,6 +112,8 @@ static bool request_answer(const struct client *c, const char *request)
     p = stpcpy(p, "Content-Length: ");
     p = put_u64(p, last - first + 1);
     p = stpcpy(p, "\r\n\r\n");
+    if (c->file->fd >= 0)
+        return answer_sendfile(c->fd, head, (size_t)(p - head), c->file->fd, first, last - first + 1);
     return answer_send(c->fd, head, (size_t)(p - head), c->file->bytes + first, (size_t)(last - first + 1));
 }
 
@@ -122,7 +143,7 @@ static void *client_main(void *argument)
     return NULL;
 }
 
-static bool file_map(const char *path, struct file *file)
+static bool file_map(const char *path, bool keep_open, struct file *file)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -135,7 +156,9 @@ static bool file_map(const char *path, struct file *file)
             file->size_bytes = (uint64_t)st.st_size;
         }
     }
-    close(fd);
+    file->fd = keep_open ? fd : -1;
+    if (!keep_open)
+        close(fd);
     return file->bytes != NULL;
 }
 
@@ -181,12 +204,15 @@ static void accept_forever(int listener, const struct file *file)
 int main(int argc, char **argv)
 {
     struct file file = {0};
+    bool by_reference = argc > 1 && strcmp(argv[1], "--sendfile") == 0;
+    argv += by_reference ? 1 : 0;
+    argc -= by_reference ? 1 : 0;
     long port = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     if (argc < 2 || argc > 3 || port < 0 || port > UINT16_MAX) {
-        fprintf(stderr, "usage: raw_send FILE [PORT]\n");
+        fprintf(stderr, "usage: raw_send [--sendfile] FILE [PORT]\n");
         return 2;
     }
-    if (!file_map(argv[1], &file)) {
+    if (!file_map(argv[1], by_reference, &file)) {
         fprintf(stderr, "raw_send: cannot map %s: %s\n", argv[1], errno != 0 ? strerror(errno) : "empty file");
         return 1;
     }

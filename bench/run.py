@@ -31,7 +31,7 @@ from bench_load import Load  # noqa: E402
 from bench_servers import BenchError  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw"]
+ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -79,9 +79,13 @@ def parse_arguments():
     p.add_argument("--python",
                    help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
-    p.add_argument("--reader", choices=("copy", "discard"), default="copy",
+    p.add_argument("--reader", choices=("copy", "discard", "both"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
-                        "kernel drops them unread, which spares a sendfile server every copy there is")
+                        "kernel drops them unread, which spares a sendfile server every copy there is; or one after "
+                        "the other (both is for --throughput)")
+    p.add_argument("--congestion", type=list_of(str), metavar="NAMES",
+                   help="congestion controls to measure under, such as cubic,bbr: sets the host's default during the "
+                        "run, as root (the host's own; for --throughput)")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
     p.add_argument("--json", metavar="FILE", help="writes all measurements of every round")
@@ -134,7 +138,8 @@ def make_servers(options, work, fixture, binaries):
                 raise BenchError("no tensord at %s; build it or name it with --tensord" % options.tensord)
             servers.append(bench_servers.Tensord(work, fixture, options.tensord))
         else:
-            servers.append(bench_servers.Raw(work, fixture, os.path.join(binaries, "raw_send")))
+            kind = bench_servers.Raw if name == "raw" else bench_servers.RawSendfile
+            servers.append(kind(work, fixture, os.path.join(binaries, "raw_send")))
     if options.before:
         servers.append(bench_servers.TensordBefore(work, fixture, options.before))
     return servers
@@ -171,7 +176,7 @@ def run_modes(options, work, directory):
     if not set(options.modes) <= {"scale", "parse", "decode"}:
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
-                    options.reader)
+                    "copy" if options.reader == "both" else options.reader)
     if not set(options.modes) <= {"scale", "parse", "slices", "decode"}:
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
@@ -199,8 +204,13 @@ def run_modes(options, work, directory):
             results.append(bench_scale.run(
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),
                 work, options))
+        elif mode == "throughput":
+            for congestion in options.congestion or [None]:
+                with bench_servers.congestion_control(congestion) as name:
+                    for load.reader in ["copy", "discard"] if options.reader == "both" else [options.reader]:
+                        results.append(bench_throughput.run(load, servers, fixture, options, name))
         else:
-            module = {"throughput": bench_throughput, "cold": bench_cold, "memory": bench_memory}[mode]
+            module = {"cold": bench_cold, "memory": bench_memory}[mode]
             results.append(module.run(load, servers, fixture, options))
             if results[-1] is None:
                 print("%s: left out, the files lie in memory (tmpfs)" % mode, file=sys.stderr)
