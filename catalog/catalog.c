@@ -10,6 +10,7 @@
 #include "catalog/catalog.h"
 
 #include "catalog/refusals.h"
+#include "catalog/send_guard.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -32,7 +33,7 @@ static const uint64_t rescan_max_ns = 20000000000;
 
 /* The state that was logged last, which is logged again only when it changes. */
 struct logged {
-    bool ready, no_model, too_few;
+    bool ready, no_model, too_few, send_guard;
     size_t usable_count; /* beside too_few */
 };
 
@@ -157,6 +158,17 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
     logged->usable_count = status->usable_count;
 }
 
+/* Warns once, when the first files are there, if all of them are sent the slow way. */
+static void report_send_guard(struct td_catalog *catalog)
+{
+    if (catalog->logged.send_guard || catalog->config.files_are_immutable)
+        return;
+    struct td_snapshot *snapshot = td_catalog_acquire(catalog);
+    if (snapshot != NULL)
+        catalog->logged.send_guard = td_send_guard_report(snapshot, catalog->config.lease_signal);
+    td_snapshot_unref(snapshot);
+}
+
 /* Logs when /readyz begins to answer otherwise. The reason for a 503 was logged in a line before. */
 static void log_readiness(struct td_catalog *catalog)
 {
@@ -165,11 +177,13 @@ static void log_readiness(struct td_catalog *catalog)
     if (status.ready == catalog->logged.ready)
         return;
     catalog->logged.ready = status.ready;
-    if (status.ready)
+    if (status.ready) {
         td_log(TD_LOG_INFO, "ready: /readyz answers 200 from now on");
-    else
+        report_send_guard(catalog);
+    } else {
         td_log(TD_LOG_INFO, "not ready any more: /readyz answers 503 from now on (%s)",
                status.root_missing ? "root missing" : "too few models");
+    }
 }
 
 /* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
@@ -469,7 +483,8 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     size_t decode_bytes = config->decode_bytes > 0 ? config->decode_bytes : TD_DECODE_MEMORY_BYTES;
     if (!td_decode_cache_init(&catalog->decodes, decode_bytes, err))
         goto fail;
-    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err))
+    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, config->files_are_immutable,
+                               err))
         goto fail_decodes;
     if (!create_hasher(catalog, err))
         goto fail_maps;

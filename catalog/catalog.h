@@ -17,6 +17,7 @@ struct td_catalog_config {
     size_t max_maps;           /* most files mapped at once */
     uint64_t max_memory_bytes; /* for what is known of all files together; 0: no limit */
     size_t decode_bytes;       /* for decoded tensors; 0: TD_DECODE_MEMORY_BYTES */
+    bool files_are_immutable;  /* see td_mapping_cache_init */
     int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;
     const char *state_dir; /* directory that keeps digests; borrowed until create returns; NULL: none */

@@ -35,6 +35,12 @@ void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut)
         atomic_fetch_add_explicit(&metrics->cuts[cut], 1, memory_order_relaxed);
 }
 
+void td_metrics_way(struct td_metrics *metrics, enum td_way way)
+{
+    if (way != TD_WAY_NONE)
+        atomic_fetch_add_explicit(&metrics->ways[way], 1, memory_order_relaxed);
+}
+
 void td_metrics_head(struct td_buffer *out, const char *name, const char *type, const char *help)
 {
     td_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -114,9 +120,19 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->access_log_dropped));
 }
 
+static void write_ways(const struct td_metrics *metrics, struct td_buffer *out)
+{
+    static const char *const names[TD_WAY_COUNT] = {NULL, "copy", "memory", "file", "windows"};
+    td_metrics_head(out, "tensord_http_answers_total", "counter", "Answers with a body, by the way it was sent.");
+    for (int i = 1; i < TD_WAY_COUNT; i++)
+        td_buffer_printf(out, "tensord_http_answers_total{way=\"%s\"} %" PRIu64 "\n", names[i],
+                         atomic_load(&metrics->ways[i]));
+}
+
 void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out)
 {
     write_requests(metrics, out);
     write_latency(metrics, out);
+    write_ways(metrics, out);
     write_connections(metrics, out);
 }

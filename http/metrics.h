@@ -24,6 +24,16 @@ enum td_cut {
     TD_CUT_COUNT
 };
 
+/* The ways in which a body is sent (server/transfer.h). */
+enum td_way {
+    TD_WAY_NONE, /* no body */
+    TD_WAY_COPY,
+    TD_WAY_MEMORY,
+    TD_WAY_FILE,
+    TD_WAY_WINDOWS,
+    TD_WAY_COUNT
+};
+
 /* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
@@ -35,9 +45,10 @@ struct td_metrics {
     _Atomic uint64_t latency[TD_LATENCY_BUCKETS + 1];           /* from 50 us to 600 s; the last counts longer ones */
     _Atomic uint64_t latency_sum_ns;
     _Atomic uint64_t cuts[TD_CUT_COUNT];
-    _Atomic int64_t in_flight;   /* requests that are being answered now */
-    _Atomic int64_t connections; /* open now */
-    _Atomic uint64_t accepted;   /* connections since the start */
+    _Atomic uint64_t ways[TD_WAY_COUNT]; /* answers with a body, by the way it was sent; TD_WAY_NONE is not counted */
+    _Atomic int64_t in_flight;           /* requests that are being answered now */
+    _Atomic int64_t connections;         /* open now */
+    _Atomic uint64_t accepted;           /* connections since the start */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
     _Atomic uint64_t malformed;          /* requests that the request guard refused */
@@ -51,6 +62,9 @@ void td_metrics_request(struct td_metrics *metrics, enum td_route route, int sta
 
 /* Counts a cut; TD_CUT_NONE counts nothing. */
 void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
+
+/* Counts an answer by its way. */
+void td_metrics_way(struct td_metrics *metrics, enum td_way way);
 
 /* Appends the samples of HTTP as Prometheus text (version 0.0.4). */
 void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);

@@ -63,6 +63,8 @@ static const struct option options[] = {
     {"require-models", "N", "0", "/readyz is 503 while fewer models are published", KIND_COUNT, 0, 100000000,
      AT(require_models)},
     {"leases", "on|off", "on", "pin files while they are sent, if the host allows it", KIND_SWITCH, 0, 0, AT(leases)},
+    {"files", "mutable|immutable", "mutable", "immutable: files are only ever replaced by rename, never written to",
+     KIND_TEXT, 0, 0, AT(files)},
     {"max-files", "N", "1000000", "files to list; the rest is left out and reported", KIND_COUNT, 1, 100000000,
      AT(max_files)},
     {"max-maps", "N", "16384", "files to keep mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},

@@ -38,6 +38,7 @@ struct td_config {
     uint64_t settle_ns;
     const char *rescan_from; /* local, any or none; not checked here */
     bool leases;
+    const char *files; /* "mutable" or "immutable" */
 };
 
 /* Fills *config from the defaults, the environment and the arguments after `serve`. Strings are borrowed from argv and

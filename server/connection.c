@@ -5,6 +5,10 @@
  *     request line that dribbles in is noticed by the bytes received (judge_idle).
  *   - The reaper may not close a descriptor, which belongs to libmicrohttpd: it shuts the socket down, and the
  *     connection's thread closes it. A cut answer is reset, so that no client takes it for complete.
+ *   - An answer that was sent by reference is pages of the file in the kernel's queues, also in that of a receiver on
+ *     this host. Its blob, and so the file's lease, is kept until there is proof that the client has read it. The
+ *     reference goes from thread to thread by exchanging one pointer: the connection's own thread drops it when the
+ * next request begins, the thread that breaks leases when it finds the client's queue empty.
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
  *     registered again (td_connection_open). */
 #include "server/connection.h"
@@ -19,6 +23,10 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
+
+/* States of a TCP socket in tcpi_state, of netinet/tcp.h, which cannot be included beside linux/tcp.h. */
+enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8, LAST_ACK = 9 };
 
 static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
 static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that says nothing */
@@ -38,19 +46,23 @@ uint64_t td_socket_acknowledged_bytes(int fd)
     return info_of(fd).tcpi_bytes_acked;
 }
 
-uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t body_bytes)
+void td_connection_shorten_queue(struct td_connection *connection)
 {
+    if (connection->near)
+        return;
     struct tcp_info info = info_of(connection->fd);
-    if (body_bytes >= TD_NEAR_ANSWER_BYTES && !connection->near && info.tcpi_min_rtt > 0 &&
-        info.tcpi_min_rtt < TD_NEAR_RTT_US) {
-        int bytes = TD_NEAR_QUEUE_BYTES;
-        connection->near = true;
-        (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    }
-    int unacknowledged = 0;
-    (void)ioctl(connection->fd, SIOCOUTQ, &unacknowledged);
-    uint64_t queued = unacknowledged > 0 ? (uint64_t)unacknowledged : 0;
-    return (uint64_t)info.tcpi_bytes_acked + queued;
+    if (info.tcpi_min_rtt == 0 || info.tcpi_min_rtt >= TD_NEAR_RTT_US)
+        return;
+    int bytes = TD_NEAR_QUEUE_BYTES;
+    connection->near = true;
+    (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+/* Has the kernel drop the send queue when the descriptor is closed, so that the client sees a reset. */
+static void reset_at_close(int fd)
+{
+    struct linger reset = {.l_onoff = 1};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
 /* Records the reason, unless one is recorded already, and shuts the socket down. Under the lock. */
@@ -60,9 +72,8 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
     /* A busy connection is reset: the kernel then drops the queue instead of keeping it for a client that
      * does not read, and the client cannot mistake the end for a complete answer. An idle connection is not reset,
      * because the end of its last answer may still be on the way; neither is a silent one. */
-    struct linger reset = {.l_onoff = 1};
     if (why != TD_CUT_IDLE && atomic_load(&connection->phase) != TD_PHASE_IDLE)
-        (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        reset_at_close(connection->fd);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
     (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
@@ -148,10 +159,164 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
     return TD_CUT_NONE;
 }
 
+/* ---- answers that may not have been read --------------------------------------------------------------- */
+
+/* For how long a client that cannot be looked into may take to read what it has acknowledged. */
+static const uint64_t arrived_grace_ns = UINT64_C(2000000000);
+
+/* Returns whether an answer was read, as far as can be told. Under the lock. */
+static bool was_read(const struct td_registry *registry, int fd, const struct td_ends *ends, uint64_t *arrived_ns)
+{
+    enum td_delivery delivery = td_delivery_look(registry->netlink, fd, ends);
+    uint64_t now_ns = td_clock_ns();
+    if (delivery == TD_DELIVERY_PENDING)
+        *arrived_ns = 0;
+    else if (*arrived_ns == 0)
+        *arrived_ns = now_ns;
+    return delivery == TD_DELIVERY_READ ||
+           (delivery == TD_DELIVERY_ARRIVED && now_ns - *arrived_ns >= arrived_grace_ns);
+}
+
+/* Removes an entry, without the reference. Under the lock. */
+static void forget_departed(struct td_registry *registry, size_t i)
+{
+    registry->departed_count--;
+    memmove(&registry->departed[i], &registry->departed[i + 1],
+            (registry->departed_count - i) * sizeof *registry->departed);
+}
+
+/* Keeps the blob, whose reference it takes, for a connection that ends. Returns the blob that the caller drops without
+ * the lock, or NULL. Under the lock. */
+static struct td_blob *depart(struct td_registry *registry, const struct td_connection *connection,
+                              struct td_blob *blob)
+{
+    struct td_departed departed = {.blob = blob, .since_ns = td_clock_ns()};
+    struct td_blob *dropped = NULL;
+    if (!td_delivery_ends(connection->fd, &departed.ends)) /* the client has reset the connection */
+        return blob;
+    if (registry->departed_count == TD_DEPARTED) {
+        dropped = registry->departed[0].blob;
+        forget_departed(registry, 0);
+    }
+    registry->departed[registry->departed_count++] = departed;
+    return dropped;
+}
+
+/* Drops the blobs of departed answers that were read or that are too old. */
+static void clear_departed(struct td_registry *registry)
+{
+    struct td_blob *dropped[TD_DEPARTED];
+    size_t count = 0;
+    uint64_t now_ns = td_clock_ns();
+    pthread_mutex_lock(&registry->lock);
+    for (size_t i = registry->departed_count; i-- > 0;) {
+        struct td_departed *departed = &registry->departed[i];
+        bool is_old = now_ns > departed->since_ns && now_ns - departed->since_ns >= TD_DEPARTED_NS;
+        if (!is_old && !was_read(registry, -1, &departed->ends, &departed->arrived_ns))
+            continue;
+        dropped[count++] = departed->blob;
+        forget_departed(registry, i);
+    }
+    pthread_mutex_unlock(&registry->lock);
+    while (count > 0)
+        td_blob_unref(dropped[--count]);
+}
+
+void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
+{
+    int on = 1;
+    connection->referenced = td_blob_ref(blob);
+    (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+}
+
+void td_connection_end_reference(struct td_connection *connection, bool is_complete)
+{
+    int off = 0;
+    struct td_blob *blob = connection->referenced;
+    if (blob == NULL)
+        return;
+    connection->referenced = NULL;
+    if (is_complete) {
+        (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+        struct tcp_info info = info_of(connection->fd);
+        connection->proves_nothing =
+            info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
+        atomic_store(&connection->arrived_ns, 0);
+        blob = atomic_exchange(&connection->unread, blob); /* an earlier answer: it was read before this request */
+    }
+    td_connection_unpin(connection);
+    td_blob_unref(blob);
+}
+
+void td_connection_prove(struct td_connection *connection)
+{
+    if (!connection->proves_nothing && atomic_load_explicit(&connection->unread, memory_order_relaxed) != NULL)
+        td_blob_unref(atomic_exchange(&connection->unread, NULL));
+}
+
+/* Takes the connection's reference on the blob if its answer was read. Under the lock. */
+static bool settle_connection(const struct td_registry *registry, struct td_connection *connection,
+                              struct td_blob *blob)
+{
+    struct td_ends ends;
+    struct td_blob *expected = blob;
+    uint64_t arrived_ns = atomic_load(&connection->arrived_ns);
+    bool is_read = !td_delivery_ends(connection->fd, &ends) || was_read(registry, connection->fd, &ends, &arrived_ns);
+    atomic_store(&connection->arrived_ns, arrived_ns);
+    return is_read && atomic_compare_exchange_strong(&connection->unread, &expected, NULL);
+}
+
+size_t td_registry_settle(struct td_registry *registry, const struct td_blob *blob)
+{
+    struct td_blob *held = (struct td_blob *)(uintptr_t)blob;
+    size_t left = 0;
+    size_t settled = 0;
+    pthread_mutex_lock(&registry->lock);
+    for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
+        if (atomic_load(&c->unread) != held)
+            continue;
+        bool is_settled = settle_connection(registry, c, held);
+        settled += is_settled ? 1 : 0;
+        left += is_settled ? 0 : 1;
+    }
+    for (size_t i = registry->departed_count; i-- > 0;) {
+        struct td_departed *departed = &registry->departed[i];
+        if (departed->blob != held)
+            continue;
+        if (was_read(registry, -1, &departed->ends, &departed->arrived_ns)) {
+            forget_departed(registry, i);
+            settled++;
+        } else {
+            left++;
+        }
+    }
+    pthread_mutex_unlock(&registry->lock);
+    while (settled-- > 0)
+        td_blob_unref(held);
+    return left;
+}
+
+void td_registry_cut_unacknowledged(struct td_registry *registry, const struct td_blob *blob)
+{
+    pthread_mutex_lock(&registry->lock);
+    for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
+        int unacknowledged = 0;
+        if (atomic_load(&c->unread) != blob || ioctl(c->fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0)
+            continue;
+        reset_at_close(c->fd);
+        cut_connection(c, TD_CUT_CHANGED);
+    }
+    pthread_mutex_unlock(&registry->lock);
+}
+
+/* ---- the reaper ---------------------------------------------------------------------------------------- */
+
 static void *reaper_main(void *argument)
 {
     struct td_registry *registry = argument;
-    while (!atomic_load(&registry->stop)) {
+    for (unsigned round = 0; !atomic_load(&registry->stop); round++) {
+        if (round % 10 == 0)
+            clear_departed(registry);
         uint64_t now_ns = td_clock_ns();
         pthread_mutex_lock(&registry->lock);
         for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
@@ -172,6 +337,7 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
     registry->metrics = metrics;
+    registry->netlink = td_delivery_open();
     int sys = pthread_mutex_init(&registry->lock, NULL);
     if (sys == 0)
         sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
@@ -184,6 +350,10 @@ void td_registry_fini(struct td_registry *registry)
 {
     atomic_store(&registry->stop, true);
     (void)pthread_join(registry->reaper, NULL);
+    for (size_t i = 0; i < registry->departed_count; i++)
+        td_blob_unref(registry->departed[i].blob);
+    if (registry->netlink >= 0)
+        (void)close(registry->netlink);
     (void)pthread_mutex_destroy(&registry->lock);
 }
 
@@ -264,15 +434,27 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     return connection;
 }
 
+/* Returns whether the client has ended the connection. libmicrohttpd has shut down this side already. */
+static bool client_has_ended(int fd)
+{
+    uint8_t state = info_of(fd).tcpi_state;
+    return state == CLOSE_WAIT || state == LAST_ACK || state == CLOSED;
+}
+
 void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
+    td_connection_end_reference(connection, false);
     pthread_mutex_lock(&registry->lock);
+    struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
+    if (dropped != NULL && (connection->proves_nothing || !client_has_ended(connection->fd)))
+        dropped = depart(registry, connection, dropped);
     *(connection->previous != NULL ? &connection->previous->next : &registry->first) = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
     registry->count--;
     pthread_mutex_unlock(&registry->lock);
+    td_blob_unref(dropped);
     atomic_fetch_sub(&registry->metrics->connections, 1);
     /* A cut answer is counted with its request; a deadline that is left here ended the connection between requests. */
     enum td_cut cut = (enum td_cut)atomic_load(&connection->cut);

@@ -11,6 +11,7 @@
 
 #include "http/metrics.h"
 #include "http/request.h"
+#include "server/delivery.h"
 #include "storage/body.h"
 
 #include <netinet/in.h>
@@ -54,11 +55,19 @@ struct td_connection {
     _Atomic int cut;         /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
     struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
     bool near;               /* its send queue is short; used by its own thread alone */
+    /* an answer that is being sent by reference; used by its own thread alone */
+    struct td_blob *referenced; /* one reference; NULL: none */
+    uint64_t received_bytes;    /* of all requests up to this one */
+    bool proves_nothing;        /* a later request does not prove that this answer was read */
+    /* a complete answer that was sent by reference and may not have been read */
+    _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
+    _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
     /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of the next request on an idle connection; used by the reaper alone */
     uint64_t idle_since_ns, idle_bytes, dribble_ns;
-    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* blobs it sends from in place; compared, never read */
+    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* blobs it sends from in place or by reference; compared,
+                                                                never read */
     struct td_connection *next, *previous;
 };
 
@@ -68,8 +77,22 @@ struct td_registry_limits {
     size_t max_connections, max_per_address;
 };
 
+/* An answer that may not have been read when its connection was closed. */
+struct td_departed {
+    struct td_blob *blob; /* one reference */
+    struct td_ends ends;
+    uint64_t since_ns, arrived_ns; /* when the connection was closed; as in td_connection */
+};
+
+/* At most this many are kept; beyond, the oldest one is forgotten. None is kept longer than TD_DEPARTED_NS. */
+enum { TD_DEPARTED = 1024 };
+#define TD_DEPARTED_NS UINT64_C(60000000000)
+
 struct td_registry {
     pthread_mutex_t lock;
+    struct td_departed departed[TD_DEPARTED]; /* under the lock, as their number is */
+    size_t departed_count;
+    int netlink; /* for td_delivery_look, under the lock */
     struct td_connection *first;
     size_t count;
     struct td_registry_limits limits;
@@ -125,20 +148,41 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
 /* Removes what td_connection_pin recorded. */
 void td_connection_unpin(struct td_connection *connection);
 
-/* Returns whether any connection is sending from this blob in place. Any thread. */
+/* Begins an answer that is sent by reference (td_transfer_create): takes a reference on the blob, and holds back its
+ * header until bytes of its body follow. td_connection_pin comes first. */
+void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
+
+/* Ends that answer, if the present one is such. is_complete: all of it was handed to the kernel; the blob is then kept
+ * until td_connection_prove, or until td_registry_settle finds that the client has read it. Otherwise the client knows
+ * that it lacks bytes, and the blob is dropped. */
+void td_connection_end_reference(struct td_connection *connection, bool is_complete);
+
+/* Called when a request begins: a client that sends one has read the answer before, unless it pipelines or has closed
+ * its sending side. */
+void td_connection_prove(struct td_connection *connection);
+
+/* Drops the references on the blob that wait for proof that their answers were read, as far as there is proof now: the
+ * client's socket is empty or, where it cannot be looked into, all bytes were acknowledged 2 s ago. Returns the number
+ * of those that remain. Any thread. */
+size_t td_registry_settle(struct td_registry *registry, const struct td_blob *blob);
+
+/* Cuts the connections whose complete answer from this blob is not acknowledged, so that the client lacks its end. Any
+ * thread. */
+void td_registry_cut_unacknowledged(struct td_registry *registry, const struct td_blob *blob);
+
+/* Returns whether any connection is sending from this blob in place or by reference. Any thread. */
 bool td_registry_uses_blob(struct td_registry *registry, const struct td_blob *blob);
 
 /* Cuts every connection: shuts its socket down and, except on an idle connection, discards what is still queued, so
  * that the client sees a reset. Any thread; the connections' own threads close them soon after. */
 void td_registry_cut_all(struct td_registry *registry);
 
-/* Cuts every connection that is sending from this blob in place. Any thread. */
+/* Cuts every connection that is sending from this blob in place or by reference. Any thread. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
 
-/* Prepares the connection for an answer whose sending is watched: shortens the send queue over a short path if the body
- * has TD_NEAR_ANSWER_BYTES or more. Returns how many bytes the kernel has taken for sending since the connection began,
- * acknowledged or not. */
-uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t body_bytes);
+/* Shortens the send queue, once per connection, if the path is short. For answers of TD_NEAR_ANSWER_BYTES or more that
+ * are copied: one sent by reference is not in the send queue as memory of its own. */
+void td_connection_shorten_queue(struct td_connection *connection);
 
 /* Returns how many bytes the client has acknowledged since the connection began; 0 for a socket that is not TCP. */
 uint64_t td_socket_acknowledged_bytes(int fd);

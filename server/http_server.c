@@ -57,22 +57,25 @@ struct exchange {
     const char *method;      /* belongs to libmicrohttpd, like the headers, until the request is completed */
     struct td_buffer upload; /* the part of the request's body that has arrived; freed once it is handled */
     uint64_t upload_bytes;   /* length of that part; included in the server's upload_bytes */
+    uint64_t content_bytes;  /* length of the request's body, as far as it has arrived */
     bool has_upload;
+    bool is_http_1_0;
+    bool is_last; /* the client wants the connection closed after the answer */
     /* of the answer */
     int status;
     enum td_route route;
-    bool changed;          /* it is an error, because a file has changed */
-    uint64_t body_bytes;   /* length of its body */
-    uint64_t header_bytes; /* length of its header; for direct answers only */
-    uint64_t sent_before;  /* bytes sent on the connection before it; for direct answers only */
-    bool direct;           /* its sending is watched byte by byte (td_transfer_create) */
+    bool changed; /* it is an error, because a file has changed */
+    struct td_transfer transfer;
+    uint64_t header_bytes; /* length of its header */
 };
 
 /* The state of one connection; used by its thread alone. */
 struct session {
     struct td_http_server *server;
     struct td_connection *connection;
-    char *target; /* raw; kept between requests while small */
+    uint64_t received_bytes; /* of all requests, with their headers */
+    uint64_t sent_bytes;     /* of all answers that have ended, with their headers */
+    char *target;            /* raw; kept between requests while small */
     size_t target_len, target_capacity;
     struct exchange exchange;
 };
@@ -96,6 +99,7 @@ static void add_upload(struct session *session, const char *bytes, size_t len)
     struct exchange *exchange = &session->exchange;
     uint64_t limit = server->config->max_body_bytes * UPLOADS_AT_ONCE;
     exchange->upload_bytes += len;
+    exchange->content_bytes += len;
     if (atomic_fetch_add(&server->upload_bytes, len) + len > limit) {
         td_buffer_fini(&exchange->upload);
         exchange->upload.failed = true;
@@ -169,7 +173,9 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     if (session == NULL || session->connection == NULL)
         return NULL;
     struct exchange *exchange = &session->exchange;
-    exchange->active = exchange->judged = exchange->answered = exchange->direct = false;
+    td_connection_prove(session->connection);
+    exchange->active = exchange->judged = exchange->answered = false;
+    exchange->content_bytes = 0;
     size_t len = strlen(target);
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
         return NULL;
@@ -212,25 +218,47 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
+/* Returns whether a field of this name has the token in its list, in any case. */
+static bool has_token(const struct exchange *exchange, const char *name, const char *token)
+{
+    for (size_t i = 0; i < exchange->header_count; i++) {
+        struct td_text list = exchange->headers[i].value;
+        while (td_text_equals_ignore_case(exchange->headers[i].name, name) && list.len > 0)
+            if (td_text_equals_ignore_case(trimmed(td_text_take_until(&list, ',')), token))
+                return true;
+    }
+    return false;
+}
+
+/* Returns the length of the request's header, from its request line to the empty line. */
+static uint64_t request_header_bytes(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    return info == NULL ? 0 : info->header_size;
+}
+
 /* Hands the response to libmicrohttpd. MHD_NO drops the connection. */
 static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response,
                              bool head)
 {
     struct exchange *exchange = &session->exchange;
     struct td_connection *connection = session->connection;
-    if (atomic_load(&session->server->api->draining))
+    if (exchange->is_last || atomic_load(&session->server->api->draining))
         response->close = true;
-    struct MHD_Response *made =
-        td_transfer_create(response, connection, head, &exchange->body_bytes, &exchange->direct);
+    session->received_bytes += request_header_bytes(mhd) + exchange->content_bytes;
+    connection->received_bytes = session->received_bytes;
+    uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : response->body.total_bytes;
+    struct MHD_Response *made = td_transfer_create(response, connection, head, &exchange->transfer);
     if (made == NULL)
         return MHD_NO; /* no memory: dropping the connection is all that is left */
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
-    if (exchange->direct) {
-        exchange->header_bytes = td_transfer_header_bytes(response, exchange->body_bytes);
-        exchange->sent_before = td_connection_begin_long(connection, exchange->body_bytes);
-    }
+    if (exchange->transfer.way != TD_WAY_NONE)
+        announced_bytes = exchange->transfer.body_bytes;
+    exchange->header_bytes = td_transfer_header_bytes(response, announced_bytes);
+    if (exchange->is_http_1_0 && !response->close)
+        exchange->header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response->status, made);
@@ -316,6 +344,9 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
     struct td_request request = request_of(session);
     bool head = strcmp(method, "HEAD") == 0;
+    exchange->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
+    exchange->is_last = exchange->is_http_1_0 ? !has_token(exchange, "Connection", "keep-alive")
+                                              : has_token(exchange, "Connection", "close");
     struct td_guard_limits limits = {.max_header_bytes = (size_t)server->config->max_header_bytes,
                                      .max_body_bytes = server->config->max_body_bytes};
     struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
@@ -403,7 +434,7 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
     log_text(&line, "method", request.method);
     log_text(&line, "target", request.target);
     td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s", exchange->status,
-                     sent_bytes, exchange->body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
+                     sent_bytes, exchange->transfer.body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
     if (cut != TD_CUT_NONE)
         td_buffer_printf(&line, " cut=%s", td_cut_name(cut));
     log_header(&line, "range", &request, "Range");
@@ -419,12 +450,13 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
 static uint64_t sent_body_bytes(const struct session *session, bool complete)
 {
     const struct exchange *exchange = &session->exchange;
-    if (complete || !exchange->direct)
-        return complete ? exchange->body_bytes : 0;
+    uint64_t body_bytes = exchange->transfer.body_bytes;
+    if (complete || !exchange->transfer.is_long)
+        return complete ? body_bytes : 0;
     uint64_t sent = td_socket_acknowledged_bytes(session->connection->fd);
-    sent = sent > exchange->sent_before ? sent - exchange->sent_before : 0;
-    sent = sent > exchange->header_bytes ? sent - exchange->header_bytes : 0;
-    return sent < exchange->body_bytes ? sent : exchange->body_bytes;
+    uint64_t before = session->sent_bytes + exchange->header_bytes;
+    sent = sent > before ? sent - before : 0;
+    return sent < body_bytes ? sent : body_bytes;
 }
 
 static enum td_cut cut_reason(const struct session *session, enum MHD_RequestTerminationCode code)
@@ -453,7 +485,10 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         uint64_t took_ns = td_clock_ns() - exchange->start_ns;
         enum td_cut cut = cut_reason(session, code);
         uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
+        td_connection_end_reference(session->connection, cut == TD_CUT_NONE);
+        session->sent_bytes += exchange->header_bytes + sent_bytes;
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
+        td_metrics_way(metrics, exchange->transfer.way);
         td_metrics_cut(metrics, cut);
         if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
             td_catalog_request_scan(server->api->catalog);

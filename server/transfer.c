@@ -1,9 +1,12 @@
-/* td_transfer_create chooses the way: no body at all (HEAD, 304), pinned if the body lies in memory or under leases,
- * flat if it is short, else checked. What is hard:
- *   - pinned: a lease may break while the body is being registered. The connection is registered first and the body
- *     looked at again after that, so that either this thread or the one that breaks the lease notices.
- *   - flat: a file that changed during the copy turns the answer into an error, while its status can still change.
- *   - checked: the status is already sent, so a change can only break the answer off: the files are checked after the
+/* td_transfer_create chooses the way: no body at all (HEAD, 304), file or memory if the body lies in memory or under
+ * leases, copy if it is short, else windows. What is hard:
+ *   - file, memory: a lease may break while the body is being registered. The connection is registered first and the
+ *     body looked at again after that, so that either this thread or the one that breaks the lease notices.
+ *   - file: the kernel hands out pages of the file itself, so a write shows in bytes that the client has not read.
+ *     server/connection keeps the lease until the client has read them. An answer after which this side closes the
+ *     connection is not sent so, since no further request would prove that.
+ *   - copy: a file that changed during the copy turns the answer into an error, while its status can still change.
+ *   - windows: the status is already sent, so a change can only break the answer off: the files are checked after the
  *     last window was read and before it is sent.
  *   - The header's length must be known to tell how much of the body a client has received, so td_transfer_header_bytes
  *     repeats what libmicrohttpd writes. */
@@ -14,9 +17,11 @@
 #include "http/http_date.h"
 #include "storage/composed.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES, "windows over composed blobs are counted");
 
@@ -24,7 +29,7 @@ _Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES, "windows o
 struct transfer {
     struct td_body body;
     struct td_body_cursor cursor;
-    uint64_t done; /* bytes read, for the checked way */
+    uint64_t done; /* bytes read, for windows */
     struct td_connection *connection;
 };
 
@@ -72,7 +77,7 @@ static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* Reads the next window of a checked body. */
+/* Reads the next window. */
 static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct transfer *transfer = cls;
@@ -155,6 +160,27 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
+/* Makes a response that sends the body by reference. Returns NULL when the body is not one run of a file, when the
+ * connection cannot prove that its client reads, or when descriptors are short. The body is pinned. */
+static struct MHD_Response *create_reference(const struct td_response *response, struct td_connection *connection)
+{
+    const struct td_body *body = &response->body;
+    const struct td_extent *extent = &body->extents[0];
+    if (body->total_bytes <= TD_REFERENCE_BYTES || body->extent_count != 1 || extent->count != 1 ||
+        extent->blob->class->descriptor == NULL || response->close || connection->proves_nothing)
+        return NULL;
+    /* A duplicate shares the open file, so closing it does not end the lease. */
+    int fd = fcntl(extent->blob->class->descriptor(extent->blob), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return NULL;
+    struct MHD_Response *made = MHD_create_response_from_fd_at_offset64(extent->len, fd, extent->off);
+    if (made == NULL)
+        (void)close(fd);
+    else
+        td_connection_refer(connection, extent->blob);
+    return made;
+}
+
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
@@ -169,7 +195,7 @@ static bool pin(const struct td_body *body, struct td_connection *connection)
 }
 
 /* Makes a response that sends the body in place or through windows. */
-static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection, bool pinned)
+static struct MHD_Response *create_moved(struct td_response *response, struct td_connection *connection, bool pinned)
 {
     struct transfer *transfer = transfer_take(response, connection);
     if (transfer == NULL)
@@ -184,6 +210,29 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
     if (made == NULL) /* libmicrohttpd then does not call the free callback */
         transfer_free(transfer);
     return made;
+}
+
+/* Makes the response for a body, and sets the way. */
+static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
+                                             enum td_way *way)
+{
+    uint64_t total = response->body.total_bytes;
+    if (total >= TD_COLD_BYTES && !td_body_is_cached(&response->body))
+        td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
+    bool pinned = pin(&response->body, connection);
+    struct MHD_Response *made = pinned ? create_reference(response, connection) : NULL;
+    if (made != NULL) {
+        *way = TD_WAY_FILE;
+        return made;
+    }
+    if (total >= TD_NEAR_ANSWER_BYTES)
+        td_connection_shorten_queue(connection);
+    if (!pinned && total <= TD_FLAT_BYTES) {
+        *way = TD_WAY_COPY;
+        return create_flat(response);
+    }
+    *way = pinned ? TD_WAY_MEMORY : TD_WAY_WINDOWS;
+    return create_moved(response, connection, pinned);
 }
 
 static bool add_header(struct MHD_Response *made, const char *name, const char *value)
@@ -215,24 +264,20 @@ static bool add_headers(struct MHD_Response *made, const struct td_response *res
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
-                                        uint64_t *body_bytes, bool *direct)
+                                        struct td_transfer *transfer)
 {
     struct MHD_Response *made;
     uint64_t total = response->body.total_bytes;
-    *direct = false;
-    *body_bytes = 0;
+    *transfer = (struct td_transfer){.way = TD_WAY_NONE};
     if (response->status == 304) {
         made = create_bodiless(response->announced_bytes);
     } else if (head || total == 0) {
         made = create_bodiless(total);
     } else {
-        if (total >= TD_COLD_BYTES && !td_body_is_cached(&response->body))
-            td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
-        bool pinned = pin(&response->body, connection);
-        *direct = total > TD_FLAT_BYTES;
-        bool flat = !pinned && !*direct;
-        made = flat ? create_flat(response) : create_long(response, connection, pinned);
-        *body_bytes = flat ? response->body.total_bytes : total; /* a flat answer may have become an error */
+        made = create_with_body(response, connection, &transfer->way);
+        bool is_copied = transfer->way == TD_WAY_COPY;
+        transfer->is_long = total > TD_FLAT_BYTES;
+        transfer->body_bytes = is_copied ? response->body.total_bytes : total; /* a copy may have become an error */
     }
     if (made != NULL && !add_headers(made, response)) {
         MHD_destroy_response(made);

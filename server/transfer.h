@@ -1,9 +1,10 @@
 /* Transfers: turn a td_response into the response that libmicrohttpd sends, in the fastest way that is safe:
- *   flat     a small body is copied, and its files are checked after the copy
- *   pinned   a body in memory, or in mappings under a lease, is sent in place; nothing is copied
- *   checked  any other body is copied window by window; before the last window the files are checked, and the answer is
+ *   file     one run of a file under a lease is sent by reference (sendfile): nothing is copied on this side
+ *   memory   a body in memory, or in mappings under leases, is sent in place; the kernel copies it
+ *   copy     a small body is copied, and its files are checked after the copy
+ *   windows  any other body is copied window by window; before the last window the files are checked, and the answer is
  *            broken off when one of them has changed
- * In each way, a complete answer never mixes two versions of a file. */
+ * In each way, a complete answer never mixes two versions of a file (docs/security.md has the one exception). */
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 
@@ -18,21 +19,28 @@
 enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
     TD_COPY_BYTES = 2 * 1024,            /* longest body that is copied even if it could be sent in place */
+    TD_REFERENCE_BYTES = 16 * 1024,      /* longest run that is copied even if it could be sent by reference */
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 512 * 1024,          /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
     TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
-/* Makes libmicrohttpd's response, headers included, with "Connection: close" when response->close is set. A body that
- * is not flat moves out of *response. When a flat body cannot be read because its file changed, *response becomes the
- * error that is sent instead. `head`: the response announces the body's length and sends none. *body_bytes receives the
- * number of bytes that will follow the header; *direct whether the body is longer than TD_FLAT_BYTES, so that sending
- * may take long and its progress is counted byte by byte. Returns NULL when out of memory: the caller must drop the
- * connection.
- */
+/* A body as it is sent. */
+struct td_transfer {
+    enum td_way way;
+    uint64_t body_bytes; /* that follow the header */
+    bool is_long;        /* more than TD_FLAT_BYTES: sending may take long, and its progress is counted byte by byte */
+};
+
+/* Makes libmicrohttpd's response, headers included, with "Connection: close" when response->close is set, and fills in
+ * *transfer. A body that is not copied moves out of *response. When a body cannot be copied because its file changed,
+ * *response becomes the error that is sent instead. `head`: the response announces the body's length and sends none.
+ * TD_WAY_FILE: the caller calls td_connection_end_reference when the answer is complete or broken off, and
+ * td_connection_prove when the next request begins. Returns NULL when out of memory: the caller must drop the
+ * connection. */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
-                                        uint64_t *body_bytes, bool *direct);
+                                        struct td_transfer *transfer);
 
 /* Returns the length of the header block that libmicrohttpd will send: the status line, Date, Content-Length, the
  * response's own fields, and the empty line. */

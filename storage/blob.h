@@ -38,6 +38,9 @@ struct td_blob_class {
     /* Brings the range into memory and waits for the disk. Reports no errors: the read that follows does. NULL: nothing
      * to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
+    /* Returns the descriptor of a file that has the blob's bytes from offset 0 on, for sendfile; it belongs to the
+     * blob. NULL: there is none. */
+    int (*descriptor)(const struct td_blob *blob);
     /* Decodes the beginning of the range, so that damage in the file is found before the answer's first byte is sent;
      * fails as reading would. for_head: the answer has no body, so the blob begins no long work and fails only for
      * damage that is known already. NULL: the file's contents cannot make reading fail. */

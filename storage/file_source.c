@@ -23,8 +23,11 @@ struct td_mapping {
     int fd;              /* kept open, so that fstat tells of changes without a path walk */
     struct td_file_id id;
     struct td_mapping_cache *cache;
+    bool immutable; /* nobody can write to the file */
     bool leased;
     _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
+    bool ended;                  /* the lease was given back; used by the thread that breaks leases */
+    uint64_t visit;              /* the last call of td_mapping_cache_break_leases that saw the mapping */
     struct td_write_watch watch; /* on where there is no lease */
     struct td_mapping *next_leased, *previous_leased;
 };
@@ -97,32 +100,67 @@ static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_er
     return true;
 }
 
-/* Reads of this length or more use the descriptor: they take no page faults, and the kernel reads ahead as for any
- * file. Shorter ones copy from the mapping, which saves the system call. */
+/* Shorter reads are copied from the mapping without a look at what is in memory. */
 enum { LONG_BYTES = 32 * 1024 };
+
+/* Returns the first page of [off, off+len), which lies within the mapping, and adds the bytes before off to *len. */
+static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t start = off / page * page;
+    *len += off - start;
+    return (void *)(uintptr_t)(blob->bytes + start);
+}
+
+/* Returns whether every page of the range is in memory, as far as the kernel tells this user (mincore(2)). */
+static bool is_in_memory(const struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    enum { PAGES = 128 };
+    unsigned char resident[PAGES];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *at = page_range(blob, off, &len);
+    while (len > 0) {
+        size_t part = len < PAGES * page ? (size_t)len : PAGES * page;
+        if (mincore(at, part, resident) != 0)
+            return false;
+        for (size_t i = 0; i < (part + page - 1) / page; i++)
+            if ((resident[i] & 1) == 0)
+                return false;
+        at += part;
+        len -= part;
+    }
+    return true;
+}
+
+/* Returns whether a run is read through the descriptor: it is long and not in memory, so that the kernel reads ahead as
+ * for any file. A run in memory costs a quarter less processor time when it is copied from the mapping. */
+static bool is_for_descriptor(const struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    return len >= LONG_BYTES && !is_in_memory(blob, off, len);
+}
+
+static bool fault(struct td_error *err)
+{
+    return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
+}
 
 static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    if (len >= LONG_BYTES)
+    if (is_for_descriptor(blob, off, len))
         return read_fully(mapping_of(blob)->fd, off, out, len, err);
-    if (td_fault_guard_copy(out, blob->bytes + off, len))
-        return true;
-    return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
+    return td_fault_guard_copy(out, blob->bytes + off, len) || fault(err);
 }
 
 static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                            struct td_error *err)
 {
     uint8_t *to = out;
-    if (len >= LONG_BYTES) {
-        for (uint64_t i = 0; i < count; i++, to += len)
-            if (!read_fully(mapping_of(blob)->fd, off + i * stride, to, (size_t)len, err))
-                return false;
-        return true;
-    }
-    if (td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride))
-        return true;
-    return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
+    if (len < LONG_BYTES)
+        return td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride) || fault(err);
+    for (uint64_t i = 0; i < count; i++, to += len)
+        if (!mapping_read(blob, off + i * stride, to, (size_t)len, err))
+            return false;
+    return true;
 }
 
 /* Returns whether nobody has written to the file since its identity was checked, although its ctime has changed. Under
@@ -131,6 +169,8 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
 static bool is_unwritten(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
+    if (mapping->immutable)
+        return true;
     if (mapping->leased)
         return fcntl(mapping->fd, F_GETLEASE) == F_RDLCK;
     return td_write_watch_is_quiet(&cache->watcher, &mapping->watch) &&
@@ -154,16 +194,12 @@ static bool mapping_unchanged(struct td_blob *blob)
 static bool mapping_pinned(struct td_blob *blob)
 {
     const struct td_mapping *mapping = mapping_of(blob);
-    return mapping->leased && !atomic_load(&mapping->broken);
+    return mapping->immutable || (mapping->leased && !atomic_load(&mapping->broken));
 }
 
-/* Returns the first page of [off, off+len), which lies within the mapping, and adds the bytes before off to *len. */
-static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
+static int mapping_descriptor(const struct td_blob *blob)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t start = off / page * page;
-    *len += off - start;
-    return (void *)(uintptr_t)(blob->bytes + start);
+    return ((const struct td_mapping *)(const void *)blob)->fd;
 }
 
 static bool mapping_cached(struct td_blob *blob, uint64_t off, uint64_t len)
@@ -192,7 +228,8 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .unchanged = mapping_unchanged,
                                                    .pinned = mapping_pinned,
                                                    .cached = mapping_cached,
-                                                   .prefetch = mapping_prefetch};
+                                                   .prefetch = mapping_prefetch,
+                                                   .descriptor = mapping_descriptor};
 
 /* Returns whether the file still has this identity. */
 static bool same_now(const struct stat *st, const struct td_file_id *id)
@@ -249,8 +286,10 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->fd = fd;
     mapping->id = id;
     mapping->cache = cache;
-    lease_take(mapping);
-    bool guarded = mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
+    mapping->immutable = cache->files_are_immutable || td_is_immutable(fd);
+    if (!mapping->immutable)
+        lease_take(mapping);
+    bool guarded = mapping->immutable || mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
     /* A write between fstat in td_root_open_file and the lease or the watch would be missed: look again. */
     struct stat st;
     if (guarded && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
@@ -265,10 +304,12 @@ fail:
     return false;
 }
 
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err)
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, bool files_are_immutable,
+                           struct td_error *err)
 {
     memset(cache, 0, sizeof *cache);
     cache->lease_signal = lease_signal;
+    cache->files_are_immutable = files_are_immutable;
     cache->capacity = capacity < 1 ? 1 : capacity;
     if (!td_write_watcher_init(&cache->watcher, err))
         return false;
@@ -351,33 +392,50 @@ static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_m
     mapping_unref(dropped);
 }
 
-void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   bool (*cut)(void *context, const struct td_blob *blob), void *context)
+/* Takes references to at most `capacity` mappings whose leases are being broken, and that this visit has not seen.
+ * Returns their number. */
+static size_t collect_broken(struct td_mapping_cache *cache, uint64_t visit, struct td_mapping **out, size_t capacity)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&cache->lock);
+    for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < capacity;
+         mapping = mapping->next_leased) {
+        if (mapping->ended || mapping->visit == visit)
+            continue;
+        /* While a break is pending, F_GETLEASE returns what the lease must become. */
+        if (!atomic_load(&mapping->broken) && fcntl(mapping->fd, F_GETLEASE) == F_RDLCK)
+            continue;
+        if (!blob_ref_if_alive(&mapping->blob))
+            continue; /* being destroyed, which ends its lease */
+        mapping->visit = visit;
+        out[count++] = mapping;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return count;
+}
+
+bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
+                                   bool (*cut)(void *context, const struct td_blob *blob, bool is_first), void *context)
 {
     enum { BATCH = 64 };
     struct td_mapping *broken[BATCH];
+    bool all_ended = true;
     size_t count;
+    uint64_t visit = ++cache->visits;
     do {
-        count = 0;
-        pthread_mutex_lock(&cache->lock);
-        for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < BATCH;
-             mapping = mapping->next_leased) {
-            /* While a break is pending, F_GETLEASE returns what the lease must become. */
-            if (atomic_load(&mapping->broken) || fcntl(mapping->fd, F_GETLEASE) == F_RDLCK)
-                continue;
-            if (!blob_ref_if_alive(&mapping->blob))
-                continue; /* being destroyed, which ends its lease */
-            atomic_store(&mapping->broken, true);
-            broken[count++] = mapping;
-        }
-        pthread_mutex_unlock(&cache->lock);
+        count = collect_broken(cache, visit, broken, BATCH);
         for (size_t i = 0; i < count; i++) {
-            cache_drop_mapping(cache, broken[i]);
-            if (cut(context, &broken[i]->blob))
+            bool is_first = !atomic_exchange(&broken[i]->broken, true);
+            if (is_first)
+                cache_drop_mapping(cache, broken[i]);
+            broken[i]->ended = cut(context, &broken[i]->blob, is_first);
+            if (broken[i]->ended)
                 (void)fcntl(broken[i]->fd, F_SETLEASE, F_UNLCK);
+            all_ended = all_ended && broken[i]->ended;
             mapping_unref(broken[i]);
         }
     } while (count == BATCH);
+    return all_ended;
 }
 
 /* Drops the least recently used mapping. Returns false when there is none. */
@@ -449,7 +507,10 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
         return true;
     }
     struct stat st;
-    if (fstat(mapping->fd, &st) != 0 || !same_now(&st, &source->id)) {
+    bool is_same = mapping_pinned(&mapping->blob) /* nobody could write: the file is what it was */
+                       ? td_file_id_equal(&mapping->id, &source->id)
+                       : fstat(mapping->fd, &st) == 0 && same_now(&st, &source->id);
+    if (!is_same) {
         mapping_unref(mapping);
         td_file_source_forget(cache, source);
         return changed(source->path, err);

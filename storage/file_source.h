@@ -25,10 +25,12 @@ struct td_file_source {
 struct td_mapping_cache {
     pthread_mutex_t lock;
     struct td_file_source *newest, *oldest;
-    size_t count, capacity; /* of mapped sources */
-    int lease_signal;       /* 0: takes no leases */
+    size_t count, capacity;   /* of mapped sources */
+    int lease_signal;         /* 0: takes no leases */
+    bool files_are_immutable; /* the operator promises that files are replaced by rename only */
     size_t leased_count;
     struct td_mapping *leased;       /* all mappings under a lease, cached or only in use */
+    uint64_t visits;                 /* number of calls of td_mapping_cache_break_leases */
     struct td_write_watcher watcher; /* of mappings without a lease */
 };
 
@@ -36,8 +38,10 @@ struct td_mapping_cache {
  * F_SETLEASE). The kernel grants a lease when nobody has the file open for writing and this process owns the file or
  * has CAP_LEASE. Under a lease the bytes are pinned: a process that opens the file for writing waits until the lease
  * ends. The kernel asks for the lease's end by lease_signal, which must be blocked in all threads; the thread that
- * receives it calls td_mapping_cache_break_leases. Errors: TD_INTERNAL. */
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err);
+ * receives it calls td_mapping_cache_break_leases. A file that cannot change (td_is_immutable) needs no lease: its
+ * bytes are always pinned. files_are_immutable: all files count as such. Errors: TD_INTERNAL. */
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, bool files_are_immutable,
+                           struct td_error *err);
 
 /* Drops all mappings. Call when no source is used any more and all blobs are gone. */
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
@@ -52,11 +56,14 @@ struct td_mapping_counts {
 struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache);
 
 /* Gives up the mappings of all files that a process waits to write to. Removes each from the cache, so no new answer
- * uses it, and calls `cut` for its blob, to end the transfers that send straight from the mapping. When `cut` returns
- * true, no such transfer is left, and the lease ends at once: answers that copy check the file themselves, so the
- * writer does not wait for them. Otherwise the lease ends with the blob's last reference. */
-void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   bool (*cut)(void *context, const struct td_blob *blob), void *context);
+ * uses it, and calls `cut` for its blob, to end the transfers that depend on the lease. When `cut` returns true, none
+ * is left, and the lease ends at once: answers that copy check the file themselves, so the writer does not wait for
+ * them. When `cut` returns false, the lease stays, at the longest until the blob's last reference is dropped; the
+ * caller calls this function again soon, which calls `cut` for that blob again. is_first: the first call for this blob.
+ * Returns whether all those leases have ended. For one thread. */
+bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
+                                   bool (*cut)(void *context, const struct td_blob *blob, bool is_first),
+                                   void *context);
 
 /* Sets *out to a blob over the whole file, with one reference for the caller, after a check that the file still has the
  * identity source->id (device, inode, size, mtime, ctime). Errors: TD_UNAVAILABLE when the file changed or is gone,

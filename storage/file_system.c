@@ -5,8 +5,35 @@
 #include <linux/magic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+/* Returns whether the file's file system is one of these. */
+static bool is_on(int fd, const uint32_t *kinds, size_t count)
+{
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if ((uint32_t)fs.f_type == kinds[i])
+            return true;
+    return false;
+}
+
+bool td_is_immutable(int fd)
+{
+    static const uint32_t read_only[] = {
+        SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, ISOFS_SUPER_MAGIC, CRAMFS_MAGIC, 0x7275, /* romfs */
+    };
+    struct statx now;
+    memset(&now, 0, sizeof now);
+    if (statx(fd, "", AT_EMPTY_PATH, 0, &now) == 0 &&
+        (now.stx_attributes & now.stx_attributes_mask & (STATX_ATTR_IMMUTABLE | STATX_ATTR_VERITY)) != 0)
+        return true;
+    return is_on(fd, read_only, sizeof read_only / sizeof *read_only);
+}
 
 bool td_sees_every_writer(int fd)
 {
@@ -16,13 +43,7 @@ bool td_sees_every_writer(int fd)
         RAMFS_MAGIC,      OVERLAYFS_SUPER_MAGIC, 0xca451a4e, /* bcachefs */
         0x2fc12fc1,                                          /* ZFS */
     };
-    struct statfs fs;
-    if (fstatfs(fd, &fs) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if ((uint32_t)fs.f_type == local[i])
-            return true;
-    return false;
+    return is_on(fd, local, sizeof local / sizeof *local);
 }
 
 enum td_writers td_find_writers(int fd, int signal)

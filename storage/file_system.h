@@ -11,6 +11,11 @@
  * system. */
 bool td_sees_every_writer(int fd);
 
+/* Returns whether nobody can change the contents of the open file, as long as its attributes and its mount stay: the
+ * file has fs-verity or the immutable attribute (chattr +i), or its file system is read-only by kind (squashfs, EROFS,
+ * ISO 9660, cramfs, romfs). A change of the image behind such a file system is not seen. */
+bool td_is_immutable(int fd);
+
 enum td_writers {
     TD_WRITERS_NONE, /* at that moment */
     TD_WRITERS_SOME,

@@ -103,7 +103,7 @@ static bool read_config(struct job *job, struct td_error *err)
     const char *engine = job->spec.engine;
     if (engine == NULL || !td_engine_needs_config(td_text_of(engine)) || job->model->config == NULL)
         return true;
-    if (!td_mapping_cache_init(&maps, 1, 0, err))
+    if (!td_mapping_cache_init(&maps, 1, 0, false, err))
         return false;
     bool ok = td_model_config_text(&maps, job->snapshot, job->model, &job->config, &job->config_len, err);
     td_file_source_forget(&maps, &job->model->config->file->source);

@@ -40,6 +40,8 @@ struct service {
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;
+    bool breaking;              /* a writer waits for a lease that has not ended */
+    uint64_t breaking_until_ns; /* when answers that are not acknowledged are cut */
     char url[128], s3_url[128];
 };
 
@@ -149,6 +151,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .max_maps = (size_t)config->max_maps,
                                         .max_memory_bytes = config->max_memory,
                                         .decode_bytes = (size_t)config->decode_memory,
+                                        .files_are_immutable = strcmp(config->files, "immutable") == 0,
                                         .lease_signal = config->leases ? service->lease_signal : 0,
                                         .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
                                         .hash_threads = (size_t)config->hash_threads,
@@ -200,25 +203,59 @@ static bool wait_unused(struct td_registry *registry, const struct td_blob *blob
 }
 
 /* Ends the transfers that send from a file which another process waits to write to: short ones finish within 100 ms,
- * long ones are cut. Returns whether none is left. */
-static bool cut_blob(void *context, const struct td_blob *blob)
+ * long ones are cut. Complete answers that were sent by reference are waited for until their clients have read them.
+ * Those that are not even acknowledged when the kernel is about to end the lease by itself are cut. Returns whether no
+ * transfer and no unread answer is left. */
+static bool cut_blob(void *context, const struct td_blob *blob, bool is_first)
 {
-    if (wait_unused(context, blob))
+    struct service *service = context;
+    struct td_registry *registry = &service->registry;
+    if (is_first && !wait_unused(registry, blob))
+        td_registry_cut_blob(registry, blob);
+    if (td_registry_uses_blob(registry, blob) && !wait_unused(registry, blob))
+        return false;
+    if (td_registry_settle(registry, blob) == 0)
         return true;
-    td_registry_cut_blob(context, blob);
-    return wait_unused(context, blob);
+    if (td_clock_ns() >= service->breaking_until_ns)
+        td_registry_cut_unacknowledged(registry, blob);
+    return false;
+}
+
+/* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */
+static uint64_t lease_break_ns(void)
+{
+    enum { DEFAULT_S = 45 };
+    char line[32] = "";
+    uint64_t seconds;
+    FILE *file = fopen("/proc/sys/fs/lease-break-time", "re");
+    if (file != NULL) {
+        if (fgets(line, sizeof line, file) == NULL)
+            line[0] = '\0';
+        (void)fclose(file);
+    }
+    if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
+        seconds = DEFAULT_S;
+    return seconds * UINT64_C(1000000000);
 }
 
 static void break_leases(struct service *service)
 {
-    td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
+    uint64_t now_ns = td_clock_ns();
+    if (!service->breaking)
+        service->breaking_until_ns = now_ns + lease_break_ns() / 10 * 9;
+    service->breaking = !td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, service);
 }
 
 /* Returns the next signal, -1 when none came in time, or 0 after it has handled a signal about a lease. */
 static int wait_signal(struct service *service, long timeout_ns)
 {
+    enum { BREAKING_STEP_NS = 10000000 };
+    if (service->breaking && timeout_ns > BREAKING_STEP_NS)
+        timeout_ns = BREAKING_STEP_NS;
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     int number = sigtimedwait(&service->signals, NULL, &timeout);
+    if (number < 0 && service->breaking)
+        break_leases(service);
     if (number == service->lease_signal || number == SIGIO) {
         break_leases(service);
         td_catalog_request_scan(service->catalog);
@@ -335,6 +372,10 @@ int td_cmd_serve(int argc, char **argv)
     }
     if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
         return TD_EXIT_USAGE;
+    if (strcmp(service.config.files, "mutable") != 0 && strcmp(service.config.files, "immutable") != 0) {
+        td_terminal_complain("--files takes mutable or immutable, not \"%s\"", service.config.files);
+        return TD_EXIT_USAGE;
+    }
     if (!check_listen("--listen", service.config.listen, "127.0.0.1:8080") ||
         (service.config.s3_listen[0] != '\0' &&
          !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))

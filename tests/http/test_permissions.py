@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,16 @@ def test_a_directory_that_can_no_longer_be_listed(place):
         assert len(
             faults) == 1 and "Permission denied" in faults[0] and "the last good state stays" in faults[0], faults
         assert len([line for line in lines if "can be scanned again" in line]) == 1, lines
+
+
+def test_the_slow_way_is_told_once_with_its_remedy(place):
+    """A server that may not take leases, and one that is told not to."""
+    told = "every answer is copied and checked, the slow way"
+    write_by_hand(place / "root/m/model.safetensors", [tensor("w", "F32", [4])])
+    for options, wanted in [([], 1), (["--files", "immutable"], 0), (["--leases", "off"], 0)]:
+        with Server(place / "root", *options, hash_threads=0, binary=as_nobody(place)) as s:
+            s.wait_for(lambda s=s: "ready: /readyz" in s.stderr(), "ready")
+            time.sleep(0.3)
+            log = s.stderr()
+            assert log.count(told) == wanted, log
+            assert not wanted or "belong to another user" in log and "--files immutable" in log

@@ -7,7 +7,7 @@ void scanner_open(struct scanner *scanner, const struct tree *tree)
     struct td_error err = TD_ERROR_INIT;
     memset(scanner, 0, sizeof *scanner);
     KIT_CHECK(td_root_create(tree->path, &scanner->root, &err));
-    KIT_CHECK(td_mapping_cache_init(&scanner->maps, 64, 0, &err));
+    KIT_CHECK(td_mapping_cache_init(&scanner->maps, 64, 0, false, &err));
     scanner->config = td_scan_config_default();
     scanner->config.settle_ns = 0;
 }

@@ -71,6 +71,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.s3_listen, "");
     assert_string_equal(config.rescan_from, "local");
     assert_string_equal(config.state_dir, "");
+    assert_string_equal(config.files, "mutable");
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
@@ -93,7 +94,8 @@ static void every_option_is_read(void **state)
         "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug "
-        "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2";
+        "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
+        "--files immutable";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -118,6 +120,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.s3_listen, "[::1]:81");
     assert_string_equal(config.rescan_from, "any");
     assert_string_equal(config.state_dir, "s");
+    assert_string_equal(config.files, "immutable");
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2);
 }
 
@@ -322,7 +325,7 @@ static void help_lists_all(void **state)
                                           "--max-files",        "--max-maps",        "--access-log",
                                           "--log-level",        "--max-memory",      "--state-dir",
                                           "--hash-threads",     "--s3-listen",       "--require-models",
-                                          "--rescan-from",      "--decode-memory"};
+                                          "--rescan-from",      "--decode-memory",   "--files"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ enum { SMALL = 1000, LARGE = 3000000 };
 
 struct actor {
     struct td_blob blob;
+    int descriptor; /* of a file with the blob's bytes */
     _Atomic bool unchanged, pinned;
     _Atomic uint64_t fails_at; /* reading this byte fails; UINT64_MAX: no read fails */
     _Atomic bool changes_when_read;
@@ -55,6 +57,11 @@ static bool actor_pinned(struct td_blob *blob)
     return atomic_load(&((struct actor *)(void *)blob)->pinned);
 }
 
+static int actor_descriptor(const struct td_blob *blob)
+{
+    return ((const struct actor *)(const void *)blob)->descriptor;
+}
+
 static void actor_destroy(struct td_blob *blob)
 {
     atomic_fetch_add(&((struct actor *)(void *)blob)->destroyed, 1);
@@ -62,6 +69,12 @@ static void actor_destroy(struct td_blob *blob)
 
 static const struct td_blob_class actor_class = {
     .destroy = actor_destroy, .read = actor_read, .unchanged = actor_unchanged, .pinned = actor_pinned};
+
+static const struct td_blob_class file_class = {.destroy = actor_destroy,
+                                                .read = actor_read,
+                                                .unchanged = actor_unchanged,
+                                                .pinned = actor_pinned,
+                                                .descriptor = actor_descriptor};
 
 static uint8_t memory[LARGE];
 
@@ -74,8 +87,8 @@ struct scene {
     uint64_t len;
     bool head, with_all_headers;
     /* results */
-    uint64_t header_bytes, body_bytes;
-    bool direct;
+    uint64_t header_bytes;
+    struct td_transfer transfer;
     _Atomic int cut;
     struct td_metrics metrics;
     struct td_registry registry;
@@ -104,8 +117,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
     response.status = scene->status;
     scene->fill(scene, &response);
     scene->head = strcmp(method, "HEAD") == 0;
-    struct MHD_Response *made =
-        td_transfer_create(&response, connection, scene->head, &scene->body_bytes, &scene->direct);
+    struct MHD_Response *made = td_transfer_create(&response, connection, scene->head, &scene->transfer);
     if (made == NULL)
         return MHD_NO;
     uint64_t announced = response.status == 304 ? response.announced_bytes : scene->len;
@@ -266,8 +278,8 @@ static void bodies_of_every_length(void **state)
                 check_body(&reply, 0, head != 0 ? 0 : scene.len);
                 (void)snprintf(wanted, sizeof wanted, "\r\nContent-Length: %llu\r\n", (unsigned long long)scene.len);
                 assert_non_null(strstr(reply.bytes, wanted));
-                assert_true(scene.body_bytes == (head != 0 ? 0 : scene.len));
-                assert_int_equal(scene.direct, head == 0 && scene.len > TD_FLAT_BYTES);
+                assert_true(scene.transfer.body_bytes == (head != 0 ? 0 : scene.len));
+                assert_int_equal(scene.transfer.is_long, head == 0 && scene.len > TD_FLAT_BYTES);
                 free(reply.bytes);
             }
         }
@@ -338,6 +350,60 @@ static void many_runs(void **state)
     assert_int_equal(scene.actor.blob.refs, 1);
 }
 
+/* ---- by reference -------------------------------------------------------------------------------------- */
+
+/* One run of a file goes out by reference beyond TD_REFERENCE_BYTES, unless the connection ends after it or its client
+ * has shown that its requests prove nothing. The reference on the blob is then the connection's. */
+static void runs_of_files_go_by_reference(void **state)
+{
+    (void)state;
+    struct td_error err = TD_ERROR_INIT;
+    static struct scene scene;
+    struct actor actor = {.blob = {.class = &file_class, .refs = 1, .bytes = memory, .len_bytes = LARGE},
+                          .pinned = true};
+    struct td_connection connection = {.registry = &scene.registry, .fd = -1};
+    actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
+    assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
+    static const struct {
+        uint64_t len, runs;
+        bool close, proves_nothing, pinned;
+        enum td_way way;
+    } rows[] = {
+        {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
+        {LARGE, 1, false, false, true, TD_WAY_FILE},
+        {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY},
+        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_MEMORY},
+        {LARGE, 1, true, false, true, TD_WAY_MEMORY},
+        {LARGE, 1, false, true, true, TD_WAY_MEMORY},
+        {LARGE, 1, false, false, false, TD_WAY_WINDOWS},
+        {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct td_response response;
+        struct td_transfer transfer;
+        td_response_init(&response);
+        response.facade = &td_native_facade;
+        response.close = rows[i].close;
+        connection.proves_nothing = rows[i].proves_nothing;
+        atomic_store(&actor.pinned, rows[i].pinned);
+        atomic_store(&actor.unchanged, true);
+        atomic_store(&actor.fails_at, UINT64_MAX);
+        assert_true(td_body_append_runs(&response.body, &actor.blob, 0, rows[i].len, rows[i].runs, rows[i].len, &err));
+        struct MHD_Response *made = td_transfer_create(&response, &connection, false, &transfer);
+        assert_non_null(made);
+        CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
+        assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
+        assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
+        MHD_destroy_response(made);
+        td_response_fini(&response);
+        assert_int_equal(actor.blob.refs, rows[i].way == TD_WAY_FILE ? 2 : 1);
+        td_connection_end_reference(&connection, false);
+        assert_int_equal(actor.blob.refs, 1);
+        assert_null(atomic_load(&connection.pinned[0]));
+    }
+    assert_int_equal(close(actor.descriptor), 0); /* the duplicates are closed by libmicrohttpd */
+}
+
 /* ---- files that change --------------------------------------------------------------------------------- */
 
 /* Checks that a read failing with `code` at the last byte cuts the answer, and that the cause is `cut`. */
@@ -403,7 +469,7 @@ static void changed_files_never_complete(void **state)
                 CHECK(reply.status == 503, "length %llu, %d: %d", (unsigned long long)scene.len, how, reply.status);
                 assert_non_null(strstr(reply.bytes, "\r\nRetry-After: "));
                 assert_non_null(strstr(reply.bytes + reply.header_len, "\"UNAVAILABLE\""));
-                assert_true(scene.body_bytes == reply.len - reply.header_len);
+                assert_true(scene.transfer.body_bytes == reply.len - reply.header_len);
             } else {
                 CHECK(reply.len < reply.header_len + scene.len || reply.len == 0, "length %llu, %d: complete",
                       (unsigned long long)scene.len, how);
@@ -493,6 +559,7 @@ int main(void)
         cmocka_unit_test(bodies_of_every_length),
         cmocka_unit_test(header_lengths_are_exact),
         cmocka_unit_test(many_runs),
+        cmocka_unit_test(runs_of_files_go_by_reference),
         cmocka_unit_test(changed_files_never_complete),
         cmocka_unit_test(damaged_files_never_complete),
         cmocka_unit_test(want_of_memory_is_no_change),

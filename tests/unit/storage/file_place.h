@@ -54,7 +54,7 @@ static inline void open_place(struct place *place, size_t files, size_t capacity
         look(place, i);
     }
     assert_true(td_root_create(place->tree.path, &place->root, &err));
-    assert_true(td_mapping_cache_init(&place->cache, capacity, lease_signal, &err));
+    assert_true(td_mapping_cache_init(&place->cache, capacity, lease_signal, false, &err));
 }
 
 static inline void close_place(struct place *place)

@@ -41,15 +41,16 @@ static bool grants_leases(const struct place *place)
 }
 
 struct cuts {
-    bool unused; /* note_cut's answer: no connection sends from the blob's memory */
-    size_t count;
+    bool unused;         /* note_cut's answer: no connection sends from the blob's memory */
+    size_t count, calls; /* first calls for a blob, and all */
     const struct td_blob *last;
 };
 
-static bool note_cut(void *context, const struct td_blob *blob)
+static bool note_cut(void *context, const struct td_blob *blob, bool is_first)
 {
     struct cuts *cuts = context;
-    cuts->count++;
+    cuts->count += is_first ? 1 : 0;
+    cuts->calls++;
     cuts->last = blob;
     return cuts->unused;
 }
@@ -112,15 +113,16 @@ static void writer_waits_for_the_last_blob(void **state)
         assert_true(lease_signal_came(number));
         assert_false(atomic_load(&writer.opened));
         assert_true(td_blob_pinned(blob)); /* the break was not handled yet */
-        td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
+        assert_false(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
         assert_int_equal(cuts.count, 1);
         assert_ptr_equal(cuts.last, blob);
         assert_false(td_blob_pinned(blob));
         assert_true(td_blob_pinned(other));
         assert_false(is_mapped(&place, 0));
         assert_true(is_mapped(&place, 1));
-        td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
-        assert_int_equal(cuts.count, 1); /* once per lease */
+        assert_false(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
+        assert_int_equal(cuts.count, 1); /* the first call comes once per lease, others while it lasts */
+        assert_int_equal(cuts.calls, 2);
         wait_a_little();
         assert_false(atomic_load(&writer.opened));
         assert_true(holds(blob, FILE_BYTES, 0));
@@ -161,8 +163,10 @@ static void writer_does_not_wait_for_copies(void **state)
     start_writer(&writer, &place, 0);
     if (leases) {
         assert_true(lease_signal_came(number));
-        td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
+        assert_true(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
         assert_int_equal(cuts.count, 1);
+        assert_true(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
+        assert_int_equal(cuts.calls, 1); /* the lease has ended */
     }
     void *failed;
     uint64_t began_ns = td_clock_ns();
@@ -174,6 +178,33 @@ static void writer_does_not_wait_for_copies(void **state)
     assert_false(td_blob_unchanged(blob));
     td_blob_unref(blob);
     close_place(&place);
+}
+
+/* What cannot change is pinned without a lease: on file systems that are read-only by kind, and where the operator says
+ * so. An answer then holds the file that it began with, whatever becomes of its name. */
+static void immutable_files_need_no_lease(void **state)
+{
+    (void)state;
+    static const unsigned long kinds[] = {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, ISOFS_SUPER_MAGIC, EXT4_SUPER_MAGIC};
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        struct place place;
+        char path[TREE_PATH_BYTES];
+        open_place(&place, 1, 10, 0);
+        file_system_is_said = kinds[i];
+        place.cache.files_are_immutable = kinds[i] == EXT4_SUPER_MAGIC;
+        struct td_blob *blob = map(&place, 0);
+        CHECK(leased_count(&place) == 0 && td_blob_pinned(blob), "%#lx", kinds[i]);
+        assert_int_equal(td_mapping_cache_count(&place.cache).watched, 0);
+        struct td_blob *again = map(&place, 0);
+        assert_ptr_equal(again, blob);
+        tree_at(&place.tree, place.names[0], path);
+        assert_int_equal(unlink(path), 0);
+        CHECK(td_blob_unchanged(blob) && holds(blob, FILE_BYTES, 0), "%#lx", kinds[i]);
+        file_system_is_said = 0;
+        td_blob_unref(again);
+        td_blob_unref(blob);
+        close_place(&place);
+    }
 }
 
 /* No lease is used on remote file systems. The kernel grants leases over FUSE, but the host of a virtual machine writes
@@ -368,10 +399,11 @@ static void *use_files(void *argument)
     return NULL;
 }
 
-static bool ignore_cut(void *context, const struct td_blob *blob)
+static bool ignore_cut(void *context, const struct td_blob *blob, bool is_first)
 {
     (void)context;
     (void)blob;
+    (void)is_first;
     return false;
 }
 
@@ -415,10 +447,11 @@ static void threads_share_the_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_waits_for_the_last_blob),     cmocka_unit_test(writer_does_not_wait_for_copies),
-        cmocka_unit_test(no_lease_where_others_write_unseen), cmocka_unit_test(unheard_writes_are_changes),
-        cmocka_unit_test(open_writer_means_no_lease),         cmocka_unit_test(only_writers_break_leases),
-        cmocka_unit_test(many_leases_break_at_once),          cmocka_unit_test(threads_share_the_cache),
+        cmocka_unit_test(writer_waits_for_the_last_blob), cmocka_unit_test(writer_does_not_wait_for_copies),
+        cmocka_unit_test(immutable_files_need_no_lease),  cmocka_unit_test(no_lease_where_others_write_unseen),
+        cmocka_unit_test(unheard_writes_are_changes),     cmocka_unit_test(open_writer_means_no_lease),
+        cmocka_unit_test(only_writers_break_leases),      cmocka_unit_test(many_leases_break_at_once),
+        cmocka_unit_test(threads_share_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

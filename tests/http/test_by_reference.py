@@ -1,0 +1,159 @@
+"""Answers that the kernel sends by reference (sendfile): the bytes that a client has not read yet are the file's own
+pages, so a write in place would show in them. The server keeps the file's lease until the client has read them."""
+import collections
+import contextlib
+import os
+import threading
+import time
+
+import pytest
+
+from harness import Conn, age, request_bytes, tensor, write_by_hand
+
+BYTES = 128 << 10         # fits a receive buffer that any user may ask for
+ROOM = 1 << 20
+URL = "/models/m/tensors/w"
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = tmp_path / "root"
+    write_by_hand(root / "m" / "model.safetensors", [tensor("w", "U8", [BYTES])])
+    age(root)
+    return root
+
+
+def data_of(root):
+    return (root / "m" / "model.safetensors").read_bytes()[-BYTES:]
+
+
+def ways(srv):
+    _, _, samples = srv.metrics()
+    return {labels["way"]: v for name, labels, v in samples if name == "tensord_http_answers_total"}
+
+
+def unread_answer(stack, srv, headers=(), then=b""):
+    """Request the tensor and read nothing, until all of the answer is in the client's own socket. Return the
+    connection."""
+    before = ways(srv)["file"]
+    c = stack.enter_context(contextlib.closing(Conn(srv.port, timeout=60, rcvbuf=ROOM)))
+    c.send(request_bytes(URL, headers) + then)
+    srv.wait_for(lambda: ways(srv)["file"] == before + 1, "the answer is complete")
+    return c
+
+
+class Writer(threading.Thread):
+    """Writes zeros over the tensor, in place. Opening the file waits for the lease."""
+
+    def __init__(self, root):
+        super().__init__(daemon=True)
+        self.path, self.waited = root / "m" / "model.safetensors", None
+
+    def run(self):
+        begun = time.monotonic()
+        fd = os.open(self.path, os.O_WRONLY)
+        self.waited = time.monotonic() - begun
+        os.pwrite(fd, bytes(BYTES), os.fstat(fd).st_size - BYTES)
+        os.close(fd)
+
+
+def test_each_answer_is_counted_by_its_way(root, start):
+    s = start(root, "--leases", "on")
+    ways(s)
+    for target, headers, way in [
+        (URL, [], "file"),
+        (URL, [("Range", "bytes=5-16388")], "memory"),                  # 16,384 bytes
+        (URL, [("Range", "bytes=5-16389")], "file"),
+        (URL, [("Connection", "close")], "memory"),                     # no further request would prove anything
+        (URL, [("Range", "bytes=0-99")], "copy"),
+        (URL, [("Range", "bytes=0-20000,40000-60000")], "memory"),      # several runs
+        (URL + "?format=npy", [], "memory"),
+    ]:
+        before = collections.Counter(ways(s))
+        assert s.get(target, headers).status in (200, 206)
+        grown = collections.Counter(ways(s)) - before
+        assert grown == collections.Counter([way, "memory"]), (target, headers, grown)      # and the first scrape
+    s = start(root, "--leases", "off")
+    assert s.get(URL).status == 200 and ways(s)["windows"] == 1 and ways(s)["file"] == 0
+
+
+def test_a_writer_waits_until_the_answer_is_read(root, start):
+    """Without the lease that is kept, all bytes would be the writer's."""
+    want = data_of(root)
+    s = start(root)
+    with contextlib.ExitStack() as stack:
+        c = unread_answer(stack, s)
+        writer = Writer(root)
+        writer.start()
+        time.sleep(1.5)
+        assert writer.waited is None, "the writer did not wait for the reader"
+        r = c.read_response()
+        assert r.status == 200 and r.body == want
+        writer.join(10)
+        assert 1.4 < writer.waited < 10
+    s.wait_for(lambda: s.get(URL).status in (200, 503), "the server goes on")
+
+
+def test_a_writer_does_not_wait_for_what_was_read(root, start):
+    """Neither on an idle connection, nor on one that went on to another file, nor on one that the client closed."""
+    write_by_hand(root / "other" / "model.safetensors", [tensor("w", "U8", [BYTES])])
+    age(root)
+    s = start(root)
+    with contextlib.ExitStack() as stack:
+        idle, further, closed = (unread_answer(stack, s) for _ in range(3))
+        for c in (idle, further, closed):
+            assert c.read_response().status == 200
+        further.send(request_bytes("/models/other/tensors/w"))
+        closed.close()
+        writer = Writer(root)
+        writer.start()
+        writer.join(10)
+        assert writer.waited is not None and writer.waited < 1, writer.waited
+        assert further.read_response().status == 200
+
+
+def test_a_client_that_pipelines_proves_nothing_by_its_next_request(root, start):
+    want = data_of(root)
+    s = start(root)
+    with contextlib.ExitStack() as stack:
+        c = unread_answer(stack, s, then=request_bytes("/version"))
+        s.wait_for(lambda: s.gauge("tensord_http_requests_in_flight") == 1, "both are answered")
+        writer = Writer(root)
+        writer.start()
+        time.sleep(1)
+        assert writer.waited is None
+        assert c.read_response().body == want and c.read_response().status == 200
+        writer.join(10)
+        assert writer.waited is not None
+        c.send(request_bytes(URL))                  # its further answers are copied
+        before = ways(s)["file"]
+        assert c.read_response().status in (200, 503) and ways(s)["file"] == before
+
+
+def test_the_lease_outlives_the_connection(root, start):
+    """The server ends the idle connection while its last answer lies unread."""
+    want = data_of(root)
+    s = start(root, "--idle-timeout", 1)
+    with contextlib.ExitStack() as stack:
+        c = unread_answer(stack, s)
+        s.wait_for(lambda: s.gauge("tensord_http_connections") == 1, "the idle connection is closed")
+        writer = Writer(root)
+        writer.start()
+        time.sleep(1)
+        assert writer.waited is None
+        assert c.read_response().body == want
+        writer.join(10)
+        assert writer.waited is not None
+
+
+def test_a_file_declared_immutable_needs_no_lease(root, start):
+    """Another user's file is sent by reference when the operator promises that nobody writes to it."""
+    for option, way in (("mutable", "windows"), ("immutable", "file")):
+        s = start(root, "--files", option, "--leases", "off")
+        assert s.get(URL).body == data_of(root)
+        assert ways(s)[way] == 1, ways(s)
+    part = root / "part"
+    write_by_hand(part / "model.safetensors", [tensor("w", "U8", [BYTES], "2")])
+    age(part)
+    os.replace(part / "model.safetensors", root / "m" / "model.safetensors")
+    s.wait_for(lambda: s.get(URL).body == data_of(root), "a file that is replaced by rename is seen")
