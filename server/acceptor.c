@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "server/congestion.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +31,7 @@ struct td_acceptor {
     int wake_fd;    /* eventfd: written to stop the thread */
     int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
     bool running;
+    char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
     const struct td_facade *facade;
     uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
     pthread_t thread;
@@ -195,6 +197,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
         return;
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    td_congestion_accept(fd, acceptor->far_congestion);
     struct td_connection *connection = td_connection_open(acceptor->registry, fd, &address);
     if (connection == NULL) {
         warn(acceptor, ENOMEM, "");
@@ -258,6 +261,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
         td_acceptor_destroy(acceptor);
         return false;
     }
+    td_congestion_listen(acceptor->listen_fd, acceptor->far_congestion);
     describe(acceptor->listen_fd, url, url_capacity);
     *out = acceptor;
     return true;
