@@ -231,9 +231,11 @@ class Writer(threading.Thread):
             os.rename(tmp, f.path)
         elif how == "inplace":
             with open(f.path, "r+b", buffering=0) as out:
+                self.paced = time.monotonic()               # opening waits for those who have not read their answers
                 self.spill(out, raw)
         elif how == "truncate":
             with open(f.path, "wb", buffering=0) as out:
+                self.paced = time.monotonic()
                 self.spill(out, raw)
         elif how == "unlink":
             os.unlink(f.path)
@@ -270,7 +272,8 @@ Record = collections.namedtuple("Record",
 
 class Client(threading.Thread):
     """Sends random requests and keeps the records.
-    kind: fast, slow (pauses inside bodies), or keen (manifests, HEAD, validators)."""
+    kind: fast, slow (pauses inside bodies), late (reads only when the answer has lain in its socket for a while), or
+    keen (manifests, HEAD, validators)."""
 
     def __init__(self, number, kind, port, files, seed, stop, known, lock):
         super().__init__(daemon=True)
@@ -292,7 +295,7 @@ class Client(threading.Thread):
 
     def connection(self):
         if self.conn is None or self.conn.eof:
-            self.conn = Conn(self.port, timeout=30, rcvbuf=1 << 17 if self.kind == "slow" else None)
+            self.conn = Conn(self.port, timeout=30, rcvbuf={"slow": 1 << 17, "late": 1 << 20}.get(self.kind))
             self.before = None                              # how the writer changes the last answer's file
         return self.conn
 
@@ -372,6 +375,8 @@ class Client(threading.Thread):
                 c.sock.recv(1)
                 self.drop()
                 return None
+            if self.kind == "late" and rng.random() < 0.5:
+                time.sleep(rng.random() * 2)
             if self.kind == "slow" and method == "GET":
                 r = c.read_head(f"{method} {target} {headers}")
                 status, etag = r.status, r.etag
@@ -593,7 +598,7 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
             for t in f.targets:
                 known[t] = collections.deque(maxlen=12)
         writers = [Writer(f, seed, halt_writers) for f in files if f.how != "never"]
-        kinds = ["slow", "slow", "keen"] + ["fast"] * max(1, clients - 3)
+        kinds = ["slow", "slow", "late", "late", "keen"] + ["fast"] * max(1, clients - 5)
         readers = [Client(i, k, server.port, files, seed, halt_clients, known, lock) for i, k in enumerate(kinds)]
         for t in writers + readers:
             t.start()

@@ -504,7 +504,9 @@ def test_unavailable_is_as_promised(start, tmp_path, contract):
     age(root)
     s = start(root, "--max-connections-per-address", "16", settle="60")
     assert s.get("/models/m/tensors/w").status == 200
-    os.utime(file)
+    with open(file, "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        f.write(b"x")
     r = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/w"))
     assert r.status == 503, r
     r = contract.check("/models/{id}/files/{path}", s.get("/models/m/files/model.safetensors"))
