@@ -43,8 +43,8 @@ static bool read_end(const struct sockaddr_storage *name, struct in6_addr *addre
 
 bool td_delivery_ends(int fd, struct td_ends *ends)
 {
-    struct sockaddr_storage own;
-    struct sockaddr_storage peer;
+    struct sockaddr_storage own = {0};
+    struct sockaddr_storage peer = {0};
     socklen_t own_len = sizeof own;
     socklen_t peer_len = sizeof peer;
     return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
