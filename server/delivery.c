@@ -27,17 +27,19 @@ int td_delivery_open(void)
 /* Sets the address and the port. Returns false for a family other than IPv4 and IPv6. */
 static bool read_end(const struct sockaddr_storage *name, struct in6_addr *address, in_port_t *port)
 {
+    struct sockaddr_in6 v6;
+    struct sockaddr_in v4;
     if (name->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *from = (const void *)name;
-        *address = from->sin6_addr;
-        *port = from->sin6_port;
+        memcpy(&v6, name, sizeof v6);
+        *address = v6.sin6_addr;
+        *port = v6.sin6_port;
         return true;
     }
-    const struct sockaddr_in *from = (const void *)name;
+    memcpy(&v4, name, sizeof v4);
     memset(address, 0, sizeof *address);
     memset(address->s6_addr + 10, 0xFF, 2);
-    memcpy(address->s6_addr + 12, &from->sin_addr, 4);
-    *port = from->sin_port;
+    memcpy(address->s6_addr + 12, &v4.sin_addr, 4);
+    *port = v4.sin_port;
     return name->ss_family == AF_INET;
 }
 
