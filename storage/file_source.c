@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 struct td_mapping {
@@ -26,6 +27,7 @@ struct td_mapping {
     bool immutable; /* nobody can write to the file */
     bool leased;
     _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
+    _Atomic uint64_t looked_ns;  /* when the file was last looked at, by coarse_clock_ns */
     bool ended;                  /* the lease was given back; used by the thread that breaks leases */
     uint64_t visit;              /* the last call of td_mapping_cache_break_leases that saw the mapping */
     struct td_write_watch watch; /* on where there is no lease */
@@ -98,6 +100,16 @@ static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_er
         len -= (size_t)n;
     }
     return true;
+}
+
+#define LOOK_NS UINT64_C(100000000)
+
+/* Returns a monotonic time that is exact to some 4 ms and costs no more than a load. */
+static uint64_t coarse_clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* Shorter reads are copied from the mapping without a look at what is in memory. */
@@ -286,6 +298,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->fd = fd;
     mapping->id = id;
     mapping->cache = cache;
+    atomic_init(&mapping->looked_ns, coarse_clock_ns());
     mapping->immutable = cache->files_are_immutable || td_is_immutable(fd);
     if (!mapping->immutable)
         lease_take(mapping);
@@ -490,6 +503,20 @@ static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td
     return fresh;
 }
 
+/* Returns whether the mapping is that of the file with this identity, as far as is known: while nobody can write, the
+ * file is looked at every LOOK_NS only, to notice that it was unlinked or renamed over. */
+static bool is_current(struct td_mapping *mapping, const struct td_file_id *id)
+{
+    struct stat st;
+    if (mapping_pinned(&mapping->blob)) {
+        uint64_t now_ns = coarse_clock_ns();
+        if (now_ns - atomic_load_explicit(&mapping->looked_ns, memory_order_relaxed) < LOOK_NS)
+            return td_file_id_equal(&mapping->id, id);
+        atomic_store_explicit(&mapping->looked_ns, now_ns, memory_order_relaxed);
+    }
+    return fstat(mapping->fd, &st) == 0 && same_now(&st, id);
+}
+
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
                         struct td_blob **out, struct td_error *err)
 {
@@ -506,11 +533,7 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
         *out = &cache_insert(cache, source, fresh)->blob;
         return true;
     }
-    struct stat st;
-    bool is_same = mapping_pinned(&mapping->blob) /* nobody could write: the file is what it was */
-                       ? td_file_id_equal(&mapping->id, &source->id)
-                       : fstat(mapping->fd, &st) == 0 && same_now(&st, &source->id);
-    if (!is_same) {
+    if (!is_current(mapping, &source->id)) {
         mapping_unref(mapping);
         td_file_source_forget(cache, source);
         return changed(source->path, err);

@@ -496,7 +496,7 @@ def test_vllm_drops_layers_that_predict_further_tokens(tmp_path):
 def test_vllm_deepseek_deals_whole_heads(tmp_path):
     """6 heads of 8 rows are 48 rows. 4 ranks divide the rows, but not the heads."""
     refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.",
-            "6 attention heads (num_attention_heads) of 11 ")
+            "6 attention heads (num_attention_heads) of 11, ")
 
 
 # ---- query_key_value: GPT-NeoX, BLOOM, Falcon ----

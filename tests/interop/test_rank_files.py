@@ -424,6 +424,7 @@ def test_a_changed_file_is_another_file(tmp_path):
     age(tmp_path)
     path = "/models/m/shards/vllm/tp2/rank-0.safetensors"
     with Server(tmp_path) as s:
+        s.wait_hashed()                                 # so that the validator changes with the content alone
         old = s.get(path)
         w["model.norm.weight"] = w["model.norm.weight"] + 1
         save_file(w, tmp_path / "new.safetensors")
