@@ -476,6 +476,7 @@ def test_writers_are_not_held_up(root, start, while_sending):
     s = start(root)
     for how in ("r+b", "wb", "unlink", "rename"):
         tr = None
+        time.sleep(0.15)                            # a file under a lease is looked at ten times in a second
         s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206, "service")
         raw = path_of(root, "m").read_bytes()
         if while_sending:
