@@ -4,7 +4,7 @@
  *   copy     a small body is copied, and its files are checked after the copy
  *   windows  any other body is copied window by window; before the last window the files are checked, and the answer is
  *            broken off when one of them has changed
- * In each way, a complete answer never mixes two versions of a file (docs/security.md has the one exception). */
+ * In each way, a complete answer never mixes two versions of a file; docs/security.md names the exceptions. */
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 

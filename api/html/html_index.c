@@ -231,7 +231,7 @@ void td_html_models(const struct td_call *call)
 
 /* ---- one model ----------------------------------------------------------------------------------------- */
 
-/* What the page of a model links of each complete checkpoint. */
+/* The links of a complete checkpoint on the page of its model. */
 static const struct {
     const char *name, *before, *after; /* the text beside the link is before, the checkpoint's id, after */
 } resources[] = {

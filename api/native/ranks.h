@@ -1,4 +1,4 @@
-/* What the handlers of rank files share with those of registered plans. */
+/* The functions that the handlers of rank files and of registered plans share. */
 #ifndef TD_API_NATIVE_RANKS_H
 #define TD_API_NATIVE_RANKS_H
 

@@ -274,8 +274,8 @@ static void serve(struct service *service)
 {
     for (;;) {
         int number = wait_signal(service, 1000000000);
-        if (number < 0)
-            break_leases(service); /* if a signal was lost, a writer waits no longer than 1 s */
+        if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
+            break_leases(service);
         if (is_end(number))
             return;
         if (number == SIGHUP) {

@@ -187,7 +187,8 @@ static void names_in_a_snapshot_mean_nothing(void **state)
     close_place(&place);
 }
 
-/* Of several users' caches below one directory, the folder nearest to the root gets the id, then the first by path. */
+/* When several caches hold one repository, the folder nearest to the root gets the id; at equal depth the first by
+ * path. */
 static void one_folder_has_an_id(void **state)
 {
     (void)state;

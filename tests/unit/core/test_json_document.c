@@ -165,7 +165,7 @@ static void texts_of_the_rfc(void **state)
     }
 }
 
-/* Of two faults, the first in the text is reported. */
+/* When a text has two faults, the error names the first one. */
 static void the_first_fault_wins(void **state)
 {
     (void)state;

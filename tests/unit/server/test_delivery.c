@@ -1,4 +1,5 @@
-/* Whether a client has read, over real TCP pairs; and how long an answer that was sent by reference keeps its blob. */
+/* Tests of td_delivery_look over real TCP pairs, and of how long an answer that was sent by reference keeps its blob.
+ */
 #include "server/delivery.h"
 
 #include "core/clock.h"

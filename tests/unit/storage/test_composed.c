@@ -344,8 +344,7 @@ static void numbers_past_64_bits_are_refused(void **state)
     td_layout_unref(layout);
 }
 
-/* Returns a layout of ten bytes of source 0, rows of source 1, zeros, and two columns side by side of sources 2 and
- * 3. */
+/* Returns a layout of ten bytes of source 0, rows of source 1, zeros, and a column each of sources 2 and 3. */
 static struct td_layout *mixed_layout(void)
 {
     static const struct td_run rows = {.source = 1, .off = 3, .len = 4, .count = 5, .stride = 11};
