@@ -1,6 +1,7 @@
 #include "api/call.h"
 
 #include "core/json_build.h"
+#include "core/waiting.h"
 #include "http/conditional.h"
 #include "http/range.h"
 
@@ -8,6 +9,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+bool td_call_may_answer(const struct td_call *call)
+{
+    static const bool is_quick[TD_ROUTE_COUNT] = {
+        [TD_ROUTE_TENSOR] = true,   [TD_ROUTE_FILE] = true,      [TD_ROUTE_RANK_FILE] = true,
+        [TD_ROUTE_HUB_FILE] = true, [TD_ROUTE_S3_OBJECT] = true, [TD_ROUTE_MODEL_FILE] = true,
+        [TD_ROUTE_HEALTHZ] = true,  [TD_ROUTE_READYZ] = true,
+    };
+    return is_quick[call->response->route] || td_may_wait(NULL);
+}
 
 bool td_call_no_memory(const struct td_call *call)
 {
@@ -89,6 +100,8 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
     struct td_text method = call->request->method;
     bool head = td_text_equals(method, "HEAD");
     if (call->is_post ? td_text_equals(method, "POST") : head || td_text_equals(method, "GET")) {
+        if (!td_call_may_answer(call))
+            return;
         handle(call);
         td_call_finish(call, head);
         return;

@@ -36,6 +36,10 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
  * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
+/* Returns whether the running thread may answer the call's route now: one that may wait any, another only the routes
+ * that send bytes of files, and /healthz and /readyz, since lists and plans may take long. */
+bool td_call_may_answer(const struct td_call *call);
+
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 
@@ -43,8 +47,8 @@ bool td_call_no_memory(const struct td_call *call);
  * 503 with the reason, when there is no snapshot yet. */
 bool td_call_take_snapshot(struct td_call *call);
 
-/* Calls the handler, then td_call_finish. Answers 405 instead when the route (is_post) does not take the request's
- * method. */
+/* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route
+ * (is_post) does not take the request's method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
 
 /* Cuts a whole 200 answer to GET or HEAD down to the part that the request's conditions and ranges ask for, and turns

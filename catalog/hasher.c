@@ -13,6 +13,7 @@
 #include "catalog/content_hash.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/waiting.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -450,7 +451,7 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
 {
     if (td_file_sha256(file) != NULL)
         return true;
-    if (hasher == NULL || !hasher->has_wanted_thread)
+    if (hasher == NULL || !hasher->has_wanted_thread || !td_may_wait(NULL))
         return false;
     pthread_mutex_lock(&hasher->lock);
     if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&

@@ -10,6 +10,7 @@
 #include "rank/rank_store.h"
 
 #include "core/clock.h"
+#include "core/waiting.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
 #include "slicing/rank_file.h"
@@ -124,6 +125,8 @@ static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_m
     struct td_rank_store *store = maker->store;
     struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
     bool in_time = true;
+    if (!td_may_wait(err))
+        return false;
     pthread_mutex_lock(&store->lock);
     while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
            ((!maker->has_place && store->makers == TD_RANK_MAKERS) || (tag != NULL && is_being_made(store, tag))))

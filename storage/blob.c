@@ -1,5 +1,7 @@
 #include "storage/blob.h"
 
+#include "core/waiting.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +23,16 @@ bool td_blob_is_shared(const struct td_blob *blob)
     return atomic_load_explicit(&blob->refs, memory_order_acquire) > 1;
 }
 
+/* Returns whether the running thread may read the blob: to generate bytes may take long. */
+static bool may_read(const struct td_blob *blob, struct td_error *err)
+{
+    return blob->bytes != NULL || td_may_wait(err);
+}
+
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     assert(off <= blob->len_bytes && len <= blob->len_bytes - off);
-    return len == 0 || blob->class->read(blob, off, out, len, err);
+    return len == 0 || (may_read(blob, err) && blob->class->read(blob, off, out, len, err));
 }
 
 bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
@@ -34,7 +42,7 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
            (off <= blob->len_bytes && len <= blob->len_bytes - off &&
             (count - 1) * stride <= blob->len_bytes - off - len));
     if (count > 1 && blob->class->gather != NULL)
-        return blob->class->gather(blob, off, len, count, stride, out, err);
+        return may_read(blob, err) && blob->class->gather(blob, off, len, count, stride, out, err);
     uint8_t *to = out;
     for (uint64_t i = 0; i < count; i++, to += len)
         if (!td_blob_read(blob, off + i * stride, to, (size_t)len, err))
@@ -44,7 +52,8 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
 
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
-    return len == 0 || blob->class->prepare == NULL || blob->class->prepare(blob, off, len, for_head, err);
+    return len == 0 || blob->class->prepare == NULL ||
+           (td_may_wait(err) && blob->class->prepare(blob, off, len, for_head, err));
 }
 
 bool td_blob_unchanged(struct td_blob *blob)

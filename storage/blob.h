@@ -33,6 +33,8 @@ struct td_blob_class {
     bool (*unchanged)(struct td_blob *blob);
     /* Returns true while nobody can change the bytes without waiting for this program. NULL: always. */
     bool (*pinned)(struct td_blob *blob);
+    /* Returns whether all of the range is in memory. NULL: all of it always is. */
+    bool (*resident)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Returns whether a sample of the range is in memory: cheap, and sometimes wrong. NULL: all of it always is. */
     bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Brings the range into memory and waits for the disk. Reports no errors: the read that follows does. NULL: nothing
@@ -65,7 +67,8 @@ void td_blob_unref(struct td_blob *blob);
 bool td_blob_is_shared(const struct td_blob *blob);
 
 /* Copies [off, off+len), which the caller has checked against len_bytes, to out. Errors: those of the blob's kind; a
- * mapped file that shrank gives TD_UNAVAILABLE, never a signal. */
+ * mapped file that shrank gives TD_UNAVAILABLE, never a signal; td_may_wait, for bytes that are not in memory or have
+ * to be generated, as for td_blob_gather and td_blob_prepare. */
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
 
 /* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at off + i * stride. The caller has

@@ -210,6 +210,29 @@ uint64_t td_body_run_count(const struct td_body *body)
     return runs;
 }
 
+/* Returns whether an extent is in memory: all that it spans, or run by run where the gaps are long. */
+static bool extent_is_resident(const struct td_extent *extent)
+{
+    enum { GAP_BYTES = 64 * 1024 };
+    struct td_blob *blob = extent->blob;
+    if (blob->class->resident == NULL)
+        return true;
+    if (extent->count == 1 || extent->stride <= extent->len || extent->stride - extent->len <= GAP_BYTES)
+        return blob->class->resident(blob, extent->off, extent->stride * (extent->count - 1) + extent->len);
+    for (uint64_t run = 0; run < extent->count; run++)
+        if (!blob->class->resident(blob, extent->off + run * extent->stride, extent->len))
+            return false;
+    return true;
+}
+
+bool td_body_is_resident(const struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (body->extents[i].blob->bytes == NULL || !extent_is_resident(&body->extents[i]))
+            return false;
+    return true;
+}
+
 bool td_body_is_cached(const struct td_body *body)
 {
     for (size_t i = 0; i < body->extent_count; i++) {

@@ -64,6 +64,9 @@ bool td_body_unchanged(const struct td_body *body);
  * (td_blob_pinned). */
 bool td_body_is_pinned(const struct td_body *body);
 
+/* Returns whether all bytes can be sent without waiting for a disk or for a computation. */
+bool td_body_is_resident(const struct td_body *body);
+
 /* Returns whether a sample of the body's bytes is in memory; false when the disk has to be read first. Cheap, and
  * sometimes wrong. */
 bool td_body_is_cached(const struct td_body *body);

@@ -8,14 +8,17 @@
  * unmapped or closed under the cache's lock, since munmap is slow. */
 #include "storage/file_source.h"
 
+#include "core/waiting.h"
 #include "storage/fault_guard.h"
 #include "storage/file_system.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +27,8 @@ struct td_mapping {
     int fd;              /* kept open, so that fstat tells of changes without a path walk */
     struct td_file_id id;
     struct td_mapping_cache *cache;
-    bool immutable; /* nobody can write to the file */
+    bool immutable;       /* nobody can write to the file */
+    bool hides_residence; /* the kernel does not tell this user which pages are in memory */
     bool leased;
     _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
     _Atomic uint64_t looked_ns;  /* when the file was last looked at, by coarse_clock_ns */
@@ -124,9 +128,30 @@ static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
     return (void *)(uintptr_t)(blob->bytes + start);
 }
 
-/* Returns whether every page of the range is in memory, as far as the kernel tells this user (mincore(2)). */
-static bool is_in_memory(const struct td_blob *blob, uint64_t off, uint64_t len)
+/* Reads all of [off, off+len) without waiting for the disk. Returns false when some of it is not in memory, or when the
+ * file system cannot tell. */
+static bool read_at_once(int fd, uint64_t off, void *out, size_t len)
 {
+    struct iovec to = {.iov_base = out, .iov_len = len};
+    return preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT) == (ssize_t)len;
+}
+
+/* Returns whether a byte of each 64 KiB of the range is in memory: read-ahead brings in that much and more. */
+static bool samples_are_in_memory(const struct td_mapping *mapping, uint64_t off, uint64_t len)
+{
+    enum { STEP_BYTES = 64 * 1024 };
+    char byte;
+    for (uint64_t at = 0; at < len; at += STEP_BYTES)
+        if (!read_at_once(mapping->fd, off + at, &byte, 1))
+            return false;
+    return read_at_once(mapping->fd, off + len - 1, &byte, 1);
+}
+
+/* Returns whether every page of the range is in memory, as far as the kernel tells this user. */
+static bool mapping_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    if (mapping_of(blob)->hides_residence)
+        return samples_are_in_memory(mapping_of(blob), off, len);
     enum { PAGES = 128 };
     unsigned char resident[PAGES];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -144,11 +169,21 @@ static bool is_in_memory(const struct td_blob *blob, uint64_t off, uint64_t len)
     return true;
 }
 
+/* Copies [off, off+len) without waiting for the disk. Returns false when some of it may not be in memory. */
+static bool copy_at_once(struct td_blob *blob, uint64_t off, void *out, size_t len)
+{
+    const struct td_mapping *mapping = mapping_of(blob);
+    if (read_at_once(mapping->fd, off, out, len))
+        return true;
+    return errno == EOPNOTSUPP && !mapping->hides_residence && mapping_resident(blob, off, len) &&
+           td_fault_guard_copy(out, blob->bytes + off, len);
+}
+
 /* Returns whether a run is read through the descriptor: it is long and not in memory, so that the kernel reads ahead as
  * for any file. A run in memory costs a quarter less processor time when it is copied from the mapping. */
-static bool is_for_descriptor(const struct td_blob *blob, uint64_t off, uint64_t len)
+static bool is_for_descriptor(struct td_blob *blob, uint64_t off, uint64_t len)
 {
-    return len >= LONG_BYTES && !is_in_memory(blob, off, len);
+    return len >= LONG_BYTES && !mapping_resident(blob, off, len);
 }
 
 static bool fault(struct td_error *err)
@@ -158,6 +193,8 @@ static bool fault(struct td_error *err)
 
 static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
+    if (td_waiting_is_forbidden())
+        return copy_at_once(blob, off, out, len) || td_may_wait(err);
     if (is_for_descriptor(blob, off, len))
         return read_fully(mapping_of(blob)->fd, off, out, len, err);
     return td_fault_guard_copy(out, blob->bytes + off, len) || fault(err);
@@ -166,8 +203,11 @@ static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t l
 static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                            struct td_error *err)
 {
+    enum { AT_ONCE_RUNS = 64 };
     uint8_t *to = out;
-    if (len < LONG_BYTES)
+    if (count > AT_ONCE_RUNS && td_waiting_is_forbidden())
+        return td_may_wait(err);
+    if (len < LONG_BYTES && !td_waiting_is_forbidden())
         return td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride) || fault(err);
     for (uint64_t i = 0; i < count; i++, to += len)
         if (!mapping_read(blob, off + i * stride, to, (size_t)len, err))
@@ -239,6 +279,7 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .gather = mapping_gather,
                                                    .unchanged = mapping_unchanged,
                                                    .pinned = mapping_pinned,
+                                                   .resident = mapping_resident,
                                                    .cached = mapping_cached,
                                                    .prefetch = mapping_prefetch,
                                                    .descriptor = mapping_descriptor};
@@ -256,6 +297,16 @@ static bool changed(const char *path, struct td_error *err)
     return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
 }
 
+/* Returns whether mincore(2) tells this user nothing, and takes every page for one in memory: it tells the owner, and
+ * who may write to the file. */
+static bool hides_residence(int fd)
+{
+    char path[40];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return fstat(fd, &st) != 0 || (st.st_uid != geteuid() && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0);
+}
+
 /* Opens, checks and maps the file, then takes the lease or the watch and checks the file again. */
 static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
                            const struct td_file_source *source, struct td_mapping **out, struct td_error *err)
@@ -263,6 +314,8 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     int fd;
     struct td_file_id id;
     struct td_error why = TD_ERROR_INIT;
+    if (!td_may_wait(err))
+        return false;
     if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
         bool no_right = why.code == TD_PERMISSION_DENIED && (why.sys == EACCES || why.sys == EPERM);
         if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO || no_right)
@@ -299,6 +352,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->id = id;
     mapping->cache = cache;
     atomic_init(&mapping->looked_ns, coarse_clock_ns());
+    mapping->hides_residence = hides_residence(fd);
     mapping->immutable = cache->files_are_immutable || td_is_immutable(fd);
     if (!mapping->immutable)
         lease_take(mapping);

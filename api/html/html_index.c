@@ -8,6 +8,7 @@
 #include "api/find_name.h"
 #include "api/html/html_view.h"
 #include "catalog/repo.h"
+#include "core/waiting.h"
 
 #include <string.h>
 #include <strings.h>
@@ -397,6 +398,8 @@ bool td_html_files_page(const struct td_call *call, const struct td_html_files *
     struct td_buffer title;
     struct td_buffer above;
     struct td_html_page page;
+    if (!td_may_wait(err)) /* a folder may have many files */
+        return false;
     if (!find_run(call->snapshot, files, path, &first, &count, err))
         return false;
     td_buffer_init(&title);

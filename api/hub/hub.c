@@ -45,7 +45,6 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     const struct td_call *call = hub->call;
     struct td_repo_item item;
     struct td_error err = TD_ERROR_INIT;
-    call->response->route = TD_ROUTE_HUB_FILE;
     if (!td_repo_view_find(&hub->view, path, &hub->arena, &item, &err)) {
         if (err.code == TD_NOT_FOUND && answer_folder(hub, path))
             return;
@@ -107,6 +106,13 @@ static bool owns(struct td_text raw_path)
     return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
 }
 
+static bool is_text(struct td_text raw_path)
+{
+    struct td_hub_path path;
+    td_hub_path_split(&path, raw_path);
+    return is_api(&path);
+}
+
 static bool is_post(struct td_text raw_path)
 {
     struct td_hub_path path;
@@ -161,7 +167,6 @@ static void answer_file_path(struct td_hub_call *hub)
     size_t verb = file_verb(&hub->path, &hub->as_dataset);
     size_t first = hub->as_dataset ? 1 : 0;
     size_t rest = 0;
-    hub->call->response->route = TD_ROUTE_HUB_FILE;
     if (!find_repo(hub, first, verb - first))
         (void)no_repository(hub);
     else if (take_revision(hub, verb + 1, &rest))
@@ -245,7 +250,6 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
 static void answer_api(struct td_hub_call *hub)
 {
     const struct td_hub_path *path = &hub->path;
-    hub->call->response->route = TD_ROUTE_HUB_API;
     hub->as_dataset = is_segment(path, 1, "datasets");
     if (is_segment(path, 1, "whoami-v2") && path->count == 2) {
         set_text(hub, /* by hand: a constant, without anything to escape */
@@ -291,10 +295,12 @@ static bool takes_body(const struct td_request *request)
 
 static void answer(struct td_call *call)
 {
+    struct td_hub_path path;
     if (!td_call_take_snapshot(call))
         return;
     call->is_post = is_post(call->uri->raw_path);
-    call->response->route = TD_ROUTE_HUB_API;
+    td_hub_path_split(&path, call->uri->raw_path);
+    call->response->route = is_api(&path) ? TD_ROUTE_HUB_API : TD_ROUTE_HUB_FILE;
     td_call_serve(call, handle);
 }
 
@@ -313,6 +319,7 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 const struct td_facade td_hub_facade = {
     .owns = owns,
     .takes_body = takes_body,
+    .is_text = is_text,
     .answer = answer,
     .write_error = write_error,
     .error_type = "application/json",

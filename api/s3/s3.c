@@ -280,6 +280,8 @@ static void route(const struct td_call *call, struct td_text path)
     struct td_text key = path;
     struct td_text name = td_text_take_until(&key, '/');
     call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
+    if (!td_call_may_answer(call))
+        return;
     if (path.len == 0) {
         answer_root(call);
         return;
@@ -323,6 +325,14 @@ static void finish(struct td_call *call)
     td_call_finish(call, head);
 }
 
+/* Lists of buckets and of keys: no key follows the bucket. */
+static bool is_text(struct td_text raw_path)
+{
+    struct td_text key = td_text_skip(raw_path, raw_path.len > 0 ? 1 : 0);
+    (void)td_text_take_until(&key, '/');
+    return key.len == 0;
+}
+
 static void answer(struct td_call *call)
 {
     struct td_text path = call->uri->path;
@@ -343,6 +353,7 @@ static const char slow_down[] =
 static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
+    .is_text = is_text,
     .answer = answer,
     .write_error = td_s3_write_error,
     .error_type = TD_XML_TYPE,
