@@ -33,6 +33,12 @@ bool td_api_is_probe(const struct td_request *request)
     return request->facade->is_probe != NULL && request->facade->is_probe(request);
 }
 
+bool td_api_is_text(const struct td_facade *port, struct td_text target)
+{
+    const struct td_facade *facade = td_api_facade(port, target);
+    return facade->is_text != NULL && facade->is_text(td_uri_raw_path(target));
+}
+
 bool td_api_takes_body(const struct td_request *request)
 {
     return request->facade->takes_body != NULL && request->facade->takes_body(request);

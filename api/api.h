@@ -19,8 +19,13 @@ const struct td_facade *td_api_facade(const struct td_facade *port, struct td_te
 
 /* Answers the request, whose facade is set. Initialises *response, which the caller finishes. Never fails: faults
  * become error answers. A HEAD answer carries the body whose length it announces; the sender leaves the body out.
- * If response->changed is set, the caller asks the catalog for a scan. Thread-safe. */
+ * If response->changed is set, the caller asks the catalog for a scan. After td_waiting_forbid, the response counts
+ * only if td_waiting_was_refused returns false. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
+
+/* Returns whether a GET of the raw target, on this port, is answered by a text that this program writes, such as a
+ * list, rather than by bytes of files. A guess: the target alone tells, and a text may be long. */
+bool td_api_is_text(const struct td_facade *port, struct td_text target);
 
 /* Returns whether the server must read the body of a POST to the request's target. The request's facade must be set, as
  * for the next two functions. All three are thread-safe. */

@@ -29,6 +29,9 @@ struct td_facade {
     bool (*owns)(struct td_text raw_path);
     /* Returns whether the server reads the body of a POST to the request's target. NULL: the server never reads one. */
     bool (*takes_body)(const struct td_request *request);
+    /* Returns whether a GET of this path, which is not decoded and has no query, is answered by a text of the program's
+     * own rather than by bytes of files. NULL: no path is. */
+    bool (*is_text)(struct td_text raw_path);
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot

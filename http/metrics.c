@@ -98,6 +98,8 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                       (double)atomic_load(&metrics->connections));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
+    td_metrics_count(out, "tensord_http_jobs_total", "Requests that a shared thread handed to one that may wait.",
+                     atomic_load(&metrics->jobs));
     td_metrics_head(out, "tensord_http_connections_refused_total", "counter",
                     "Connections refused, by the limit they exceeded.");
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"total\"} %" PRIu64 "\n",

@@ -49,6 +49,7 @@ struct td_metrics {
     _Atomic int64_t in_flight;           /* requests that are being answered now */
     _Atomic int64_t connections;         /* open now */
     _Atomic uint64_t accepted;           /* connections since the start */
+    _Atomic uint64_t jobs;               /* requests that a shared thread handed to a job */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
     _Atomic uint64_t malformed;          /* requests that the request guard refused */

@@ -1,4 +1,6 @@
-/* An acceptor waits in poll for a connection or for its end (an eventfd), so that it stops at once. What is hard:
+/* An acceptor waits in epoll for connections, for the first bytes of those that it has accepted, and for its end (an
+ * eventfd), so that it stops at once. The first bytes choose the lane of a connection; until they come it takes no
+ * thread. What is hard:
  *   - At a limit the client must get an answer, but no thread and no memory may be spent: turn_away sends a ready-made
  *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
  *     read the answer, so they are read first.
@@ -10,15 +12,16 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "server/congestion.h"
+#include "server/lane.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -26,8 +29,17 @@
 
 enum { BACKLOG = 1024 };
 
+/* A connection that has sent nothing yet. */
+struct silent {
+    struct td_connection *connection;
+    struct sockaddr_storage from;
+    socklen_t from_len;
+    struct silent *next, *previous;
+};
+
 struct td_acceptor {
     int listen_fd;
+    int epoll_fd;
     int wake_fd;    /* eventfd: written to stop the thread */
     int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
     bool running;
@@ -38,6 +50,7 @@ struct td_acceptor {
     struct td_http_server *server;
     struct td_registry *registry;
     struct td_metrics *metrics;
+    struct silent *silent; /* used by the thread alone */
 };
 
 /* ---- binding ------------------------------------------------------------------------------------------- */
@@ -183,10 +196,71 @@ static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
     }
 }
 
-/* Registers the connection and hands it to the server, or turns it away at a limit. */
+/* Hands the connection to the server, and forgets it. */
+static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
+{
+    if (!td_http_server_add(acceptor->server, silent->connection, lane, (const struct sockaddr *)&silent->from,
+                            silent->from_len))
+        td_connection_close(silent->connection);
+    free(silent);
+}
+
+/* Waits for the first bytes of the connection. Returns false when that is not possible. */
+static bool watch(struct td_acceptor *acceptor, struct silent *silent)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = silent};
+    if (epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, silent->connection->fd, &event) != 0)
+        return false;
+    silent->next = acceptor->silent;
+    if (silent->next != NULL)
+        silent->next->previous = silent;
+    acceptor->silent = silent;
+    return true;
+}
+
+static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
+{
+    (void)epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_DEL, silent->connection->fd, NULL);
+    *(silent->previous != NULL ? &silent->previous->next : &acceptor->silent) = silent->next;
+    if (silent->next != NULL)
+        silent->next->previous = silent->previous;
+}
+
+/* Looks at the first bytes, without taking them from the socket. Returns their number, 0 when the connection has ended,
+ * or -1 when there are none yet; sets *lane when there are some. */
+static ssize_t look(const struct td_acceptor *acceptor, int fd, enum td_lane *lane)
+{
+    enum { LOOK_BYTES = 4096 };
+    char bytes[LOOK_BYTES];
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (n > 0)
+        *lane = td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n));
+    return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
+}
+
+/* Passes a connection on that has sent something, and closes one that has ended. */
+static void hear(struct td_acceptor *acceptor, struct silent *silent)
+{
+    enum td_lane lane;
+    int fd = silent->connection->fd;
+    ssize_t n = look(acceptor, fd, &lane);
+    if (n < 0)
+        return;
+    unwatch(acceptor, silent);
+    if (n > 0) {
+        pass_on(acceptor, silent, lane);
+        return;
+    }
+    td_connection_close(silent->connection);
+    (void)close(fd);
+    free(silent);
+}
+
+/* Registers the connection and waits for its first bytes, or turns it away at a limit. */
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
+    enum td_lane lane = TD_LANE_OWN;
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
@@ -198,8 +272,10 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     td_congestion_accept(fd, acceptor->far_congestion);
-    struct td_connection *connection = td_connection_open(acceptor->registry, fd, &address);
+    struct silent *silent = calloc(1, sizeof *silent);
+    struct td_connection *connection = silent == NULL ? NULL : td_connection_open(acceptor->registry, fd, &address);
     if (connection == NULL) {
+        free(silent);
         warn(acceptor, ENOMEM, "");
         atomic_fetch_add(&acceptor->metrics->refused_total, 1);
         turn_away(acceptor, fd, TD_OVER_TOTAL);
@@ -207,8 +283,9 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     }
     connection->facade = acceptor->facade;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
-    if (!td_http_server_add(acceptor->server, fd, (const struct sockaddr *)from, from_len))
-        td_connection_close(connection);
+    *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
+    if (look(acceptor, fd, &lane) > 0 || !watch(acceptor, silent))
+        pass_on(acceptor, silent, lane);
 }
 
 /* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
@@ -226,27 +303,70 @@ static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
     (void)nanosleep(&pause, NULL);
 }
 
-static void *acceptor_main(void *argument)
+/* Accepts some of the connections that wait. */
+static void accept_some(struct td_acceptor *acceptor)
 {
-    struct td_acceptor *acceptor = argument;
-    for (;;) {
-        struct pollfd wait[2] = {{.fd = acceptor->listen_fd, .events = POLLIN},
-                                 {.fd = acceptor->wake_fd, .events = POLLIN}};
-        if (poll(wait, 2, -1) < 0 && errno != EINTR)
-            break;
-        if ((wait[1].revents & POLLIN) != 0)
-            break;
-        if ((wait[0].revents & POLLIN) == 0)
-            continue;
+    enum { AT_ONCE = 64 };
+    for (int i = 0; i < AT_ONCE; i++) {
         struct sockaddr_storage from = {0};
         socklen_t len = sizeof from;
         int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            take_in(acceptor, fd, &from, len);
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            out_of_descriptors(acceptor, errno);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                out_of_descriptors(acceptor, errno);
+            return;
+        }
+        take_in(acceptor, fd, &from, len);
+    }
+}
+
+/* Handles what epoll reports. Returns false at the end. */
+static bool handle(struct td_acceptor *acceptor, const struct epoll_event *event)
+{
+    if (event->data.ptr == &acceptor->wake_fd)
+        return false;
+    if (event->data.ptr == &acceptor->listen_fd)
+        accept_some(acceptor);
+    else
+        hear(acceptor, event->data.ptr);
+    return true;
+}
+
+static void *acceptor_main(void *argument)
+{
+    enum { EVENTS = 64 };
+    struct td_acceptor *acceptor = argument;
+    struct epoll_event events[EVENTS];
+    bool go_on = true;
+    while (go_on) {
+        int count = epoll_wait(acceptor->epoll_fd, events, EVENTS, -1);
+        if (count < 0 && errno != EINTR)
+            break;
+        for (int i = 0; i < count; i++)
+            go_on = handle(acceptor, &events[i]) && go_on;
+    }
+    /* The server goes on with them, for as long as it runs. */
+    while (acceptor->silent != NULL) {
+        struct silent *silent = acceptor->silent;
+        unwatch(acceptor, silent);
+        pass_on(acceptor, silent, TD_LANE_SHARED);
     }
     return NULL;
+}
+
+/* Opens the descriptors of the thread. Returns 0 or an error number. */
+static int open_descriptors(struct td_acceptor *acceptor)
+{
+    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &acceptor->listen_fd};
+    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &acceptor->wake_fd};
+    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
+    acceptor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (acceptor->wake_fd < 0 || acceptor->epoll_fd < 0 ||
+        epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, acceptor->listen_fd, &listening) != 0 ||
+        epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, acceptor->wake_fd, &wake) != 0)
+        return errno;
+    return 0;
 }
 
 bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
@@ -255,7 +375,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
     struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
     if (acceptor == NULL)
         return td_error_no_memory(err);
-    acceptor->listen_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
+    acceptor->listen_fd = acceptor->epoll_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
     acceptor->facade = config->facade;
     if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
         td_acceptor_destroy(acceptor);
@@ -273,9 +393,9 @@ bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *serv
     acceptor->server = server;
     acceptor->registry = registry;
     acceptor->metrics = metrics;
-    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
-    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    int sys = open_descriptors(acceptor);
+    if (sys == 0)
+        sys = pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
     if (sys != 0)
         return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
     acceptor->running = true;
@@ -302,6 +422,8 @@ void td_acceptor_destroy(struct td_acceptor *acceptor)
     td_acceptor_stop(acceptor);
     if (acceptor->listen_fd >= 0)
         (void)close(acceptor->listen_fd);
+    if (acceptor->epoll_fd >= 0)
+        (void)close(acceptor->epoll_fd);
     if (acceptor->wake_fd >= 0)
         (void)close(acceptor->wake_fd);
     if (acceptor->reserve_fd >= 0)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_TEXT, KIND_COUNT, KIND_SECONDS, KIND_SWITCH };
+enum kind { KIND_TEXT, KIND_COUNT, KIND_COUNT_OR_AUTO, KIND_SECONDS, KIND_SWITCH };
 
 struct option {
     const char *name; /* without the dashes */
@@ -36,6 +36,9 @@ static const struct option options[] = {
      AT(max_connections)},
     {"max-connections-per-address", "N", "256", "connections from one client address; more are answered 429",
      KIND_COUNT, 1, 60000, AT(max_connections_per_address)},
+    {"workers", "N", "auto",
+     "threads that share the connections for short answers: auto = 4 for each processor, at least 8; 0 = none",
+     KIND_COUNT_OR_AUTO, 0, 1024, AT(workers)},
     {"max-header-bytes", "N", "8192", "bytes of target and header fields together; more are answered 431", KIND_COUNT,
      512, 32768, AT(max_header_bytes)},
     {"max-body-bytes", "N", "8388608", "bytes of a POST request's body; more are answered 413", KIND_COUNT, 1024,
@@ -125,11 +128,17 @@ static bool set_option(struct td_config *config, const struct option *option, co
             return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes on or off, not \"%s\"", source, value);
         *(bool *)to = strcmp(value, "on") == 0;
         return true;
+    case KIND_COUNT_OR_AUTO:
+        if (strcmp(value, "auto") == 0) {
+            *(uint64_t *)to = TD_CONFIG_AUTO;
+            return true;
+        }
+        /* fall through */
     case KIND_COUNT:
         if (!td_number_read(td_text_of(value), UINT64_MAX, &number) || number < option->min || number > option->max)
             return td_error_set(err, TD_INVALID_ARGUMENT,
-                                "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
-                                option->min, option->max, value);
+                                "%s takes %sa whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
+                                option->kind == KIND_COUNT_OR_AUTO ? "auto or " : "", option->min, option->max, value);
         *(uint64_t *)to = number;
         return true;
     case KIND_SECONDS:

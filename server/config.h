@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The value of a count that may be "auto". */
+#define TD_CONFIG_AUTO UINT64_MAX
+
 /* Durations are in nanoseconds, sizes in bytes. */
 struct td_config {
     const char *directory;  /* to serve */
@@ -16,6 +19,7 @@ struct td_config {
     const char *s3_listen;  /* the same, for S3 clients; empty: no such port */
     const char *access_log; /* a file, "-" or "off" */
     const char *log_level;  /* error, warn, info or debug; not checked here */
+    uint64_t workers;       /* TD_CONFIG_AUTO: as many as suit the machine */
     uint64_t max_connections;
     uint64_t max_connections_per_address;
     uint64_t max_header_bytes;

@@ -119,13 +119,26 @@ static enum td_cut judge_first(const struct td_connection *connection, const str
     return silent ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-/* Judges a connection between requests: how long it has been silent and, once bytes of the next request have come, how
- * long the request line takes. From its first byte on it may take as long as a header. */
+/* Returns the number of bytes that were received and not yet read. */
+static int unread_bytes(int fd)
+{
+    int bytes = 0;
+    return ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : 0;
+}
+
+/* Judges a connection between requests: whether the client has ended it, how long it has been silent and, once bytes of
+ * the next request have come, how long the request line takes. From its first byte on that may take as long as a
+ * header. In a shared thread, libmicrohttpd misses the client's end when it came together with the last request. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
                               uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = info_of(connection->fd).tcpi_bytes_received;
-    if (connection->idle_since_ns != since_ns) {
+    struct tcp_info info = info_of(connection->fd);
+    uint64_t bytes = info.tcpi_bytes_received;
+    bool is_first_look = connection->idle_since_ns != since_ns;
+    if (!is_first_look && connection->jobs != NULL && info.tcpi_state == CLOSE_WAIT &&
+        unread_bytes(connection->fd) == 0)
+        return TD_CUT_IDLE;
+    if (is_first_look) {
         connection->idle_since_ns = since_ns;
         connection->idle_bytes = bytes;
         connection->dribble_ns = 0;

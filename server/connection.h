@@ -2,10 +2,10 @@
  * deadlines every 100 ms. libmicrohttpd's timeout is not used: it is a single one, runs in every phase of a connection,
  * and restarts with any byte in either direction.
  *
- * Threads: each port's acceptor thread judges and opens connections. libmicrohttpd's own thread finds the entry before
- * it starts the connection's thread, and closes the entry after that thread has ended; the acceptor closes an entry
- * that libmicrohttpd did not take. In between, the connection belongs to its own thread; others only read its atomic
- * members and cut it. */
+ * Threads: each port's acceptor thread judges and opens connections, and closes those that end before their first
+ * byte, and those that libmicrohttpd did not take. A thread of libmicrohttpd finds the entry before the connection's
+ * thread begins with it, and closes the entry at the end. In between, the connection belongs to its thread, which may
+ * serve others too, or to the job that the thread waits for; others only read its atomic members and cut it. */
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 
@@ -47,7 +47,9 @@ enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 struct td_connection {
     struct td_registry *registry;
     int fd;
-    struct in6_addr address; /* an IPv4 address is IPv4-mapped */
+    struct td_jobs *jobs; /* its thread is shared, and what would wait is a job; NULL: it has a thread of its own */
+    struct MHD_Connection *mhd; /* set when its thread begins with it */
+    struct in6_addr address;    /* an IPv4 address is IPv4-mapped */
     enum td_over over;
     const struct td_facade *facade; /* of the port; set before the first request */
     _Atomic int phase;              /* enum td_phase */

@@ -1,12 +1,14 @@
-/* libmicrohttpd calls back, on the connection's thread: on_connection at the start and end of a connection (a session),
- * on_request_line for each request, on_request once with the header, then with the parts of a body, then without any,
- * and on_completed when the answer was sent or broken off. What is hard:
+/* libmicrohttpd calls back, on the connection's thread, which it may share with others: on_connection at the start and
+ * end of a connection (a session), on_request_line for each request, on_request once with the header, then with the
+ * parts of a body, then without any, and on_completed when the answer was sent or broken off. What is hard:
  *   - The raw target exists only in on_request_line. libmicrohttpd decodes it in place afterwards, but ids may hold
  * %2F.
  *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request
  *     without a body is therefore answered in the second call.
  *   - A body cannot be answered before it has come in whole, so one that exceeds the shared memory is dropped as it
  *     arrives, and answered 503 at its end.
+ *   - A shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
+ *     (core/waiting.h); if that is refused, a job makes it from the beginning, and on_request is called again.
  *   - libmicrohttpd closes connections without an answer when its pool of memory is full (hide_query,
  * POOL_OTHER_BYTES).
  */
@@ -17,6 +19,8 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/utf8.h"
+#include "core/waiting.h"
+#include "server/jobs.h"
 #include "server/request_guard.h"
 #include "server/transfer.h"
 
@@ -35,7 +39,11 @@
 enum { POOL_OTHER_BYTES = 12 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
-    struct MHD_Daemon *daemon;
+    struct MHD_Daemon *daemon;   /* a thread for each connection */
+    struct MHD_Daemon **workers; /* each a thread for many connections */
+    size_t worker_count;
+    _Atomic size_t next_worker; /* for the next connection; counts on */
+    struct td_jobs *jobs;       /* of the workers */
     const struct td_config *config;
     struct td_api *api;
     struct td_registry *registry;
@@ -49,6 +57,7 @@ struct exchange {
     bool active;   /* a request line was read */
     bool judged;   /* the guard has seen it */
     bool answered; /* a response is queued */
+    bool is_job;   /* it is answered by a job */
     uint64_t start_ns;
     const struct td_facade *facade; /* decided by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
@@ -66,11 +75,14 @@ struct exchange {
     enum td_route route;
     bool changed; /* it is an error, because a file has changed */
     struct td_transfer transfer;
-    uint64_t header_bytes; /* length of its header */
+    uint64_t header_bytes;     /* length of its header */
+    struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
 };
 
-/* The state of one connection; used by its thread alone. */
+/* The state of one connection; used by its thread alone or, while it is suspended, by the job alone. */
 struct session {
+    struct td_job job; /* first: on the way back a job is a session */
+    bool job_closes;   /* the job's answer ends the connection */
     struct td_http_server *server;
     struct td_connection *connection;
     uint64_t received_bytes; /* of all requests, with their headers */
@@ -137,6 +149,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         if (session != NULL) {
             session->server = server;
             session->connection = registered_as(server->registry, connection);
+            if (session->connection != NULL)
+                session->connection->mhd = connection;
         }
         *context = session; /* NULL when out of memory: every request is then refused */
         return;
@@ -150,6 +164,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     }
     if (session->connection != NULL)
         td_connection_close(session->connection);
+    if (session->exchange.made != NULL)
+        MHD_destroy_response(session->exchange.made);
     drop_upload(session);
     free(session->target);
     free(session);
@@ -174,7 +190,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
         return NULL;
     struct exchange *exchange = &session->exchange;
     td_connection_prove(session->connection);
-    exchange->active = exchange->judged = exchange->answered = false;
+    exchange->active = exchange->judged = exchange->answered = exchange->is_job = false;
     exchange->content_bytes = 0;
     size_t len = strlen(target);
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
@@ -237,20 +253,18 @@ static uint64_t request_header_bytes(struct MHD_Connection *mhd)
     return info == NULL ? 0 : info->header_size;
 }
 
-/* Hands the response to libmicrohttpd. MHD_NO drops the connection. */
-static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response,
-                             bool head)
+/* Makes libmicrohttpd's response, which the exchange then owns. On a thread that may wait it does not fail, except for
+ * lack of memory. */
+static void make(struct session *session, struct td_response *response, bool head)
 {
     struct exchange *exchange = &session->exchange;
     struct td_connection *connection = session->connection;
     if (exchange->is_last || atomic_load(&session->server->api->draining))
         response->close = true;
-    session->received_bytes += request_header_bytes(mhd) + exchange->content_bytes;
-    connection->received_bytes = session->received_bytes;
+    connection->received_bytes =
+        session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
     uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : response->body.total_bytes;
-    struct MHD_Response *made = td_transfer_create(response, connection, head, &exchange->transfer);
-    if (made == NULL)
-        return MHD_NO; /* no memory: dropping the connection is all that is left */
+    exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
@@ -259,9 +273,22 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     exchange->header_bytes = td_transfer_header_bytes(response, announced_bytes);
     if (exchange->is_http_1_0 && !response->close)
         exchange->header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
+}
+
+/* Hands the response that was made to libmicrohttpd. MHD_NO drops the connection: for lack of memory there is nothing
+ * else left to do. */
+static enum MHD_Result queue(struct session *session)
+{
+    struct exchange *exchange = &session->exchange;
+    struct td_connection *connection = session->connection;
+    struct MHD_Response *made = exchange->made;
+    if (made == NULL)
+        return MHD_NO;
+    exchange->made = NULL;
+    session->received_bytes = connection->received_bytes;
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
-    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response->status, made);
+    enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
     MHD_destroy_response(made);
     return result;
 }
@@ -288,20 +315,21 @@ static struct td_request request_of(const struct session *session)
 }
 
 /* Refuses the request in the first call of on_request, and closes the connection. */
-static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status,
-                              const char *message)
+static enum MHD_Result refuse(struct session *session, bool head, int status, const char *message)
 {
     struct td_request request = request_of(session);
     struct td_response response;
     td_response_init_for(&response, &request);
     td_response_fail(&response, status, NULL, "%s", message);
     response.close = true;
-    enum MHD_Result result = queue(mhd, session, &response, head);
+    make(session, &response, head);
     td_response_fini(&response);
-    return result;
+    return queue(session);
 }
 
-static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *session, bool close)
+/* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is
+ * made then. */
+static void make_answer(struct session *session, bool close)
 {
     struct td_request request = request_of(session);
     struct td_response response;
@@ -312,19 +340,41 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
-    drop_upload(session); /* before sending, which may take long */
     response.close = response.close || close;
-    enum MHD_Result result = queue(mhd, session, &response, td_text_equals(request.method, "HEAD"));
+    if (!td_waiting_was_refused())
+        make(session, &response, td_text_equals(request.method, "HEAD"));
     td_response_fini(&response);
-    return result;
+}
+
+static void run_answer(struct td_job *job)
+{
+    struct session *session = (struct session *)(void *)job;
+    make_answer(session, session->job_closes);
+    drop_upload(session);
+}
+
+static enum MHD_Result answer(struct session *session, bool close)
+{
+    struct td_jobs *jobs = session->connection->jobs;
+    if (jobs != NULL)
+        td_waiting_forbid();
+    make_answer(session, close);
+    if (!td_waiting_allow()) {
+        drop_upload(session); /* before sending, which may take long */
+        return queue(session);
+    }
+    session->exchange.is_job = true;
+    session->job.run = run_answer;
+    session->job_closes = close;
+    atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run(jobs, session->connection->mhd, &session->job) ? MHD_YES : MHD_NO;
 }
 
 /* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body. */
-static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session *session,
-                                     const struct td_request *request)
+static enum MHD_Result expect_upload(struct session *session, const struct td_request *request)
 {
     if (!td_api_takes_body(request))
-        return answer(mhd, session, true);
+        return answer(session, true);
     session->exchange.has_upload = true;
     td_connection_set_phase(session->connection, TD_PHASE_BODY);
     return MHD_YES;
@@ -352,16 +402,16 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
     if (verdict.status != 0 && !td_api_refuses_body(&request)) {
         atomic_fetch_add(&server->api->metrics.malformed, 1);
-        return refuse(mhd, session, head, verdict.status, verdict.message);
+        return refuse(session, head, verdict.status, verdict.message);
     }
     if (session->connection->over == TD_OVER_TOTAL && !td_api_is_probe(&request)) {
         atomic_fetch_add(&server->api->metrics.refused_total, 1);
-        return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
+        return refuse(session, head, 503, "all connections are in use (--max-connections); try again");
     }
     if (verdict.has_unread_body)
-        return answer(mhd, session, true);
+        return answer(session, true);
     if (verdict.body_bytes > 0 || verdict.status != 0)
-        return expect_upload(mhd, session, &request);
+        return expect_upload(session, &request);
     td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
     return MHD_YES;
 }
@@ -375,6 +425,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (session == NULL)
         return MHD_NO;
     struct exchange *exchange = &session->exchange;
+    if (exchange->is_job && !exchange->answered) /* the job has ended */
+        return queue(session);
     if (!exchange->judged)
         return judge(mhd, session, method, version);
     if (*upload_len != 0) {
@@ -386,7 +438,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
         return MHD_YES;
     if (exchange->has_upload)
         td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
-    return answer(mhd, session, false);
+    return answer(session, false);
 }
 
 /* ---- what was sent ------------------------------------------------------------------------------------- */
@@ -541,6 +593,49 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
     return strlen(text);
 }
 
+/* Starts a daemon of libmicrohttpd without a listening socket; NULL on failure. */
+static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned int how)
+{
+    const struct td_config *config = server->config;
+    size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
+    /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
+     * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
+     * server/connection has all deadlines. */
+    return MHD_start_daemon(how | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
+                            server,                                               //
+                            MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                            MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                            MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                            MHD_OPTION_END);
+}
+
+/* Starts the workers and what runs their jobs. */
+static bool start_workers(struct td_http_server *server, struct td_error *err)
+{
+    size_t count = server->config->workers;
+    if (count == 0)
+        return true;
+    server->workers = calloc(count, sizeof *server->workers);
+    if (server->workers == NULL)
+        return td_error_no_memory(err);
+    if (!td_jobs_create((size_t)server->config->max_connections + TD_RESERVED_CONNECTIONS, &server->jobs, err))
+        return false;
+    while (server->worker_count < count) {
+        struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
+        if (worker == NULL)
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "only %zu of %zu --workers could be started",
+                                server->worker_count, count);
+        server->workers[server->worker_count++] = worker;
+    }
+    return true;
+}
+
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_http_server **out, struct td_error *err)
 {
@@ -551,40 +646,40 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->api = api;
     server->registry = registry;
     server->log = log;
-    size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
-    unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
-    /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
-     * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
-     * server/connection has all deadlines. */
-    server->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-                                          MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-                                      0, NULL, NULL, on_request, server,                    //
-                                      MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
-                                      MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
-                                      MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
-                                      MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
-                                      MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
-                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
-                                      MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
-                                      MHD_OPTION_CONNECTION_LIMIT, limit,                   //
-                                      MHD_OPTION_END);
-    if (server->daemon == NULL) {
-        free(server);
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
+    server->daemon =
+        start_daemon(server, MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL);
+    bool ok = server->daemon != NULL ||
+              td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
+    if (ok && start_workers(server, err)) {
+        *out = server;
+        return true;
     }
-    *out = server;
-    return true;
+    td_http_server_destroy(server);
+    return false;
 }
 
 void td_http_server_destroy(struct td_http_server *server)
 {
     if (server == NULL)
         return;
-    MHD_stop_daemon(server->daemon);
+    if (server->jobs != NULL)
+        td_jobs_close(server->jobs); /* libmicrohttpd must not be stopped while a connection is suspended */
+    for (size_t i = 0; i < server->worker_count; i++)
+        MHD_stop_daemon(server->workers[i]);
+    if (server->daemon != NULL)
+        MHD_stop_daemon(server->daemon);
+    td_jobs_destroy(server->jobs);
+    free(server->workers);
     free(server);
 }
 
-bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len)
+bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
+                        const struct sockaddr *address, unsigned int address_len)
 {
-    return MHD_add_connection(server->daemon, fd, address, address_len) == MHD_YES;
+    struct MHD_Daemon *daemon = server->daemon;
+    if (lane == TD_LANE_SHARED && server->worker_count > 0) {
+        daemon = server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
+        connection->jobs = server->jobs;
+    }
+    return MHD_add_connection(daemon, connection->fd, address, address_len) == MHD_YES;
 }

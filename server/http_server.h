@@ -1,6 +1,6 @@
-/* The HTTP server: passes requests from libmicrohttpd to the api, and answers back. Each connection has a thread that
- * waits with poll, which measured fastest. docs/architecture.md lists libmicrohttpd's traps and where each is handled.
- */
+/* The HTTP server: passes requests from libmicrohttpd to the api, and answers back. A connection has a thread of its
+ * own that waits with poll, or shares one that waits with epoll and never waits for anything else: see server/lane.h.
+ * docs/architecture.md lists libmicrohttpd's traps and where each is handled. */
 #ifndef TD_SERVER_HTTP_SERVER_H
 #define TD_SERVER_HTTP_SERVER_H
 
@@ -8,6 +8,7 @@
 #include "server/access_log.h"
 #include "server/config.h"
 #include "server/connection.h"
+#include "server/lane.h"
 
 struct td_http_server;
 
@@ -21,9 +22,10 @@ void td_http_server_destroy(struct td_http_server *server);
 
 struct sockaddr;
 
-/* Takes over an accepted connection that is registered with its descriptor, and starts a thread for it. Returns false
- * on failure, with the descriptor closed; the caller then removes the connection from the registry. Any thread. */
-bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
-                        unsigned int address_len);
+/* Takes over the descriptor of an accepted connection that is registered, and gives it a thread: in the shared lane,
+ * one of those that the server has, unless --workers is 0. Returns false on failure, with the descriptor closed; the
+ * caller then removes the connection from the registry. Any thread. */
+bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
+                        const struct sockaddr *address, unsigned int address_len);
 
 #endif

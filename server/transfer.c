@@ -14,7 +14,9 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/waiting.h"
 #include "http/http_date.h"
+#include "server/jobs.h"
 #include "storage/composed.h"
 
 #include <fcntl.h>
@@ -25,12 +27,22 @@
 
 _Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES, "windows over composed blobs are counted");
 
+/* The next window of a body, which a job reads while the connection is suspended. */
+struct window {
+    struct td_job job; /* first: on the way back a job is a window */
+    struct transfer *transfer;
+    size_t len, sent_len; /* bytes in it, and how many of these libmicrohttpd has taken */
+    bool failed;
+    char bytes[TD_WINDOW_BYTES];
+};
+
 /* A body that is being sent; libmicrohttpd frees it with the response. */
 struct transfer {
     struct td_body body;
     struct td_body_cursor cursor;
     uint64_t done; /* bytes read, for windows */
     struct td_connection *connection;
+    struct window *window; /* owned; NULL: the connection's thread reads the windows */
 };
 
 static void transfer_free(void *cls)
@@ -38,6 +50,7 @@ static void transfer_free(void *cls)
     struct transfer *transfer = cls;
     td_connection_unpin(transfer->connection);
     td_body_fini(&transfer->body);
+    free(transfer->window);
     free(transfer);
 }
 
@@ -77,21 +90,68 @@ static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* Reads the next window. */
-static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
+/* Reads the next bytes of the body. Returns their number, or what makes libmicrohttpd break the answer off. */
+static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
 {
-    struct transfer *transfer = cls;
     struct td_error err = TD_ERROR_INIT;
     uint64_t left = transfer->body.total_bytes - transfer->done;
     size_t n = left < max ? (size_t)left : max;
-    if (pos != transfer->done || n == 0)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
     if (!td_body_read(&transfer->body, &transfer->cursor, out, n, &err))
         return abort_transfer(transfer, &err);
     if (n == left && !td_body_unchanged(&transfer->body))
         return abort_transfer(transfer, &err);
     transfer->done += n;
     return (ssize_t)n;
+}
+
+/* Gives libmicrohttpd the next window, on a thread that may wait. */
+static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
+{
+    struct transfer *transfer = cls;
+    if (pos != transfer->done || pos == transfer->body.total_bytes || max == 0)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    return read_next(transfer, out, max);
+}
+
+static void run_window(struct td_job *job)
+{
+    struct window *window = (struct window *)(void *)job;
+    ssize_t n = read_next(window->transfer, window->bytes, sizeof window->bytes);
+    window->failed = n <= 0;
+    window->len = n <= 0 ? 0 : (size_t)n;
+    window->sent_len = 0;
+}
+
+/* Gives libmicrohttpd what a job has read. When nothing is left of it, suspends the connection until a job has read the
+ * next window. */
+static ssize_t take_window(void *cls, uint64_t pos, char *out, size_t max)
+{
+    struct transfer *transfer = cls;
+    struct window *window = transfer->window;
+    size_t left = window->len - window->sent_len;
+    if (window->failed || pos != transfer->done - left || pos == transfer->body.total_bytes)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (left == 0)
+        return td_jobs_run(transfer->connection->jobs, transfer->connection->mhd, &window->job)
+                   ? 0
+                   : MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t n = left < max ? left : max;
+    memcpy(out, window->bytes + window->sent_len, n);
+    window->sent_len += n;
+    return (ssize_t)n;
+}
+
+/* Gives the transfer a window to be read by jobs. Returns false without memory. */
+static bool add_window(struct transfer *transfer)
+{
+    transfer->window = malloc(sizeof *transfer->window);
+    if (transfer->window == NULL)
+        return false;
+    transfer->window->job.run = run_window;
+    transfer->window->transfer = transfer;
+    transfer->window->len = transfer->window->sent_len = 0;
+    transfer->window->failed = false;
+    return true;
 }
 
 static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
@@ -200,16 +260,28 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     struct transfer *transfer = transfer_take(response, connection);
     if (transfer == NULL)
         return NULL;
-    struct MHD_Response *made;
+    struct MHD_Response *made = NULL;
     uint64_t total = transfer->body.total_bytes;
+    bool by_jobs = connection->jobs != NULL;
     if (pinned)
         made = create_pinned(transfer);
-    else
+    else if (!by_jobs || add_window(transfer))
         made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
-                                                 read_window, transfer, transfer_free);
+                                                 by_jobs ? take_window : read_window, transfer, transfer_free);
     if (made == NULL) /* libmicrohttpd then does not call the free callback */
         transfer_free(transfer);
     return made;
+}
+
+/* Returns whether the body can be sent from its mappings without holding up others who share the thread: all of it is
+ * in memory. */
+static bool is_ready(const struct td_body *body, const struct td_connection *connection)
+{
+    if (connection->jobs == NULL)
+        return true;
+    if (td_waiting_is_forbidden() && body->total_bytes > TD_LOOK_BYTES)
+        return td_may_wait(NULL);
+    return td_body_is_resident(body) || (td_waiting_is_forbidden() && td_may_wait(NULL));
 }
 
 /* Makes the response for a body, and sets the way. */
@@ -217,9 +289,16 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
                                              enum td_way *way)
 {
     uint64_t total = response->body.total_bytes;
-    if (total >= TD_COLD_BYTES && !td_body_is_cached(&response->body))
+    uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
+    if (total >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(&response->body))
         td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
     bool pinned = pin(&response->body, connection);
+    if (pinned && !is_ready(&response->body, connection)) {
+        td_connection_unpin(connection);
+        pinned = false;
+        if (td_waiting_was_refused())
+            return NULL;
+    }
     struct MHD_Response *made = pinned ? create_reference(response, connection) : NULL;
     if (made != NULL) {
         *way = TD_WAY_FILE;
@@ -279,7 +358,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         transfer->is_long = total > TD_FLAT_BYTES;
         transfer->body_bytes = is_copied ? response->body.total_bytes : total; /* a copy may have become an error */
     }
-    if (made != NULL && !add_headers(made, response)) {
+    if (made != NULL && (td_waiting_was_refused() || !add_headers(made, response))) {
         MHD_destroy_response(made);
         made = NULL;
     }

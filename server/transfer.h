@@ -23,6 +23,7 @@ enum {
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 512 * 1024,          /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
+    TD_LOOK_BYTES = 1024 * 1024,         /* longest body of which a thread that must not wait looks at all pages */
     TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
@@ -38,7 +39,7 @@ struct td_transfer {
  * *response becomes the error that is sent instead. `head`: the response announces the body's length and sends none.
  * TD_WAY_FILE: the caller calls td_connection_end_reference when the answer is complete or broken off, and
  * td_connection_prove when the next request begins. Returns NULL when out of memory: the caller must drop the
- * connection. */
+ * connection; or when the running thread must not wait and sending would (td_waiting_was_refused). */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
                                         struct td_transfer *transfer);
 

@@ -266,6 +266,19 @@ static bool owns(struct td_text raw_path)
     return false;
 }
 
+/* Below /models/, the words that bytes of files follow or are named by. */
+static bool is_text(struct td_text raw_path)
+{
+    static const char *const words[] = {"/tensors/", "/files/", "/shards/", "/plans/", "/model.safetensors"};
+    if (!is_below_models(raw_path))
+        return true;
+    for (size_t i = 0; i < raw_path.len; i++)
+        for (size_t w = 0; raw_path.p[i] == '/' && w < sizeof words / sizeof *words; w++)
+            if (td_text_begins(td_text_skip(raw_path, i), td_text_of(words[w])))
+                return false;
+    return true;
+}
+
 static bool is_probe(const struct td_request *request)
 {
     for (size_t i = 0; i < SYSTEM_ROUTES; i++)
@@ -302,6 +315,7 @@ static void answer(struct td_call *call)
 const struct td_facade td_native_facade = {
     .owns = owns,
     .takes_body = takes_body,
+    .is_text = is_text,
     .is_probe = is_probe,
     .answer = answer,
     .write_error = td_native_write_error,

@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,11 +80,23 @@ static bool block_signals(struct service *service, struct td_error *err)
     return true;
 }
 
+/* Sets the number of workers that suits the machine, if none is given. */
+static void choose_workers(struct td_config *config)
+{
+    enum { PER_PROCESSOR = 4, FEWEST = 8, MOST = 256 };
+    if (config->workers != TD_CONFIG_AUTO)
+        return;
+    cpu_set_t set;
+    uint64_t processors = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint64_t)CPU_COUNT(&set) : 1;
+    uint64_t workers = processors * PER_PROCESSOR;
+    config->workers = workers < FEWEST ? FEWEST : workers > MOST ? MOST : workers;
+}
+
 /* Raises the limit on open files as far as possible. Lowers config->max_maps if the limit is too small for it, since
  * each mapped file and each connection takes a descriptor. */
 static void fit_descriptors(struct td_config *config)
 {
-    enum { OTHER_DESCRIPTORS = 64 };
+    enum { OTHER_DESCRIPTORS = 64, WORKER_DESCRIPTORS = 2 };
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
@@ -91,7 +104,7 @@ static void fit_descriptors(struct td_config *config)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     uint64_t have = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
-    uint64_t fixed = config->max_connections + OTHER_DESCRIPTORS;
+    uint64_t fixed = config->max_connections + config->workers * WORKER_DESCRIPTORS + OTHER_DESCRIPTORS;
     uint64_t left = have > fixed ? have - fixed : 0;
     if (left >= config->max_maps)
         return;
@@ -142,6 +155,7 @@ static bool start(struct service *service, struct td_error *err)
     struct td_config *config = &service->config;
     if (!block_signals(service, err))
         return false;
+    choose_workers(config);
     fit_descriptors(config);
     if (!bind_ports(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))

@@ -69,10 +69,12 @@ def test_each_answer_is_counted_by_its_way(root, start):
         (URL, [("Range", "bytes=0-20000,40000-60000")], "memory"),      # several runs
         (URL + "?format=npy", [], "memory"),
     ]:
-        before = collections.Counter(ways(s))
+        before, scrapes = collections.Counter(ways(s)), 1      # an answer is counted after its last byte
         assert s.get(target, headers).status in (200, 206)
-        grown = collections.Counter(ways(s)) - before
-        assert grown == collections.Counter([way, "memory"]), (target, headers, grown)      # and the first scrape
+        while sum((grown := collections.Counter(ways(s)) - before).values()) <= scrapes and scrapes < 100:
+            scrapes += 1
+        grown["memory"] -= scrapes
+        assert +grown == collections.Counter([way]), (target, headers, grown)
     s = start(root, "--leases", "off")
     assert s.get(URL).status == 200 and ways(s)["windows"] == 1 and ways(s)["file"] == 0
 

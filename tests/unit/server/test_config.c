@@ -72,6 +72,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.rescan_from, "local");
     assert_string_equal(config.state_dir, "");
     assert_string_equal(config.files, "mutable");
+    assert_true(config.workers == TD_CONFIG_AUTO);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
@@ -95,7 +96,7 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--files immutable";
+        "--files immutable --workers 5";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -121,6 +122,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.rescan_from, "any");
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
+    assert_true(config.workers == 5);
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2);
 }
 
@@ -215,6 +217,10 @@ static void mistakes_are_explained(void **state)
         {"a --max-header-bytes 511", "512"},
         {"a --max-header-bytes 32769", "32768"},
         {"a --max-maps 1", "16"},
+        {"a --workers auto", NULL},
+        {"a --workers 0", NULL},
+        {"a --workers 1025", "auto or a whole number from 0 to 1024"},
+        {"a --workers Auto", "auto or a whole number from 0 to 1024"},
         {"a --max-files 0", "--max-files"},
         {"a --leases yes", "on or off"},
         {"a --leases ''", "on or off"},
@@ -325,7 +331,8 @@ static void help_lists_all(void **state)
                                           "--max-files",        "--max-maps",        "--access-log",
                                           "--log-level",        "--max-memory",      "--state-dir",
                                           "--hash-threads",     "--s3-listen",       "--require-models",
-                                          "--rescan-from",      "--decode-memory",   "--files"};
+                                          "--rescan-from",      "--decode-memory",   "--files",
+                                          "--workers"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -1,0 +1,156 @@
+/* A queue and threads that wait for it. A thread that finds nothing to do for IDLE_NS ends, except for the last one.
+ * What is hard: once its connection is resumed, a job may be freed at any moment, so nothing of it is used then. */
+#include "server/jobs.h"
+
+#include "core/clock.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+static const uint64_t idle_ns = UINT64_C(1000000000);
+
+struct td_jobs {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;  /* there is a job, or the threads must end */
+    pthread_cond_t ended; /* a job or a thread has ended */
+    struct td_job *first, *last;
+    size_t queued, running;
+    size_t threads, idle, max_threads;
+    bool closed, stop;
+};
+
+static struct td_job *take(struct td_jobs *jobs)
+{
+    struct td_job *job = jobs->first;
+    jobs->first = job->next;
+    if (jobs->first == NULL)
+        jobs->last = NULL;
+    jobs->queued--;
+    jobs->running++;
+    return job;
+}
+
+static void run(struct td_job *job)
+{
+    struct MHD_Connection *mhd = job->mhd;
+    job->run(job);
+    MHD_resume_connection(mhd);
+}
+
+/* Waits for a job. Returns false when the thread must end. Under the lock. */
+static bool wait_job(struct td_jobs *jobs)
+{
+    bool in_time = true;
+    jobs->idle++;
+    while (jobs->first == NULL && !jobs->stop && (in_time || jobs->threads == 1)) {
+        const struct timespec until = td_clock_timespec(td_clock_ns() + idle_ns);
+        in_time = pthread_cond_timedwait(&jobs->wake, &jobs->lock, &until) == 0;
+    }
+    jobs->idle--;
+    return jobs->first != NULL;
+}
+
+static void *jobs_main(void *argument)
+{
+    struct td_jobs *jobs = argument;
+    pthread_mutex_lock(&jobs->lock);
+    while (wait_job(jobs)) {
+        struct td_job *job = take(jobs);
+        pthread_mutex_unlock(&jobs->lock);
+        run(job);
+        pthread_mutex_lock(&jobs->lock);
+        jobs->running--;
+        pthread_cond_broadcast(&jobs->ended);
+    }
+    jobs->threads--;
+    pthread_cond_broadcast(&jobs->ended);
+    pthread_mutex_unlock(&jobs->lock);
+    return NULL;
+}
+
+/* Starts one more thread, which is detached. Returns 0 or an error number. Under the lock. */
+static int start_thread(struct td_jobs *jobs)
+{
+    enum { STACK_BYTES = 256 * 1024 };
+    pthread_t thread;
+    pthread_attr_t attributes;
+    int sys = pthread_attr_init(&attributes);
+    if (sys != 0)
+        return sys;
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sys = pthread_create(&thread, &attributes, jobs_main, jobs);
+    (void)pthread_attr_destroy(&attributes);
+    if (sys == 0)
+        jobs->threads++;
+    return sys;
+}
+
+bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err)
+{
+    struct td_jobs *jobs = calloc(1, sizeof *jobs);
+    if (jobs == NULL)
+        return td_error_no_memory(err);
+    jobs->max_threads = max_threads < 1 ? 1 : max_threads;
+    if (pthread_mutex_init(&jobs->lock, NULL) != 0 || !td_clock_condition_init(&jobs->wake) ||
+        !td_clock_condition_init(&jobs->ended)) {
+        free(jobs);
+        return td_error_no_memory(err);
+    }
+    pthread_mutex_lock(&jobs->lock);
+    int sys = start_thread(jobs);
+    pthread_mutex_unlock(&jobs->lock);
+    if (sys != 0) {
+        td_jobs_destroy(jobs);
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a thread for jobs");
+    }
+    *out = jobs;
+    return true;
+}
+
+bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+{
+    pthread_mutex_lock(&jobs->lock);
+    if (jobs->closed) {
+        pthread_mutex_unlock(&jobs->lock);
+        return false;
+    }
+    MHD_suspend_connection(mhd);
+    job->mhd = mhd;
+    job->next = NULL;
+    *(jobs->last != NULL ? &jobs->last->next : &jobs->first) = job;
+    jobs->last = job;
+    jobs->queued++;
+    /* A job never waits for long: without a further thread, one of those that there are takes it. */
+    if (jobs->queued > jobs->idle && jobs->threads < jobs->max_threads)
+        (void)start_thread(jobs);
+    pthread_cond_signal(&jobs->wake);
+    pthread_mutex_unlock(&jobs->lock);
+    return true;
+}
+
+void td_jobs_close(struct td_jobs *jobs)
+{
+    pthread_mutex_lock(&jobs->lock);
+    jobs->closed = true;
+    while (jobs->queued + jobs->running > 0)
+        pthread_cond_wait(&jobs->ended, &jobs->lock);
+    pthread_mutex_unlock(&jobs->lock);
+}
+
+void td_jobs_destroy(struct td_jobs *jobs)
+{
+    if (jobs == NULL)
+        return;
+    pthread_mutex_lock(&jobs->lock);
+    jobs->stop = true;
+    pthread_cond_broadcast(&jobs->wake);
+    while (jobs->threads > 0)
+        pthread_cond_wait(&jobs->ended, &jobs->lock);
+    pthread_mutex_unlock(&jobs->lock);
+    (void)pthread_cond_destroy(&jobs->wake);
+    (void)pthread_cond_destroy(&jobs->ended);
+    (void)pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+}

@@ -1,0 +1,170 @@
+"""Connections that share threads (--workers): what would wait leaves the thread, so that nobody else waits for it."""
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from harness import Conn, age, request_bytes, tensor, write_by_hand
+
+BYTES = 4 << 20
+TENSOR = "/models/m/tensors/w"
+SHORT = {"Range": "bytes=0-4095"}
+
+
+def write_model(root, names="m"):
+    for name in names:
+        write_by_hand(root / name / "model.safetensors", [tensor("w", "U8", [BYTES])])
+    age(root)
+
+
+def data_of(root, name="m"):
+    return (root / name / "model.safetensors").read_bytes()[-BYTES:]
+
+
+def sample(srv, metric):
+    return {name: v for name, labels, v in srv.metrics()[2] if not labels}[metric]
+
+
+def threads(srv):
+    return len(os.listdir(f"/proc/{srv.proc.pid}/task"))
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_model(tmp_path / "root")
+    return tmp_path / "root"
+
+
+def test_short_answers_share_threads(root, start):
+    """A connection takes no thread until its first request comes, and none of its own if that asks for little."""
+    with start(root, "--workers", "2") as srv, contextlib.ExitStack() as stack:
+        before = threads(srv)
+        silent = [stack.enter_context(Conn(srv.port)) for _ in range(20)]
+        srv.wait_for(lambda: sample(srv, "tensord_http_connections") >= 21, "all are accepted")
+        short = [stack.enter_context(Conn(srv.port)) for _ in range(20)]
+        for c in short:
+            assert c.request(TENSOR, SHORT).body == data_of(root)[:4096]
+        assert threads(srv) <= before + 1  # a job may be at work
+        long = [stack.enter_context(Conn(srv.port)) for _ in range(5)]
+        for c in long:
+            assert c.request(TENSOR).body == data_of(root)
+        assert threads(srv) >= before + 5
+        for c in silent:  # the first request may also come late
+            assert c.request(TENSOR, {"Range": "bytes=5-9"}).body == data_of(root)[5:10]
+
+
+def test_no_workers(root, start):
+    with start(root, "--workers", "0") as srv, Conn(srv.port) as c:
+        before = threads(srv)
+        for _ in range(3):
+            assert c.request(TENSOR, SHORT).body == data_of(root)[:4096]
+        assert threads(srv) == before + 1
+        assert sample(srv, "tensord_http_jobs_total") == 0
+
+
+@pytest.mark.parametrize("leases", ["on", "off"])
+def test_every_answer_is_right_in_a_shared_thread(root, start, leases):
+    """A connection that begins with a short range gets all other answers too: long ones by reference and through
+    windows, slices, lists, plans, errors, and answers to bodies."""
+    data = data_of(root)
+    with start(root, "--workers", "1", "--leases", leases) as srv, Conn(srv.port) as c:
+        for _ in range(2):
+            assert c.request(TENSOR, SHORT).body == data[:4096]
+            assert c.request(TENSOR).body == data
+            assert c.request(TENSOR, {"Range": "bytes=1-1048579"}).body == data[1:1048580]
+            assert c.request(TENSOR, {"Range": "bytes=0-9,100-109"}).status == 206
+            assert c.request(TENSOR + "?slice=0:4000000:2").status == 400
+            assert c.request(TENSOR + "?slice=3:3000003").body == data[3:3000003]
+            assert c.request("/models").json()["models"][0]["id"] == "m"
+            assert c.request("/models/m/tensors").json()["tensor_count"] == 1
+            assert c.request("/api/models/m", method="HEAD").status in (200, 404)
+            assert c.request("/models/m/nothing").status == 404
+            assert c.request(TENSOR, method="HEAD").length == BYTES
+            read = c.request("/models/m/tensors:read", method="POST", body=b'{"items": [{"tensor": "w"}]}')
+            assert read.status in (200, 400)
+        assert sample(srv, "tensord_http_jobs_total") > 0
+
+
+def test_pipelined_requests_are_answered_in_order(root, start):
+    data = data_of(root)
+    with start(root, "--workers", "1") as srv, Conn(srv.port, timeout=60) as c:
+        parts = [(0, 10), (0, BYTES), (7, 70000), (100, 120)] * 3
+        c.send(b"".join(request_bytes(TENSOR, {"Range": f"bytes={a}-{b - 1}"}) for a, b in parts))
+        for a, b in parts:
+            assert c.read_response().body == data[a:b]
+
+
+def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
+    import socket
+    with start(root, "--workers", "1") as srv, Conn(srv.port) as c:
+        c.send(request_bytes(TENSOR, SHORT) * 2)
+        c.sock.shutdown(socket.SHUT_WR)
+        for _ in range(2):
+            assert c.read_response().body == data_of(root)[:4096]
+        assert c.ended(timeout=5)
+
+
+# ---------------------------------------------------------------------------------------------- a disk that hangs
+
+
+@pytest.fixture
+def stuck(tmp_path):
+    """A root on a file system whose reads hang while the second value, a path, exists."""
+    source, mount_point, hold = tmp_path / "source", tmp_path / "mount", tmp_path / "hold"
+    write_model(source, ["m", "cached"])
+    mount_point.mkdir()
+    script = os.path.join(os.path.dirname(__file__), "stuck_disk.py")
+    disk = subprocess.Popen([sys.executable, script, source, mount_point, hold], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if disk.stdout.readline() != "mounted\n":
+        pytest.fail("no FUSE file system could be mounted (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
+    yield source, mount_point, hold
+    hold.unlink(missing_ok=True)
+    disk.stdin.close()
+    disk.wait(timeout=20)
+
+
+@pytest.mark.parametrize("asked", [SHORT, {"Range": "bytes=1000000-1200000"}, {}])
+def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
+    source, mount_point, hold = stuck
+    with start(mount_point, "--workers", "1") as srv, contextlib.ExitStack() as stack:
+        calm, waiting = [], []
+        for _ in range(4):
+            calm.append(stack.enter_context(Conn(srv.port)))
+            waiting.append(stack.enter_context(Conn(srv.port, timeout=60)))
+            for c in (calm[-1], waiting[-1]):
+                assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        hold.touch()
+        for c in waiting:
+            c.send(request_bytes(TENSOR, {"Range": "bytes=3000000-3004095"} if asked is SHORT else asked))
+        time.sleep(0.3)
+        slowest = 0
+        for i in range(200):
+            begun = time.monotonic()
+            got = calm[i % len(calm)].request("/models/cached/tensors/w", SHORT)
+            slowest = max(slowest, time.monotonic() - begun)
+            assert got.body == data_of(source, "cached")[:4096]
+        with Conn(srv.port) as c:
+            assert c.request("/healthz").status == 200
+        assert slowest < 2, slowest
+        hold.unlink()
+        data = data_of(source)
+        expected = (data[3000000:3004096] if asked is SHORT else data[1000000:1200001] if asked else data)
+        for c in waiting:
+            assert c.read_response().body == expected
+
+
+def test_the_server_stops_while_a_job_waits_for_a_disk(stuck, start):
+    """As with a thread that waits for a disk, the stop takes until the disk answers."""
+    source, mount_point, hold = stuck
+    with start(mount_point, "--workers", "1", "--drain-timeout", "0") as srv, Conn(srv.port) as c:
+        assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        hold.touch()
+        c.send(request_bytes(TENSOR, {"Range": "bytes=3000000-3004095"}))
+        time.sleep(0.3)
+        threading.Timer(1, hold.unlink).start()
+        srv.stop()
