@@ -235,27 +235,58 @@ static void clear_departed(struct td_registry *registry)
         td_blob_unref(dropped[--count]);
 }
 
-void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
+/* Holds back the end of the answer, so that the client cannot send its next request before end_hold. */
+static void begin_hold(struct td_connection *connection)
 {
     int on = 1;
-    connection->referenced = td_blob_ref(blob);
+    connection->is_held = true;
     (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
 }
 
-void td_connection_end_reference(struct td_connection *connection, bool is_complete)
+/* Looks whether the next request has come already, and lets the end of the answer go. In the first answers of a
+ * connection libmicrohttpd itself has let it go before; the look may then take a prompt client for one that pipelines.
+ */
+static void end_hold(struct td_connection *connection)
 {
     int off = 0;
+    struct tcp_info info = info_of(connection->fd);
+    (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+    connection->proves_nothing =
+        info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
+}
+
+bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob)
+{
+    const struct td_blob *unread = atomic_load_explicit(&connection->unread, memory_order_relaxed);
+    return unread == NULL || unread == blob;
+}
+
+void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
+{
+    connection->referenced = td_blob_ref(blob);
+    begin_hold(connection);
+}
+
+void td_connection_hold(struct td_connection *connection)
+{
+    if (connection->proves_nothing && atomic_load_explicit(&connection->unread, memory_order_relaxed) != NULL)
+        begin_hold(connection);
+}
+
+void td_connection_end_answer(struct td_connection *connection, bool is_complete)
+{
     struct td_blob *blob = connection->referenced;
+    if (!connection->is_held)
+        return;
+    if (is_complete)
+        end_hold(connection);
+    connection->is_held = false;
+    connection->referenced = NULL;
     if (blob == NULL)
         return;
-    connection->referenced = NULL;
     if (is_complete) {
-        (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
-        struct tcp_info info = info_of(connection->fd);
-        connection->proves_nothing =
-            info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
         atomic_store(&connection->arrived_ns, 0);
-        blob = atomic_exchange(&connection->unread, blob); /* an earlier answer: it was read before this request */
+        blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */
     }
     td_connection_unpin(connection);
     td_blob_unref(blob);
@@ -457,7 +488,7 @@ static bool client_has_ended(int fd)
 void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
-    td_connection_end_reference(connection, false);
+    td_connection_end_answer(connection, false);
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
     if (dropped != NULL && (connection->proves_nothing || !client_has_ended(connection->fd)))

@@ -59,8 +59,9 @@ struct td_connection {
     bool near;               /* its send queue is short; used by its own thread alone */
     /* an answer that is being sent by reference; used by its own thread alone */
     struct td_blob *referenced; /* one reference; NULL: none */
+    bool is_held;               /* the end of the answer is held back */
     uint64_t received_bytes;    /* of all requests up to this one */
-    bool proves_nothing;        /* a later request does not prove that this answer was read */
+    bool proves_nothing;        /* the next request does not prove that this answer was read */
     /* a complete answer that was sent by reference and may not have been read */
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
@@ -150,17 +151,25 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
 /* Removes what td_connection_pin recorded. */
 void td_connection_unpin(struct td_connection *connection);
 
+/* Returns whether an answer may be sent by reference from the blob: not while there is no proof that an earlier one of
+ * another blob was read, since only one is kept for each connection. */
+bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob);
+
 /* Begins an answer that is sent by reference (td_transfer_create): takes a reference on the blob, and holds back its
  * header until bytes of its body follow. td_connection_pin comes first. */
 void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
 
-/* Ends that answer, if the present one is such. is_complete: all of it was handed to the kernel; the blob is then kept
+/* Begins an answer that is sent in another way. While an earlier one is without proof, this answer is watched as if
+ * sent by reference, so that the next request can be the proof. */
+void td_connection_hold(struct td_connection *connection);
+
+/* Ends the answer. is_complete: all of it was handed to the kernel; the blob of one sent by reference is then kept
  * until td_connection_prove, or until td_registry_settle finds that the client has read it. Otherwise the client knows
  * that it lacks bytes, and the blob is dropped. */
-void td_connection_end_reference(struct td_connection *connection, bool is_complete);
+void td_connection_end_answer(struct td_connection *connection, bool is_complete);
 
-/* Called when a request begins: a client that sends one has read the answer before, unless it pipelines or has closed
- * its sending side. */
+/* Called when a request begins: a client that sends one has read all answers before, unless the request came before the
+ * end of the last answer was let go (the client pipelines), or the client has closed its sending side. */
 void td_connection_prove(struct td_connection *connection);
 
 /* Drops the references on the blob that wait for proof that their answers were read, as far as there is proof now: the

@@ -537,7 +537,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         uint64_t took_ns = td_clock_ns() - exchange->start_ns;
         enum td_cut cut = cut_reason(session, code);
         uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
-        td_connection_end_reference(session->connection, cut == TD_CUT_NONE);
+        td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
         session->sent_bytes += exchange->header_bytes + sent_bytes;
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
         td_metrics_way(metrics, exchange->transfer.way);

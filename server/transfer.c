@@ -227,7 +227,8 @@ static struct MHD_Response *create_reference(const struct td_response *response,
     const struct td_body *body = &response->body;
     const struct td_extent *extent = &body->extents[0];
     if (body->total_bytes <= TD_REFERENCE_BYTES || body->extent_count != 1 || extent->count != 1 ||
-        extent->blob->class->descriptor == NULL || response->close || connection->proves_nothing)
+        extent->blob->class->descriptor == NULL || response->close ||
+        !td_connection_may_refer(connection, extent->blob))
         return NULL;
     /* A duplicate shares the open file, so closing it does not end the lease. */
     int fd = fcntl(extent->blob->class->descriptor(extent->blob), F_DUPFD_CLOEXEC, 0);
@@ -356,6 +357,8 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         made = create_with_body(response, connection, &transfer->way);
         bool is_copied = transfer->way == TD_WAY_COPY;
         transfer->is_long = total > TD_FLAT_BYTES;
+        if (transfer->way != TD_WAY_FILE)
+            td_connection_hold(connection);
         transfer->body_bytes = is_copied ? response->body.total_bytes : total; /* a copy may have become an error */
     }
     if (made != NULL && (td_waiting_was_refused() || !add_headers(made, response))) {

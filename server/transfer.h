@@ -37,7 +37,7 @@ struct td_transfer {
 /* Makes libmicrohttpd's response, headers included, with "Connection: close" when response->close is set, and fills in
  * *transfer. A body that is not copied moves out of *response. When a body cannot be copied because its file changed,
  * *response becomes the error that is sent instead. `head`: the response announces the body's length and sends none.
- * TD_WAY_FILE: the caller calls td_connection_end_reference when the answer is complete or broken off, and
+ * TD_WAY_FILE: the caller calls td_connection_end_answer when the answer is complete or broken off, and
  * td_connection_prove when the next request begins. Returns NULL when out of memory: the caller must drop the
  * connection; or when the running thread must not wait and sending would (td_waiting_was_refused). */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,

@@ -210,7 +210,7 @@ static void an_unread_answer_keeps_its_blob(void **state)
     open_registry();
     struct td_blob *other = make_blob();
     struct sent sent = answer_by_reference();
-    td_connection_end_reference(sent.connection, true);
+    td_connection_end_answer(sent.connection, true);
     assert_true(td_blob_is_shared(sent.blob));
     assert_int_equal(td_registry_settle(&registry, sent.blob), 1);
     assert_int_equal(td_registry_settle(&registry, other), 0);
@@ -229,12 +229,47 @@ static void the_next_request_proves_that_the_answer_was_read(void **state)
     (void)state;
     open_registry();
     struct sent sent = answer_by_reference();
-    td_connection_end_reference(sent.connection, true);
+    td_connection_end_answer(sent.connection, true);
     assert_false(sent.connection->proves_nothing);
     td_connection_prove(sent.connection);
     assert_false(td_blob_is_shared(sent.blob));
     end_sent(&sent);
     td_registry_fini(&registry);
+}
+
+/* A prompt client's next request may look as if it pipelined. Until a later one proves that everything was read, only
+ * the same blob is sent by reference, and other answers are watched. */
+static void a_later_request_may_be_the_proof(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        open_registry();
+        struct td_blob *other = make_blob();
+        struct sent sent = answer_by_reference();
+        assert_int_equal(send(sent.pair.client, "G", 1, 0), 1);
+        assert_true(td_connection_may_refer(sent.connection, other));
+        td_connection_end_answer(sent.connection, true);
+        td_connection_prove(sent.connection);
+        assert_true(sent.connection->proves_nothing);
+        assert_false(td_connection_may_refer(sent.connection, other));
+        assert_true(td_connection_may_refer(sent.connection, sent.blob));
+        sent.connection->received_bytes++;
+        if (how == 0)
+            td_connection_refer(sent.connection, sent.blob);
+        else
+            td_connection_hold(sent.connection);
+        td_connection_end_answer(sent.connection, true);
+        assert_false(sent.connection->proves_nothing);
+        assert_true(td_blob_is_shared(sent.blob));
+        td_connection_prove(sent.connection);
+        assert_false(td_blob_is_shared(sent.blob));
+        assert_true(td_connection_may_refer(sent.connection, other));
+        td_connection_hold(sent.connection);
+        assert_false(sent.connection->is_held);
+        end_sent(&sent);
+        td_blob_unref(other);
+        td_registry_fini(&registry);
+    }
 }
 
 /* Neither the requests of a client that pipelines nor those of one that has closed its side prove anything; their
@@ -249,7 +284,7 @@ static void pipelined_requests_prove_nothing(void **state)
             assert_int_equal(send(sent.pair.client, "G", 1, 0), 1);
         else
             assert_int_equal(shutdown(sent.pair.client, SHUT_WR), 0);
-        td_connection_end_reference(sent.connection, true);
+        td_connection_end_answer(sent.connection, true);
         assert_true(sent.connection->proves_nothing);
         td_connection_prove(sent.connection);
         assert_true(td_blob_is_shared(sent.blob));
@@ -271,7 +306,7 @@ static void an_incomplete_answer_keeps_nothing(void **state)
     (void)state;
     open_registry();
     struct sent sent = answer_by_reference();
-    td_connection_end_reference(sent.connection, false);
+    td_connection_end_answer(sent.connection, false);
     assert_false(td_blob_is_shared(sent.blob));
     end_sent(&sent);
     td_registry_fini(&registry);
@@ -284,7 +319,7 @@ static void the_end_that_the_client_makes_is_proof(void **state)
     for (int by_client = 0; by_client <= 1; by_client++) {
         open_registry();
         struct sent sent = answer_by_reference();
-        td_connection_end_reference(sent.connection, true);
+        td_connection_end_answer(sent.connection, true);
         if (by_client) {
             read_some(&sent.pair, BYTES);
             struct pollfd end = {.fd = sent.pair.server, .events = POLLRDHUP};
@@ -314,7 +349,7 @@ static void departed_answers_are_bounded(void **state)
         struct td_connection *connection = td_connection_open(&registry, pair.server, &address);
         td_connection_refer(connection, blob);
         assert_int_equal(send(pair.server, bytes, 10, MSG_NOSIGNAL), 10);
-        td_connection_end_reference(connection, true);
+        td_connection_end_answer(connection, true);
         td_connection_close(connection);
         (void)close(pair.client); /* the look at its queue finds no socket: it may have read 2 s later */
         (void)close(pair.server);
@@ -333,6 +368,7 @@ int main(void)
         cmocka_unit_test(without_netlink_arrival_is_all_that_is_known),
         cmocka_unit_test(an_unread_answer_keeps_its_blob),
         cmocka_unit_test(the_next_request_proves_that_the_answer_was_read),
+        cmocka_unit_test(a_later_request_may_be_the_proof),
         cmocka_unit_test(pipelined_requests_prove_nothing),
         cmocka_unit_test(an_incomplete_answer_keeps_nothing),
         cmocka_unit_test(the_end_that_the_client_makes_is_proof),

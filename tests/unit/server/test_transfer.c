@@ -352,8 +352,8 @@ static void many_runs(void **state)
 
 /* ---- by reference -------------------------------------------------------------------------------------- */
 
-/* One run of a file goes out by reference beyond TD_REFERENCE_BYTES, unless the connection ends after it or its client
- * has shown that its requests prove nothing. The reference on the blob is then the connection's. */
+/* One run of a file goes out by reference beyond TD_REFERENCE_BYTES, unless the connection ends after it or an answer
+ * from another file may be unread. The reference on the blob is then the connection's. */
 static void runs_of_files_go_by_reference(void **state)
 {
     (void)state;
@@ -361,12 +361,13 @@ static void runs_of_files_go_by_reference(void **state)
     static struct scene scene;
     struct actor actor = {.blob = {.class = &file_class, .refs = 1, .bytes = memory, .len_bytes = LARGE},
                           .pinned = true};
+    struct actor other = actor;
     struct td_connection connection = {.registry = &scene.registry, .fd = -1};
     actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
     assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
     static const struct {
         uint64_t len, runs;
-        bool close, proves_nothing, pinned;
+        bool close, has_unread, pinned;
         enum td_way way;
     } rows[] = {
         {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
@@ -384,7 +385,8 @@ static void runs_of_files_go_by_reference(void **state)
         td_response_init(&response);
         response.facade = &td_native_facade;
         response.close = rows[i].close;
-        connection.proves_nothing = rows[i].proves_nothing;
+        connection.proves_nothing = rows[i].has_unread;
+        atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
         atomic_store(&actor.pinned, rows[i].pinned);
         atomic_store(&actor.unchanged, true);
         atomic_store(&actor.fails_at, UINT64_MAX);
@@ -397,7 +399,9 @@ static void runs_of_files_go_by_reference(void **state)
         MHD_destroy_response(made);
         td_response_fini(&response);
         assert_int_equal(actor.blob.refs, rows[i].way == TD_WAY_FILE ? 2 : 1);
-        td_connection_end_reference(&connection, false);
+        assert_int_equal(connection.is_held, rows[i].way == TD_WAY_FILE || rows[i].has_unread);
+        td_connection_end_answer(&connection, false);
+        assert_false(connection.is_held);
         assert_int_equal(actor.blob.refs, 1);
         assert_null(atomic_load(&connection.pinned[0]));
     }
