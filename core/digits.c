@@ -32,6 +32,19 @@ bool td_number_read_strict(struct td_text text, uint64_t max, uint64_t *out)
     return !padded && td_number_read(text, max, out);
 }
 
+size_t td_number_write(uint64_t number, char out[TD_NUMBER_BYTES])
+{
+    char digits[TD_NUMBER_BYTES];
+    size_t n = 0;
+    do {
+        digits[n++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    for (size_t i = 0; i < n; i++)
+        out[i] = digits[n - 1 - i];
+    return n;
+}
+
 int td_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

@@ -20,6 +20,12 @@ bool td_number_read(struct td_text text, uint64_t max, uint64_t *out);
 /* Does the same, but refuses leading zeros, so that each number has one text. */
 bool td_number_read_strict(struct td_text text, uint64_t max, uint64_t *out);
 
+/* The most digits of a number, 2^64-1. */
+enum { TD_NUMBER_BYTES = 20 };
+
+/* Writes the number's decimal digits, without a NUL. Returns their number. */
+size_t td_number_write(uint64_t number, char out[TD_NUMBER_BYTES]);
+
 /* Returns the value of a hexadecimal digit of either case, or -1. */
 int td_hex_digit(char c);
 

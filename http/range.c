@@ -81,10 +81,12 @@ static int compare_off(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns whether more than two ranges overlap others, which a server may refuse (RFC 9110 section 14.2). */
+/* Returns whether more than two ranges overlap ones before them, which a server may refuse (RFC 9110 section 14.2). */
 static bool is_overlapping(const struct td_byte_range *ranges, size_t count)
 {
     struct td_byte_range sorted[TD_MAX_RANGES];
+    if (count < 4)
+        return false;
     memcpy(sorted, ranges, count * sizeof *ranges);
     qsort(sorted, count, sizeof *sorted, compare_off);
     size_t overlaps = 0;
@@ -131,6 +133,19 @@ enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct 
     return TD_RANGE_PARTIAL;
 }
 
+/* Adds "Content-Range: bytes FIRST-LAST/SIZE". */
+static void add_content_range(struct td_response *response, const struct td_byte_range *range, uint64_t size)
+{
+    char value[sizeof "bytes -/" + 3 * TD_NUMBER_BYTES] = "bytes ";
+    size_t len = strlen("bytes ");
+    len += td_number_write(range->off, value + len);
+    value[len++] = '-';
+    len += td_number_write(range->off + range->len - 1, value + len);
+    value[len++] = '/';
+    len += td_number_write(size, value + len);
+    td_response_add_header_text(response, "Content-Range", td_text_n(value, len));
+}
+
 static bool cut_single(struct td_response *response, const struct td_byte_range *range, uint64_t size,
                        struct td_error *err)
 {
@@ -143,8 +158,7 @@ static bool cut_single(struct td_response *response, const struct td_byte_range 
     td_body_fini(&response->body);
     response->body = part;
     response->status = 206;
-    td_response_add_header(response, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, range->off,
-                           range->off + range->len - 1, size);
+    add_content_range(response, range, size);
     return true;
 }
 

@@ -87,49 +87,62 @@ void td_response_fini(struct td_response *response)
     td_body_fini(&response->body);
 }
 
-void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
+/* Returns the next free field, or NULL after making the answer a 500. */
+static struct td_response_header *next_header(struct td_response *response, const char *name)
 {
     if (response->header_count == TD_RESPONSE_HEADERS) {
         td_response_fail(response, 500, NULL, "no room for the answer's header field %s", name);
-        return;
+        return NULL;
     }
     struct td_response_header *header = &response->headers[response->header_count++];
     header->name = name;
+    return header;
+}
+
+void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
+{
+    struct td_response_header *header = next_header(response, name);
+    if (header == NULL)
+        return;
     va_list args;
     va_start(args, format);
     (void)vsnprintf(header->value, sizeof header->value, format, args);
     va_end(args);
 }
 
-__attribute__((format(printf, 3, 0))) static void write_etag(char etag[TD_ETAG_BYTES], const struct td_facade *facade,
-                                                             const char *format, va_list args)
+void td_response_add_header_text(struct td_response *response, const char *name, struct td_text value)
+{
+    struct td_response_header *header = next_header(response, name);
+    if (header == NULL)
+        return;
+    size_t len = value.len < sizeof header->value ? value.len : sizeof header->value - 1;
+    if (len > 0)
+        memcpy(header->value, value.p, len);
+    header->value[len] = '\0';
+}
+
+static void write_etag(char etag[TD_ETAG_BYTES], const struct td_facade *facade, const char *text)
 {
     const char *end = facade == NULL ? "" : facade->etag_end;
     const size_t end_len = strlen(end);
-    const size_t capacity = TD_ETAG_BYTES - 2 - end_len; /* of the text between the quote and the end, with its NUL */
+    const size_t most = TD_ETAG_BYTES - 3 - end_len; /* of the text, beside two quotes and a NUL */
+    size_t len = strlen(text);
+    if (len > most)
+        len = most;
     etag[0] = '"';
-    int n = vsnprintf(etag + 1, capacity, format, args);
-    size_t len = n < 0 ? 0 : (size_t)n;
-    if (len > capacity - 1)
-        len = capacity - 1;
+    memcpy(etag + 1, text, len);
     memcpy(etag + 1 + len, end, end_len);
     memcpy(etag + 1 + len + end_len, "\"", 2);
 }
 
-void td_response_set_etag(struct td_response *response, const char *format, ...)
+void td_response_set_etag(struct td_response *response, const char *text)
 {
-    va_list args;
-    va_start(args, format);
-    write_etag(response->etag, response->facade, format, args);
-    va_end(args);
+    write_etag(response->etag, response->facade, text);
 }
 
-void td_response_set_former_etag(struct td_response *response, const char *format, ...)
+void td_response_set_former_etag(struct td_response *response, const char *text)
 {
-    va_list args;
-    va_start(args, format);
-    write_etag(response->former_etag, response->facade, format, args);
-    va_end(args);
+    write_etag(response->former_etag, response->facade, text);
 }
 
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns)
@@ -268,7 +281,7 @@ static void set_json(struct td_response *response, struct td_buffer *text, struc
         return;
     }
     td_response_describe(response, json_type);
-    td_response_set_etag(response, "%s", tag);
+    td_response_set_etag(response, tag);
 }
 
 void td_response_set_json(struct td_response *response, struct td_buffer *json)

@@ -89,13 +89,15 @@ void td_response_fini(struct td_response *response);
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Does the same with a text that is ready. */
+void td_response_add_header_text(struct td_response *response, const char *name, struct td_text value);
+
 /* Sets the ETag: adds the quotes, and the end that the facade gives its tags. A text that is too long for TD_ETAG_BYTES
  * is cut. */
-void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void td_response_set_etag(struct td_response *response, const char *text);
 
 /* Sets the former ETag in the same way. */
-void td_response_set_former_etag(struct td_response *response, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void td_response_set_former_etag(struct td_response *response, const char *text);
 
 /* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110
  * section 8.8.2.1 has no date later than the answer's. */

@@ -39,9 +39,9 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return false;
     td_response_describe(response, content_type_of(entry->path));
     td_response_set_modified(response, id->mtime_ns);
-    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
-    td_response_set_etag(response, "%s", td_file_tag(entry->file));
-    td_response_set_former_etag(response, "%s", entry->file->identity_tag);
+    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+    td_response_set_etag(response, td_file_tag(entry->file));
+    td_response_set_former_etag(response, entry->file->identity_tag);
     return true;
 }
 
@@ -54,7 +54,7 @@ bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank
                              err))
         return false;
     td_response_describe(response, "application/octet-stream");
-    td_response_set_etag(response, "%s", tag);
-    td_response_set_former_etag(response, "%s", former);
+    td_response_set_etag(response, tag);
+    td_response_set_former_etag(response, former);
     return true;
 }

@@ -14,6 +14,7 @@
 #include "server/connection.h"
 
 #include "core/clock.h"
+#include "server/kept_response.h"
 
 #include <linux/sockios.h>
 #include <linux/tcp.h>
@@ -489,6 +490,7 @@ void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
     td_connection_end_answer(connection, false);
+    td_kept_response_destroy(connection->kept);
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
     if (dropped != NULL && (connection->proves_nothing || !client_has_ended(connection->fd)))

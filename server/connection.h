@@ -54,9 +54,10 @@ struct td_connection {
     const struct td_facade *facade; /* of the port; set before the first request */
     _Atomic int phase;              /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
-    _Atomic int cut;         /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
-    struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
-    bool near;               /* its send queue is short; used by its own thread alone */
+    _Atomic int cut;               /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
+    struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
+    struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
+    bool near;                     /* its send queue is short; used by its own thread alone */
     /* an answer that is being sent by reference; used by its own thread alone */
     struct td_blob *referenced; /* one reference; NULL: none */
     bool is_held;               /* the end of the answer is held back */

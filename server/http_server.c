@@ -75,7 +75,6 @@ struct exchange {
     enum td_route route;
     bool changed; /* it is an error, because a file has changed */
     struct td_transfer transfer;
-    uint64_t header_bytes;     /* length of its header */
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
 };
 
@@ -164,8 +163,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     }
     if (session->connection != NULL)
         td_connection_close(session->connection);
-    if (session->exchange.made != NULL)
-        MHD_destroy_response(session->exchange.made);
+    td_transfer_release(session->exchange.made, &session->exchange.transfer);
     drop_upload(session);
     free(session->target);
     free(session);
@@ -263,16 +261,12 @@ static void make(struct session *session, struct td_response *response, bool hea
         response->close = true;
     connection->received_bytes =
         session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
-    uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : response->body.total_bytes;
     exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
-    if (exchange->transfer.way != TD_WAY_NONE)
-        announced_bytes = exchange->transfer.body_bytes;
-    exchange->header_bytes = td_transfer_header_bytes(response, announced_bytes);
     if (exchange->is_http_1_0 && !response->close)
-        exchange->header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
+        exchange->transfer.header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
 }
 
 /* Hands the response that was made to libmicrohttpd. MHD_NO drops the connection: for lack of memory there is nothing
@@ -289,7 +283,7 @@ static enum MHD_Result queue(struct session *session)
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
-    MHD_destroy_response(made);
+    td_transfer_release(made, &exchange->transfer);
     return result;
 }
 
@@ -506,7 +500,7 @@ static uint64_t sent_body_bytes(const struct session *session, bool complete)
     if (complete || !exchange->transfer.is_long)
         return complete ? body_bytes : 0;
     uint64_t sent = td_socket_acknowledged_bytes(session->connection->fd);
-    uint64_t before = session->sent_bytes + exchange->header_bytes;
+    uint64_t before = session->sent_bytes + exchange->transfer.header_bytes;
     sent = sent > before ? sent - before : 0;
     return sent < body_bytes ? sent : body_bytes;
 }
@@ -538,7 +532,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         enum td_cut cut = cut_reason(session, code);
         uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
         td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
-        session->sent_bytes += exchange->header_bytes + sent_bytes;
+        session->sent_bytes += exchange->transfer.header_bytes + sent_bytes;
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
         td_metrics_way(metrics, exchange->transfer.way);
         td_metrics_cut(metrics, cut);

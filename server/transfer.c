@@ -8,15 +8,16 @@
  *   - copy: a file that changed during the copy turns the answer into an error, while its status can still change.
  *   - windows: the status is already sent, so a change can only break the answer off: the files are checked after the
  *     last window was read and before it is sent.
- *   - The header's length must be known to tell how much of the body a client has received, so td_transfer_header_bytes
- *     repeats what libmicrohttpd writes. */
+ *   - Most answers of a connection differ from the one before by their bytes and their range alone. Then the response
+ *     of libmicrohttpd is used again (server/kept_response). */
 #include "server/transfer.h"
 
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/waiting.h"
-#include "http/http_date.h"
+#include "server/answer_header.h"
 #include "server/jobs.h"
+#include "server/kept_response.h"
 #include "storage/composed.h"
 
 #include <fcntl.h>
@@ -285,6 +286,27 @@ static bool is_ready(const struct td_body *body, const struct td_connection *con
     return td_body_is_resident(body) || (td_waiting_is_forbidden() && td_may_wait(NULL));
 }
 
+/* Makes a response with a copy of a short body, header and all, or uses the connection's last one again. Returns NULL
+ * when the bytes could not be read or memory is short. */
+static struct MHD_Response *create_kept(const struct td_response *response, struct td_connection *connection,
+                                        struct td_transfer *transfer)
+{
+    struct td_body_cursor cursor = {0};
+    size_t len = (size_t)response->body.total_bytes;
+    if (connection->kept == NULL)
+        connection->kept = calloc(1, sizeof *connection->kept);
+    struct td_kept_response *kept = connection->kept;
+    if (kept == NULL || !td_kept_response_prepare(kept, response, len) ||
+        !td_body_read(&response->body, &cursor, kept->bytes, len, NULL))
+        return NULL;
+    /* Under a lease nobody can have written meanwhile. */
+    if (!td_body_is_pinned(&response->body) && !td_body_unchanged(&response->body))
+        return NULL;
+    *transfer = (struct td_transfer){
+        .way = TD_WAY_COPY, .is_kept = true, .body_bytes = len, .header_bytes = kept->header_bytes};
+    return kept->made;
+}
+
 /* Makes the response for a body, and sets the way. */
 static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
                                              enum td_way *way)
@@ -315,44 +337,19 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     return create_moved(response, connection, pinned);
 }
 
-static bool add_header(struct MHD_Response *made, const char *name, const char *value)
-{
-    return MHD_add_response_header(made, name, value) == MHD_YES;
-}
-
-static bool add_headers(struct MHD_Response *made, const struct td_response *response)
-{
-    bool ok = true;
-    if (response->content_type != NULL)
-        ok = add_header(made, "Content-Type", response->content_type);
-    if (response->etag[0] != '\0')
-        ok = ok && add_header(made, "ETag", response->etag);
-    if (response->accept_ranges)
-        ok = ok && add_header(made, "Accept-Ranges", "bytes");
-    if (response->cache_control != NULL)
-        ok = ok && add_header(made, "Cache-Control", response->cache_control);
-    if (response->last_modified_s >= 0) {
-        char date[30];
-        td_http_date_format(response->last_modified_s, date);
-        ok = ok && add_header(made, "Last-Modified", date);
-    }
-    for (size_t i = 0; i < response->header_count; i++)
-        ok = ok && add_header(made, response->headers[i].name, response->headers[i].value);
-    if (response->close)
-        ok = ok && add_header(made, "Connection", "close");
-    return ok;
-}
-
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
                                         struct td_transfer *transfer)
 {
     struct MHD_Response *made;
     uint64_t total = response->body.total_bytes;
+    uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : total;
     *transfer = (struct td_transfer){.way = TD_WAY_NONE};
-    if (response->status == 304) {
-        made = create_bodiless(response->announced_bytes);
-    } else if (head || total == 0) {
-        made = create_bodiless(total);
+    if (response->status == 304 || head || total == 0) {
+        made = create_bodiless(announced_bytes);
+    } else if (total <= TD_KEPT_BYTES && td_kept_response_suits(response) &&
+               (made = create_kept(response, connection, transfer)) != NULL) {
+        td_connection_hold(connection);
+        return made;
     } else {
         made = create_with_body(response, connection, &transfer->way);
         bool is_copied = transfer->way == TD_WAY_COPY;
@@ -360,34 +357,18 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         if (transfer->way != TD_WAY_FILE)
             td_connection_hold(connection);
         transfer->body_bytes = is_copied ? response->body.total_bytes : total; /* a copy may have become an error */
+        announced_bytes = transfer->body_bytes;
     }
-    if (made != NULL && (td_waiting_was_refused() || !add_headers(made, response))) {
+    transfer->header_bytes = td_answer_header_bytes(response, announced_bytes);
+    if (made != NULL && (td_waiting_was_refused() || !td_answer_header_add(made, response))) {
         MHD_destroy_response(made);
         made = NULL;
     }
     return made;
 }
 
-uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes)
+void td_transfer_release(struct MHD_Response *made, const struct td_transfer *transfer)
 {
-    char length[24];
-    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
-    bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
-    bytes += strlen("Content-Length: \r\n") +
-             (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);
-    if (response->content_type != NULL)
-        bytes += strlen("Content-Type: \r\n") + strlen(response->content_type);
-    if (response->etag[0] != '\0')
-        bytes += strlen("ETag: \r\n") + strlen(response->etag);
-    if (response->accept_ranges)
-        bytes += strlen("Accept-Ranges: bytes\r\n");
-    if (response->cache_control != NULL)
-        bytes += strlen("Cache-Control: \r\n") + strlen(response->cache_control);
-    if (response->last_modified_s >= 0)
-        bytes += strlen("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
-    for (size_t i = 0; i < response->header_count; i++)
-        bytes += strlen(response->headers[i].name) + strlen(response->headers[i].value) + 4;
-    if (response->close)
-        bytes += strlen("Connection: close\r\n");
-    return bytes + 2;
+    if (made != NULL && !transfer->is_kept)
+        MHD_destroy_response(made);
 }

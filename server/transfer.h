@@ -18,7 +18,7 @@
 
 enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
-    TD_COPY_BYTES = 2 * 1024,            /* longest body that is copied even if it could be sent in place */
+    TD_COPY_BYTES = 8 * 1024,            /* longest body that is copied even if it could be sent in place */
     TD_REFERENCE_BYTES = 16 * 1024,      /* longest run that is copied even if it could be sent by reference */
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 512 * 1024,          /* shortest body of which it is checked whether it is in the page cache */
@@ -30,8 +30,10 @@ enum {
 /* A body as it is sent. */
 struct td_transfer {
     enum td_way way;
-    uint64_t body_bytes; /* that follow the header */
-    bool is_long;        /* more than TD_FLAT_BYTES: sending may take long, and its progress is counted byte by byte */
+    uint64_t header_bytes; /* without "Connection: Keep-Alive", which libmicrohttpd adds for HTTP/1.0 */
+    uint64_t body_bytes;   /* that follow the header */
+    bool is_kept;          /* the response is the connection's and may be used again */
+    bool is_long; /* more than TD_FLAT_BYTES: sending may take long, and its progress is counted byte by byte */
 };
 
 /* Makes libmicrohttpd's response, headers included, with "Connection: close" when response->close is set, and fills in
@@ -43,8 +45,7 @@ struct td_transfer {
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
                                         struct td_transfer *transfer);
 
-/* Returns the length of the header block that libmicrohttpd will send: the status line, Date, Content-Length, the
- * response's own fields, and the empty line. */
-uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes);
+/* Ends the caller's use of the response that td_transfer_create has made. NULL is allowed. */
+void td_transfer_release(struct MHD_Response *made, const struct td_transfer *transfer);
 
 #endif

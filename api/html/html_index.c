@@ -166,7 +166,7 @@ static bool set_page(const struct td_call *call, const struct td_html_page *page
     if (!ok)
         return false;
     td_response_describe(response, html_type);
-    td_response_set_etag(response, "%s", tag);
+    td_response_set_etag(response, tag);
     /* nothing in our pages may run, whatever the names of files are */
     td_response_add_header(response, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");

@@ -41,7 +41,7 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
         td_digest_add(digest, parameter->value.p, parameter->value.len);
     }
     if (td_digest_finish(digest, tag))
-        td_response_set_etag(call->response, "%s", tag);
+        td_response_set_etag(call->response, tag);
     else
         (void)td_call_no_memory(call);
 }

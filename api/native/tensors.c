@@ -233,9 +233,9 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
     bool joined = wanted->ref.tensor->piece_count > 0;
     char tag[TD_ETAG_BYTES];
     write_tensor_tag(wanted, joined ? checkpoint->tag : td_file_tag(file), tag, sizeof tag);
-    td_response_set_etag(response, "%s", tag);
+    td_response_set_etag(response, tag);
     write_tensor_tag(wanted, joined ? checkpoint->former_tag : file->identity_tag, tag, sizeof tag);
-    td_response_set_former_etag(response, "%s", tag);
+    td_response_set_former_etag(response, tag);
 }
 
 void td_handle_tensor(const struct td_call *call)

@@ -33,6 +33,16 @@ def threads(srv):
     return len(os.listdir(f"/proc/{srv.proc.pid}/task"))
 
 
+def settled_threads(srv):
+    """Return the number of threads when it has not changed for 0.5 s: earlier connections and jobs have ended."""
+    last, since = threads(srv), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        if (now := threads(srv)) != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.02)
+    return last
+
+
 @pytest.fixture
 def root(tmp_path):
     write_model(tmp_path / "root")
@@ -42,7 +52,7 @@ def root(tmp_path):
 def test_short_answers_share_threads(root, start):
     """A connection takes no thread until its first request comes, and none of its own if that asks for little."""
     with start(root, "--workers", "2") as srv, contextlib.ExitStack() as stack:
-        before = threads(srv)
+        before = settled_threads(srv)
         silent = [stack.enter_context(Conn(srv.port)) for _ in range(20)]
         srv.wait_for(lambda: sample(srv, "tensord_http_connections") >= 21, "all are accepted")
         short = [stack.enter_context(Conn(srv.port)) for _ in range(20)]
@@ -59,10 +69,11 @@ def test_short_answers_share_threads(root, start):
 
 def test_no_workers(root, start):
     with start(root, "--workers", "0") as srv, Conn(srv.port) as c:
-        before = threads(srv)
         for _ in range(3):
             assert c.request(TENSOR, SHORT).body == data_of(root)[:4096]
-        assert threads(srv) == before + 1
+        with_it = settled_threads(srv)
+        c.close()
+        srv.wait_for(lambda: threads(srv) == with_it - 1, "its thread has ended")
         assert sample(srv, "tensord_http_jobs_total") == 0
 
 
@@ -121,7 +132,7 @@ def stuck(tmp_path):
     disk = subprocess.Popen([sys.executable, script, source, mount_point, hold], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if disk.stdout.readline() != "mounted\n":
-        pytest.fail("no FUSE file system could be mounted (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
+        pytest.fail("no FUSE file system (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
     yield source, mount_point, hold
     hold.unlink(missing_ok=True)
     disk.stdin.close()

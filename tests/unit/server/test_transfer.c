@@ -120,10 +120,9 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
     struct MHD_Response *made = td_transfer_create(&response, connection, scene->head, &scene->transfer);
     if (made == NULL)
         return MHD_NO;
-    uint64_t announced = response.status == 304 ? response.announced_bytes : scene->len;
-    scene->header_bytes = td_transfer_header_bytes(&response, announced);
+    scene->header_bytes = scene->transfer.header_bytes;
     enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response.status, made);
-    MHD_destroy_response(made);
+    td_transfer_release(made, &scene->transfer);
     td_response_fini(&response);
     return result;
 }
@@ -233,7 +232,7 @@ static void fill_actor(struct scene *scene, struct td_response *response)
     (void)td_body_append(&response->body, &scene->actor.blob, 0, scene->len, &err);
     response->content_type = "application/octet-stream";
     if (scene->with_all_headers) {
-        td_response_set_etag(response, "0123456789abcdef-%x", 77);
+        td_response_set_etag(response, "0123456789abcdef-4d");
         response->accept_ranges = true;
         response->cache_control = "no-cache";
         response->last_modified_s = 784111777;
