@@ -1,18 +1,22 @@
-/* The registry is a list under one lock. Every 100 ms the reaper looks at each connection and cuts those past a
- * deadline. What is hard:
+/* The registry is a list under one lock, with a table by descriptor and counts by address, so that a connection is
+ * accepted in constant time. Every 100 ms the reaper compares each connection with its deadline and cuts those past it.
+ * What is hard:
  *   - Progress of an answer is counted by the bytes that the client has acknowledged, since the kernel takes bytes for
  *     the send queue whether or not the client reads them. The phase HEADER begins with a complete request line, so a
  *     request line that dribbles in is noticed by the bytes received (judge_idle).
+ *   - Bytes are counted by a system call for each connection, under the lock that accepting needs. An answer that is
+ *     sent is looked at every 100 ms, an idle connection every 1 s, and a tenth of the idle ones in each round.
  *   - The reaper may not close a descriptor, which belongs to libmicrohttpd: it shuts the socket down, and the
  *     connection's thread closes it. A cut answer is reset, so that no client takes it for complete.
  *   - An answer that was sent by reference is pages of the file in the kernel's queues, also in that of a receiver on
  *     this host. Its blob, and so the file's lease, is kept until there is proof that the client has read it. The
  *     reference goes from thread to thread by exchanging one pointer: the connection's own thread drops it when the
- * next request begins, the thread that breaks leases when it finds the client's queue empty.
+ *     next request begins, the thread that breaks leases when it finds the client's queue empty.
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
  *     registered again (td_connection_open). */
 #include "server/connection.h"
 
+#include "core/array.h"
 #include "core/clock.h"
 #include "server/kept_response.h"
 
@@ -31,6 +35,9 @@ enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8, LAST_ACK = 9 };
 
 static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
 static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that says nothing */
+
+/* An idle connection's bytes are counted in one of so many rounds of the reaper: every 1 s. */
+enum { IDLE_ROUNDS = 10 };
 
 /* Returns what the kernel knows of the connection; all zero when the descriptor is not a TCP socket. */
 static struct tcp_info info_of(int fd)
@@ -108,16 +115,17 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
 
 /* Judges a connection before its first request line is complete. It may take as long as a header and, while it has
  * sent nothing, no longer than an idle connection may be silent. When draining, it is cut after 1 s. */
-static enum td_cut judge_first(const struct td_connection *connection, const struct td_registry *registry,
-                               uint64_t age_ns)
+static enum td_cut judge_first(struct td_connection *connection, const struct td_registry *registry, uint64_t age_ns)
 {
     const struct td_registry_limits *limits = &registry->limits;
     if (atomic_load(&registry->draining) && age_ns >= drain_silence_ns)
         return TD_CUT_SHUTDOWN;
     if (age_ns >= limits->header_timeout_ns)
         return TD_CUT_DEADLINE;
-    bool silent = age_ns >= limits->idle_timeout_ns && info_of(connection->fd).tcpi_bytes_received == 0;
-    return silent ? TD_CUT_IDLE : TD_CUT_NONE;
+    if (age_ns < limits->idle_timeout_ns || connection->idle_bytes > 0)
+        return TD_CUT_NONE;
+    connection->idle_bytes = info_of(connection->fd).tcpi_bytes_received;
+    return connection->idle_bytes == 0 ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
 /* Returns the number of bytes that were received and not yet read. */
@@ -129,29 +137,35 @@ static int unread_bytes(int fd)
 
 /* Judges a connection between requests: whether the client has ended it, how long it has been silent and, once bytes of
  * the next request have come, how long the request line takes. From its first byte on that may take as long as a
- * header. In a shared thread, libmicrohttpd misses the client's end when it came together with the last request. */
+ * header. In a shared thread, libmicrohttpd misses the client's end when it came together with the last request.
+ *
+ * Asks the kernel when the connection has become idle, then in each IDLE_ROUNDS-th round (each descriptor in its own
+ * one, so that the rounds are equally long), and before it cuts a connection as silent. The client's end, and the first
+ * byte of a request line, are thus noticed up to 1 s late, and a line that never ends is cut up to 1 s late; silence is
+ * cut in time. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
-                              uint64_t since_ns, uint64_t now_ns)
+                              uint64_t since_ns, uint64_t now_ns, unsigned round)
 {
-    struct tcp_info info = info_of(connection->fd);
-    uint64_t bytes = info.tcpi_bytes_received;
-    bool is_first_look = connection->idle_since_ns != since_ns;
-    if (!is_first_look && connection->jobs != NULL && info.tcpi_state == CLOSE_WAIT &&
-        unread_bytes(connection->fd) == 0)
-        return TD_CUT_IDLE;
-    if (is_first_look) {
+    bool is_over = now_ns > since_ns && now_ns - since_ns >= limits->idle_timeout_ns;
+    if (connection->idle_since_ns != since_ns) {
         connection->idle_since_ns = since_ns;
-        connection->idle_bytes = bytes;
+        connection->idle_bytes = info_of(connection->fd).tcpi_bytes_received;
         connection->dribble_ns = 0;
+    } else if (connection->dribble_ns == 0 && (is_over || (unsigned)connection->fd % IDLE_ROUNDS == round)) {
+        struct tcp_info info = info_of(connection->fd);
+        if (connection->jobs != NULL && info.tcpi_state == CLOSE_WAIT && unread_bytes(connection->fd) == 0)
+            return TD_CUT_IDLE;
+        if (info.tcpi_bytes_received != connection->idle_bytes)
+            connection->dribble_ns = now_ns;
     }
-    if (connection->dribble_ns == 0 && bytes != connection->idle_bytes)
-        connection->dribble_ns = now_ns;
     if (connection->dribble_ns != 0)
         return now_ns - connection->dribble_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
-    return now_ns > since_ns && now_ns - since_ns >= limits->idle_timeout_ns ? TD_CUT_IDLE : TD_CUT_NONE;
+    return is_over ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry, uint64_t now_ns)
+/* Returns why the connection is to be cut, if it is. round: the number of the reaper's round, below IDLE_ROUNDS. */
+static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry, uint64_t now_ns,
+                         unsigned round)
 {
     const struct td_registry_limits *limits = &registry->limits;
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
@@ -164,7 +178,8 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
     case TD_PHASE_BODY:
         return age_ns >= limits->body_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_IDLE:
-        return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN : judge_idle(connection, limits, since_ns, now_ns);
+        return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN
+                                                : judge_idle(connection, limits, since_ns, now_ns, round);
     case TD_PHASE_SENDING:
         return judge_sending(connection, limits, since_ns, now_ns);
     case TD_PHASE_HANDLING:
@@ -359,13 +374,13 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
 static void *reaper_main(void *argument)
 {
     struct td_registry *registry = argument;
-    for (unsigned round = 0; !atomic_load(&registry->stop); round++) {
-        if (round % 10 == 0)
+    for (unsigned round = 0; !atomic_load(&registry->stop); round = (round + 1) % IDLE_ROUNDS) {
+        if (round == 0)
             clear_departed(registry);
         uint64_t now_ns = td_clock_ns();
         pthread_mutex_lock(&registry->lock);
         for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
-            enum td_cut why = judge(c, registry, now_ns);
+            enum td_cut why = judge(c, registry, now_ns, round);
             if (why != TD_CUT_NONE)
                 cut_connection(c, why);
         }
@@ -382,6 +397,8 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
     registry->metrics = metrics;
+    if (!td_address_counts_init(&registry->addresses, err))
+        return false;
     registry->netlink = td_delivery_open();
     int sys = pthread_mutex_init(&registry->lock, NULL);
     if (sys == 0)
@@ -399,6 +416,8 @@ void td_registry_fini(struct td_registry *registry)
         td_blob_unref(registry->departed[i].blob);
     if (registry->netlink >= 0)
         (void)close(registry->netlink);
+    free(registry->by_fd);
+    td_address_counts_fini(&registry->addresses);
     (void)pthread_mutex_destroy(&registry->lock);
 }
 
@@ -413,10 +432,7 @@ size_t td_registry_count(struct td_registry *registry)
 /* Returns the limit that one more connection would exceed beside `others` open ones. Under the lock. */
 static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address, size_t others)
 {
-    size_t same = 0;
-    for (const struct td_connection *c = registry->first; c != NULL; c = c->next)
-        same += memcmp(&c->address, address, sizeof *address) == 0 ? 1 : 0;
-    if (same >= registry->limits.max_per_address)
+    if (td_address_counts_get(&registry->addresses, address) >= registry->limits.max_per_address)
         return TD_OVER_ADDRESS;
     return others >= registry->limits.max_connections ? TD_OVER_TOTAL : TD_OVER_NONE;
 }
@@ -434,9 +450,7 @@ enum td_over td_registry_judge(struct td_registry *registry, const struct in6_ad
 struct td_connection *td_registry_find(struct td_registry *registry, int fd)
 {
     pthread_mutex_lock(&registry->lock);
-    struct td_connection *connection = registry->first;
-    while (connection != NULL && connection->fd != fd)
-        connection = connection->next;
+    struct td_connection *connection = (size_t)fd < registry->fd_capacity ? registry->by_fd[fd] : NULL;
     pthread_mutex_unlock(&registry->lock);
     return connection;
 }
@@ -449,6 +463,40 @@ static bool is_gone(void *context)
     struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
     return atomic_load(&connection->cut) != TD_CUT_NONE ||
            (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+}
+
+/* Adds the connection to the list, to the table and to the count of its address, and sets its `over`. Returns false,
+ * with nothing added, when out of memory. Under the lock. */
+static bool enlist(struct td_registry *registry, struct td_connection *connection)
+{
+    size_t fd = (size_t)connection->fd;
+    size_t capacity = registry->fd_capacity;
+    enum td_over over = over_limit(registry, &connection->address, registry->count);
+    if (!td_array_reserve(&registry->by_fd, &registry->fd_capacity, fd + 1, sizeof(struct td_connection *), NULL, NULL))
+        return false;
+    for (size_t i = capacity; i < registry->fd_capacity; i++)
+        registry->by_fd[i] = NULL;
+    if (!td_address_counts_add(&registry->addresses, &connection->address))
+        return false;
+    registry->by_fd[fd] = connection;
+    connection->over = over;
+    connection->next = registry->first;
+    if (registry->first != NULL)
+        registry->first->previous = connection;
+    registry->first = connection;
+    registry->count++;
+    return true;
+}
+
+/* Undoes enlist. Under the lock. */
+static void delist(struct td_registry *registry, const struct td_connection *connection)
+{
+    registry->by_fd[connection->fd] = NULL;
+    td_address_counts_remove(&registry->addresses, &connection->address);
+    *(connection->previous != NULL ? &connection->previous->next : &registry->first) = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+    registry->count--;
 }
 
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
@@ -468,13 +516,12 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     atomic_init(&connection->phase, TD_PHASE_FIRST);
     atomic_init(&connection->phase_since_ns, td_clock_ns());
     pthread_mutex_lock(&registry->lock);
-    connection->over = over_limit(registry, address, registry->count);
-    connection->next = registry->first;
-    if (registry->first != NULL)
-        registry->first->previous = connection;
-    registry->first = connection;
-    registry->count++;
+    bool is_enlisted = enlist(registry, connection);
     pthread_mutex_unlock(&registry->lock);
+    if (!is_enlisted) {
+        free(connection);
+        return NULL;
+    }
     atomic_fetch_add(&registry->metrics->connections, 1);
     return connection;
 }
@@ -495,10 +542,7 @@ void td_connection_close(struct td_connection *connection)
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
     if (dropped != NULL && (connection->proves_nothing || !client_has_ended(connection->fd)))
         dropped = depart(registry, connection, dropped);
-    *(connection->previous != NULL ? &connection->previous->next : &registry->first) = connection->next;
-    if (connection->next != NULL)
-        connection->next->previous = connection->previous;
-    registry->count--;
+    delist(registry, connection);
     pthread_mutex_unlock(&registry->lock);
     td_blob_unref(dropped);
     atomic_fetch_sub(&registry->metrics->connections, 1);

@@ -1,6 +1,6 @@
 /* Connections: the registry of open connections, the limits on their number, and the reaper, a thread that enforces all
- * deadlines every 100 ms. libmicrohttpd's timeout is not used: it is a single one, runs in every phase of a connection,
- * and restarts with any byte in either direction.
+ * deadlines every 100 ms; it notices the first byte of the next request within 1 s. libmicrohttpd's timeout is not
+ * used: it is a single one, runs in every phase of a connection, and restarts with any byte in either direction.
  *
  * Threads: each port's acceptor thread judges and opens connections, and closes those that end before their first
  * byte, and those that libmicrohttpd did not take. A thread of libmicrohttpd finds the entry before the connection's
@@ -11,6 +11,7 @@
 
 #include "http/metrics.h"
 #include "http/request.h"
+#include "server/address_counts.h"
 #include "server/delivery.h"
 #include "storage/body.h"
 
@@ -68,7 +69,7 @@ struct td_connection {
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
     /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
-    /* bytes of the next request on an idle connection; used by the reaper alone */
+    /* bytes of the next request on an idle connection, or of the first one; used by the reaper alone */
     uint64_t idle_since_ns, idle_bytes, dribble_ns;
     _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* blobs it sends from in place or by reference; compared,
                                                                 never read */
@@ -97,8 +98,12 @@ struct td_registry {
     struct td_departed departed[TD_DEPARTED]; /* under the lock, as their number is */
     size_t departed_count;
     int netlink; /* for td_delivery_look, under the lock */
+    /* the open connections, under the lock: as a list, by descriptor, and how many each address has */
     struct td_connection *first;
     size_t count;
+    struct td_connection **by_fd; /* NULL where the descriptor is not that of an open connection */
+    size_t fd_capacity;           /* length of by_fd: at most half more than the largest descriptor was */
+    struct td_address_counts addresses;
     struct td_registry_limits limits;
     struct td_metrics *metrics;
     pthread_t reaper;
@@ -111,7 +116,7 @@ struct td_registry {
 enum { TD_RESERVED_CONNECTIONS = 16 };
 
 /* Prepares an empty registry and starts the reaper. The limits are copied; metrics is borrowed and must outlive the
- * registry. Fails with TD_RESOURCE_EXHAUSTED when no thread can be started. */
+ * registry. Fails with TD_RESOURCE_EXHAUSTED when no thread can be started, or without random bytes. */
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
 
@@ -129,12 +134,13 @@ size_t td_registry_count(struct td_registry *registry);
  * Called by an acceptor's thread. Several acceptors that judge at once may admit one connection each beyond a limit. */
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
-/* Returns the open connection with this descriptor, or NULL. The registry owns the connection until
+/* Returns the open connection with this descriptor, or NULL, in constant time. The registry owns the connection until
  * td_connection_close. For the thread that will close the connection: see above. */
 struct td_connection *td_registry_find(struct td_registry *registry, int fd);
 
-/* Registers an accepted connection, and sets its `over`. Returns NULL when out of memory. A connection that is still
- * registered with the same descriptor has no thread any more, and is closed first. Called by an acceptor's thread. */
+/* Registers an accepted connection, and sets its `over`, in constant time. A connection that is still registered with
+ * the same descriptor has no thread any more, and is closed first. Returns NULL, with nothing registered, when out of
+ * memory. Called by an acceptor's thread. */
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
 
 /* Removes the connection from the registry and frees it. Does not close the descriptor. Call it once, when

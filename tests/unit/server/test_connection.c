@@ -2,15 +2,31 @@
 #include "server/connection.h"
 
 #include "core/clock.h"
+#include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
+#include "tests/unit/work.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { MILLION = 1000000 };
+
+static _Atomic size_t looks; /* how often TCP_INFO was asked for */
+
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+    if (level == IPPROTO_TCP && name == TCP_INFO)
+        looks++;
+    return __real_getsockopt(fd, level, name, value, len);
+}
 
 struct place {
     struct td_registry registry;
@@ -152,6 +168,67 @@ static void limits_decide_who_is_taken_in(void **state)
     td_registry_fini(&place.registry);
 }
 
+/* Without memory a connection is not opened, and neither it nor its address is counted. */
+static void without_memory_nothing_is_opened(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    struct in6_addr one = address_number(1);
+    struct td_connection *connection = NULL;
+    bool admit;
+    size_t k = 0;
+    place.limits.max_per_address = 1;
+    open_place(&place);
+    while (connection == NULL) {
+        alloc_fail_at(++k);
+        connection = td_connection_open(&place.registry, 100000, &one);
+        alloc_fail_at(0);
+        if (connection != NULL)
+            break;
+        assert_int_equal(td_registry_count(&place.registry), 0);
+        assert_null(td_registry_find(&place.registry, 100000));
+        assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_NONE);
+        assert_true(place.metrics.connections == 0);
+    }
+    assert_int_equal(k, 4); /* the connection, the table by descriptor, the counts by address; then all is there */
+    assert_ptr_equal(td_registry_find(&place.registry, 100000), connection);
+    assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_ADDRESS);
+    td_connection_close(connection);
+    assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_NONE);
+    td_registry_fini(&place.registry);
+}
+
+/* Accepting a connection takes as long whether a few are open or many, from one address or from many. */
+static void accepting_many_is_linear(void **state)
+{
+    (void)state;
+    enum { HALF = 1000 };
+    for (int is_one_address = 0; is_one_address <= 1; is_one_address++) {
+        struct place place = {.limits = long_limits()};
+        struct td_connection *open[2 * HALF];
+        uint64_t work[3] = {0};
+        place.limits.max_connections = place.limits.max_per_address = 2 * HALF;
+        open_place(&place);
+        work[0] = work_now();
+        for (int i = 0; i < 2 * HALF; i++) {
+            struct in6_addr address = address_number(1);
+            bool admit;
+            address.s6_addr[0] = (uint8_t)(is_one_address ? 0 : i);
+            address.s6_addr[1] = (uint8_t)(is_one_address ? 0 : i >> 8);
+            assert_int_equal(td_registry_judge(&place.registry, &address, &admit), TD_OVER_NONE);
+            open[i] = td_connection_open(&place.registry, 100000 + i, &address);
+            assert_ptr_equal(td_registry_find(&place.registry, 100000 + i), open[i]);
+            if (i + 1 == HALF)
+                work[1] = work_now();
+        }
+        work[2] = work_now();
+        check_linear(work[1] - work[0], work[2] - work[0], is_one_address ? "one address" : "many addresses");
+        for (int i = 0; i < 2 * HALF; i++)
+            td_connection_close(open[i]);
+        td_registry_fini(&place.registry);
+    }
+}
+
 static void headers_have_a_deadline(void **state)
 {
     (void)state;
@@ -231,6 +308,83 @@ static void silence_has_a_deadline(void **state)
         close_pair(&other);
         td_registry_fini(&place.registry);
     }
+}
+
+/* The kernel is asked for the bytes of an idle connection about once a second, and for those of a connection that is
+ * silent from the beginning not before it would be cut. The connections take turns. */
+static void idle_connections_cost_little(void **state)
+{
+    (void)state;
+    enum { PAIRS = 20, SECONDS = 3 };
+    static const enum td_phase phases[] = {TD_PHASE_FIRST, TD_PHASE_IDLE};
+    for (size_t i = 0; i < COUNT_OF(phases); i++) {
+        struct place place = {.limits = long_limits()};
+        struct pair pairs[PAIRS];
+        struct td_connection *connections[PAIRS];
+        place.limits.max_connections = place.limits.max_per_address = PAIRS;
+        open_place(&place);
+        for (size_t k = 0; k < PAIRS; k++) {
+            pairs[k] = connect_pair();
+            connections[k] = open_connection(&place, &pairs[k]);
+            if (phases[i] != TD_PHASE_FIRST)
+                td_connection_set_phase(connections[k], phases[i]);
+        }
+        assert_false(ends_within(&pairs[0], 500)); /* the first looks are over */
+        looks = 0;
+        size_t most = 0;
+        for (int step = 0; step < SECONDS * 10; step++) {
+            size_t before = looks;
+            assert_false(ends_within(&pairs[0], 100));
+            size_t here = looks - before;
+            most = here > most ? here : most;
+        }
+        size_t all = looks;
+        CHECK(all <= PAIRS * (SECONDS + 2), "%zu looks in phase %d", all, (int)phases[i]);
+        CHECK(most < PAIRS, "%zu looks at once in phase %d", most, (int)phases[i]);
+        assert_true((all > 0) == (phases[i] == TD_PHASE_IDLE));
+        for (size_t k = 0; k < PAIRS; k++) {
+            td_connection_close(connections[k]);
+            close_pair(&pairs[k]);
+        }
+        td_registry_fini(&place.registry);
+    }
+}
+
+/* A request line that begins on an idle connection, at any time between two looks, has the header's deadline, which
+ * ends it at most 1 s late; silence does not end it, also if it begins just before. */
+static void a_request_line_that_dribbles_is_noticed(void **state)
+{
+    (void)state;
+    enum { PAIRS = 10 };
+    struct place place = {.limits = long_limits()};
+    struct pair pairs[PAIRS];
+    struct td_connection *connections[PAIRS];
+    uint64_t began_ns[PAIRS];
+    place.limits.max_connections = place.limits.max_per_address = PAIRS;
+    place.limits.header_timeout_ns = (uint64_t)1000 * MILLION;
+    place.limits.idle_timeout_ns = (uint64_t)1900 * MILLION;
+    open_place(&place);
+    for (size_t i = 0; i < PAIRS; i++) {
+        pairs[i] = connect_pair();
+        connections[i] = open_connection(&place, &pairs[i]);
+        td_connection_set_phase(connections[i], TD_PHASE_IDLE);
+    }
+    assert_false(ends_within(&pairs[0], 700));
+    for (size_t i = 0; i < PAIRS; i++) { /* the last one at 1700 ms: silence would end it at 1900 ms */
+        assert_false(ends_within(&pairs[i], 100));
+        began_ns[i] = td_clock_ns();
+        assert_int_equal(send(pairs[i].client, "G", 1, MSG_NOSIGNAL), 1);
+    }
+    for (size_t i = 0; i < PAIRS; i++) {
+        assert_true(ends_within(&pairs[i], 10000));
+        uint64_t took_ns = td_clock_ns() - began_ns[i];
+        CHECK(atomic_load(&connections[i]->cut) == TD_CUT_DEADLINE, "%zu", i);
+        CHECK(took_ns >= (uint64_t)990 * MILLION && took_ns < (uint64_t)5000 * MILLION, "%zu: %d ms", i,
+              (int)(took_ns / MILLION));
+        td_connection_close(connections[i]);
+        close_pair(&pairs[i]);
+    }
+    td_registry_fini(&place.registry);
 }
 
 static void draining_ends_the_idle(void **state)
@@ -493,9 +647,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_are_counted),
         cmocka_unit_test(limits_decide_who_is_taken_in),
+        cmocka_unit_test(without_memory_nothing_is_opened),
+        cmocka_unit_test(accepting_many_is_linear),
         cmocka_unit_test(headers_have_a_deadline),
         cmocka_unit_test(phases_begin_anew),
         cmocka_unit_test(silence_has_a_deadline),
+        cmocka_unit_test(idle_connections_cost_little),
+        cmocka_unit_test(a_request_line_that_dribbles_is_noticed),
         cmocka_unit_test(draining_ends_the_idle),
         cmocka_unit_test(stalled_answers_are_cut),
         cmocka_unit_test(cut_answers_are_reset),
