@@ -21,7 +21,7 @@ NGINX_CONF = """\
 worker_processes 2;
 pid {prefix}/nginx.pid;
 error_log {prefix}/error.log;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
     access_log off;
     sendfile on;
@@ -208,6 +208,16 @@ class Server:
     def resident_bytes(self):
         return sum(process_status_bytes(pid, "VmRSS") for pid in self.pids())
 
+    def unmapped_bytes(self):
+        """Returns the resident memory that is not of mapped files: anonymous, and shared memory."""
+        return sum(process_status_bytes(pid, "VmRSS") - process_status_bytes(pid, "RssFile") for pid in self.pids())
+
+    def threads(self):
+        return sum(len(os.listdir("/proc/%d/task" % pid)) for pid in self.pids())
+
+    def descriptors(self):
+        return sum(len(os.listdir("/proc/%d/fd" % pid)) for pid in self.pids())
+
     def __enter__(self):
         return self.start()
 
@@ -218,9 +228,9 @@ class Server:
 class Nginx(Server):
     name, nopush = "nginx", "off"
 
-    def __init__(self, work, fixture, binary):
+    def __init__(self, work, fixture, binary, connections=4096):
         super().__init__(work, fixture)
-        self.binary = binary
+        self.binary, self.connections = binary, connections
 
     def command(self):
         self.port = free_port()
@@ -228,7 +238,8 @@ class Nginx(Server):
         conf = os.path.join(self.work, "nginx.conf")
         with open(conf, "w") as f:
             f.write(NGINX_CONF.format(user="user root;\n" if os.geteuid() == 0 else "", prefix=self.work,
-                                      nopush=self.nopush, port=self.port, root=self.fixture.root))
+                                      nopush=self.nopush, port=self.port, root=self.fixture.root,
+                                      connections=self.connections))
         return [self.binary, "-p", self.work, "-e", os.path.join(self.work, "error.log"), "-c", conf]
 
     def wait_ready(self):

@@ -20,6 +20,7 @@ import bench_cold  # noqa: E402
 import bench_decode  # noqa: E402
 import bench_fixture  # noqa: E402
 import bench_hashing  # noqa: E402
+import bench_held  # noqa: E402
 import bench_memory  # noqa: E402
 import bench_parse  # noqa: E402
 import bench_report  # noqa: E402
@@ -58,14 +59,16 @@ def parse_arguments():
     modes.add_argument("--slices", action="store_true", help="parts of tensors and rank files beside contiguous ranges")
     modes.add_argument("--hashing", action="store_true", help="page-cached rates while another file is hashed")
     modes.add_argument("--decode", action="store_true", help="compressed tensors beside h5py and NumPy")
-    modes.add_argument("--all", action="store_true", help="all eight")
+    modes.add_argument("--held", action="store_true",
+                       help="10,000 connections that clients hold open: accept rate, memory; rates beside idle ones")
+    modes.add_argument("--all", action="store_true", help="all nine")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all eight in about 30 s that only checks that nothing fails")
+                       help="a small run of all nine in about 45 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--before", metavar="BINARY",
                    help="a tensord built from an older commit: it takes turns with --tensord as server 'before', "
-                        "for throughput alone")
+                        "for --throughput and --held")
     p.add_argument("--nginx", default=bench_servers.find_nginx())
     p.add_argument("--bin-dir", help="where load_client and raw_send are (found in build*/bench)")
     p.add_argument("--dir", help="where to put the files, kept for the next run (a temporary directory, removed)")
@@ -75,6 +78,7 @@ def parse_arguments():
     p.add_argument("--rounds", type=int, default=5, help="(5), after one that does not count")
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
+    p.add_argument("--held-connections", type=int, metavar="N", help="for --held (10000)")
     p.add_argument("--parse-rounds", type=int, default=50)
     p.add_argument("--python",
                    help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
@@ -100,19 +104,21 @@ def settle_arguments(options):
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
-    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode")
-                     if getattr(options, m) or options.all or options.quick] or ["throughput"]
+    modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held")
+    options.modes = [m for m in modes if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
-    if options.before and options.modes != ["throughput"]:
-        raise BenchError("--before goes with --throughput alone")
+    if options.before and not set(options.modes) <= {"throughput", "held"}:
+        raise BenchError("--before goes with --throughput and --held alone")
     if options.size is None:
         options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
     if min(options.rounds, options.cold_rounds, options.parse_rounds, min(
             options.connections)) < 1 or options.duration <= 0:
         raise BenchError("rounds, connections and duration must be positive")
+    if options.held_connections is not None and not 0 < options.held_connections <= bench_held.MOST_CONNECTIONS:
+        raise BenchError("--held-connections must be from 1 to %d" % bench_held.MOST_CONNECTIONS)
 
 
 def find_binaries(options, names=("load_client", "raw_send")):
@@ -125,23 +131,27 @@ def find_binaries(options, names=("load_client", "raw_send")):
                      "cmake --build build-bench, or name their place with --bin-dir")
 
 
-def make_servers(options, work, fixture, binaries):
-    servers = []
+def make_servers(options, work, fixture, binaries, connections=None):
+    """connections: as many at once as the servers must take, for those that can; None: as in an ordinary run."""
+    servers, extra = [], []
+    if connections is not None:
+        extra = ["--max-connections", str(connections), "--max-connections-per-address", str(connections),
+                 "--idle-timeout", "600"]
     for name in options.servers:
         if name.startswith("nginx"):
             if not options.nginx:
                 raise BenchError("nginx is not installed (Debian: apt install nginx-light); or leave it out: --servers")
             kind = bench_servers.Nginx if name == "nginx" else bench_servers.NginxNopush
-            servers.append(kind(work, fixture, options.nginx))
+            servers.append(kind(work, fixture, options.nginx, connections or 4096))
         elif name == "tensord":
             if not os.access(options.tensord, os.X_OK):
                 raise BenchError("no tensord at %s; build it or name it with --tensord" % options.tensord)
-            servers.append(bench_servers.Tensord(work, fixture, options.tensord))
-        else:
+            servers.append(bench_servers.Tensord(work, fixture, options.tensord, options=extra))
+        elif connections is None:
             kind = bench_servers.Raw if name == "raw" else bench_servers.RawSendfile
             servers.append(kind(work, fixture, os.path.join(binaries, "raw_send")))
     if options.before:
-        servers.append(bench_servers.TensordBefore(work, fixture, options.before))
+        servers.append(bench_servers.TensordBefore(work, fixture, options.before, options=extra))
     return servers
 
 
@@ -198,6 +208,10 @@ def run_modes(options, work, directory):
                 bench_decode.run(
                     lambda root: bench_servers.Tensord(work, None, options.tensord, root, ["--settle", "0"]), work,
                     options))
+        elif mode == "held":
+            binary = os.path.join(find_binaries(options, ("hold_connections",)), "hold_connections")
+            results.append(bench_held.run(load, lambda n: make_servers(options, work, fixture, binaries, n), binary,
+                                          fixture, options))
         elif mode == "hashing":
             results.append(bench_hashing.run(load, options, work, directory, fixture))
         elif mode == "scale":
@@ -239,13 +253,14 @@ def write_reports(options, results, environment):
             f.write("\n")
 
 
-def check_client(options):
-    """Checks the load client, because one that takes errors for answers would measure nothing."""
-    test = os.path.join(TREE, "bench", "test_load_client.py")
-    client = os.path.join(find_binaries(options), "load_client")
-    run = subprocess.run([sys.executable, "-B", test, client], capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise BenchError("the load client does not pass its test:\n" + run.stderr)
+def check_clients(options):
+    """Checks the load clients, because one that takes errors for answers would measure nothing."""
+    for name in ("load_client", "hold_connections"):
+        test = os.path.join(TREE, "bench", "test_%s.py" % name)
+        client = os.path.join(find_binaries(options, (name,)), name)
+        run = subprocess.run([sys.executable, "-B", test, client], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise BenchError("%s does not pass its test:\n%s" % (name, run.stderr))
 
 
 def main():
@@ -254,7 +269,7 @@ def main():
     try:
         settle_arguments(options)
         if options.quick:
-            check_client(options)
+            check_clients(options)
         with tempfile.TemporaryDirectory(prefix="tensord-bench-") as work:
             directory = options.dir or work
             os.makedirs(directory, exist_ok=True)
