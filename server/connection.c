@@ -22,6 +22,7 @@
 
 #include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -371,12 +372,27 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
 
 /* ---- the reaper ---------------------------------------------------------------------------------------- */
 
+/* Gives memory back to the kernel after many connections have ended: malloc keeps the 20 KiB and more of each. */
+static void trim_memory(struct td_registry *registry)
+{
+    enum { MANY = 256 };
+    pthread_mutex_lock(&registry->lock);
+    bool many_ended = registry->most - registry->count >= MANY;
+    if (many_ended)
+        registry->most = registry->count;
+    pthread_mutex_unlock(&registry->lock);
+    if (many_ended)
+        (void)malloc_trim(0);
+}
+
 static void *reaper_main(void *argument)
 {
     struct td_registry *registry = argument;
     for (unsigned round = 0; !atomic_load(&registry->stop); round = (round + 1) % IDLE_ROUNDS) {
-        if (round == 0)
+        if (round == 0) {
             clear_departed(registry);
+            trim_memory(registry);
+        }
         uint64_t now_ns = td_clock_ns();
         pthread_mutex_lock(&registry->lock);
         for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
@@ -485,6 +501,8 @@ static bool enlist(struct td_registry *registry, struct td_connection *connectio
         registry->first->previous = connection;
     registry->first = connection;
     registry->count++;
+    if (registry->count > registry->most)
+        registry->most = registry->count;
     return true;
 }
 

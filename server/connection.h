@@ -101,6 +101,7 @@ struct td_registry {
     /* the open connections, under the lock: as a list, by descriptor, and how many each address has */
     struct td_connection *first;
     size_t count;
+    size_t most;                  /* open at once since memory was last given back */
     struct td_connection **by_fd; /* NULL where the descriptor is not that of an open connection */
     size_t fd_capacity;           /* length of by_fd: at most half more than the largest descriptor was */
     struct td_address_counts addresses;
