@@ -19,9 +19,9 @@
 enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
     TD_COPY_BYTES = 8 * 1024,            /* longest body that is copied even if it could be sent in place */
-    TD_REFERENCE_BYTES = 16 * 1024,      /* longest run that is copied even if it could be sent by reference */
+    TD_REFERENCE_BYTES = 64 * 1024,      /* longest run that is copied even if it could be sent by reference */
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
-    TD_COLD_BYTES = 512 * 1024,          /* shortest body of which it is checked whether it is in the page cache */
+    TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
     TD_LOOK_BYTES = 1024 * 1024,         /* longest body of which a thread that must not wait looks at all pages */
     TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */

@@ -78,8 +78,8 @@ def test_each_answer_is_counted_by_its_way(root, start):
         (URL, [], "file"),
         (URL, [("Range", "bytes=5-8196")], "copy"),                     # 8,192 bytes
         (URL, [("Range", "bytes=5-8197")], "memory"),
-        (URL, [("Range", "bytes=5-16388")], "memory"),                  # 16,384 bytes
-        (URL, [("Range", "bytes=5-16389")], "file"),
+        (URL, [("Range", "bytes=5-65540")], "memory"),                  # 65,536 bytes
+        (URL, [("Range", "bytes=5-65541")], "file"),
         (URL, [("Connection", "close")], "memory"),                     # no further request would prove anything
         (URL, [("Range", "bytes=0-99")], "copy"),
         (URL, [("Range", "bytes=0-20000,40000-60000")], "memory"),      # several runs

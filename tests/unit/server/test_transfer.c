@@ -257,7 +257,7 @@ static void bodies_of_every_length(void **state)
                                        TD_WINDOW_BYTES - 1,
                                        TD_WINDOW_BYTES,
                                        TD_WINDOW_BYTES + 1,
-                                       TD_COLD_BYTES,
+                                       TD_NEAR_ANSWER_BYTES,
                                        (uint64_t)2 * TD_WINDOW_BYTES + 1,
                                        LARGE};
     static struct scene scene;
