@@ -97,6 +97,10 @@ bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((
  * text is not JSON, TD_RESOURCE_EXHAUSTED. */
 bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err);
 
+/* Returns whether the text is printable ASCII without quotes and backslashes: text that td_utf8_escape and
+ * td_json_write_string copy as it is. */
+bool td_json_is_plain(struct td_text text);
+
 /* Append the text, which must be UTF-8, as a JSON string in quotes. Quotes, backslashes, DEL and controls are
  * escaped. */
 void td_json_write_string(struct td_buffer *out, struct td_text text);

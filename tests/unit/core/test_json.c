@@ -532,6 +532,26 @@ static void written_strings_read_back(void **state)
     td_buffer_fini(&out);
 }
 
+/* Every byte at every place of texts of up to 17 bytes, between plain bytes that are near the special ones. */
+static void plain_text_is_known(void **state)
+{
+    (void)state;
+    static const char near[] = " !#[]~^ !#[]~^ !#";
+    char text[sizeof near];
+    assert_true(td_json_is_plain(td_text_n(NULL, 0)));
+    for (size_t len = 1; len < sizeof near; len++) {
+        assert_true(td_json_is_plain(td_text_n(near, len)));
+        for (size_t at = 0; at < len; at++) {
+            for (int byte = 0; byte < 256; byte++) {
+                bool wanted = byte >= ' ' && byte <= '~' && byte != '"' && byte != '\\';
+                memcpy(text, near, len);
+                text[at] = (char)byte;
+                CHECK(td_json_is_plain(td_text_n(text, len)) == wanted, "byte %d at %zu of %zu", byte, at, len);
+            }
+        }
+    }
+}
+
 static void members_are_counted_and_found(void **state)
 {
     (void)state;
@@ -588,6 +608,7 @@ int main(void)
         cmocka_unit_test(canonical_form_reports_want_of_memory),
         cmocka_unit_test(reading_takes_no_heap),
         cmocka_unit_test(written_strings_read_back),
+        cmocka_unit_test(plain_text_is_known),
         cmocka_unit_test(members_are_counted_and_found),
         cmocka_unit_test(faults_are_left_to_the_callers_pass),
     };
