@@ -16,16 +16,13 @@
 
 #include "core/array.h"
 #include "core/clock.h"
-#include "core/json.h"
 #include "core/log.h"
-#include "core/utf8.h"
 #include "core/waiting.h"
+#include "server/access_line.h"
 #include "server/jobs.h"
 #include "server/request_guard.h"
 #include "server/transfer.h"
 
-#include <arpa/inet.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +86,7 @@ struct session {
     char *target;            /* raw; kept between requests while small */
     size_t target_len, target_capacity;
     struct exchange exchange;
+    struct td_access_lines access_lines; /* all zero when the log is off */
 };
 
 static struct session *session_of(struct MHD_Connection *connection)
@@ -148,8 +146,11 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         if (session != NULL) {
             session->server = server;
             session->connection = registered_as(server->registry, connection);
-            if (session->connection != NULL)
+            if (session->connection != NULL) {
                 session->connection->mhd = connection;
+                if (td_access_log_is_on(server->log))
+                    td_access_lines_init(&session->access_lines, &session->connection->address);
+            }
         }
         *context = session; /* NULL when out of memory: every request is then refused */
         return;
@@ -165,6 +166,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         td_connection_close(session->connection);
     td_transfer_release(session->exchange.made, &session->exchange.transfer);
     drop_upload(session);
+    td_access_lines_fini(&session->access_lines);
     free(session->target);
     free(session);
     *context = NULL;
@@ -437,58 +439,29 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 
 /* ---- what was sent ------------------------------------------------------------------------------------- */
 
-static void address_text(const struct in6_addr *address, char out[INET6_ADDRSTRLEN])
-{
-    const void *from = address;
-    int family = AF_INET6;
-    if (IN6_IS_ADDR_V4MAPPED(address)) {
-        from = address->s6_addr + 12;
-        family = AF_INET;
-    }
-    if (inet_ntop(family, from, out, INET6_ADDRSTRLEN) == NULL)
-        memcpy(out, "?", 2);
-}
-
-/* Appends key="value", escaped, whatever bytes the client sent. */
-static void log_text(struct td_buffer *line, const char *key, struct td_text value)
-{
-    char shown[1024];
-    td_utf8_escape(value, shown, sizeof shown);
-    td_buffer_printf(line, " %s=", key);
-    td_json_write_cstring(line, shown);
-}
-
-static void log_header(struct td_buffer *line, const char *key, const struct td_request *request, const char *name)
-{
-    size_t at = 0;
-    const struct td_header *header = td_request_next_header(request, name, &at);
-    if (header != NULL)
-        log_text(line, key, header->value);
-}
-
-static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
+static void write_access_log(struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
 {
     const struct exchange *exchange = &session->exchange;
     struct td_request request = request_of(session);
-    struct td_buffer line;
-    char now[40];
-    char client[INET6_ADDRSTRLEN];
-    td_buffer_init(&line);
-    (void)td_wall_rfc3339(td_wall_now(), now, sizeof now);
-    address_text(&session->connection->address, client);
-    td_buffer_printf(&line, "time=%s client=%s", now, client);
-    log_text(&line, "method", request.method);
-    log_text(&line, "target", request.target);
-    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s", exchange->status,
-                     sent_bytes, exchange->transfer.body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
-    if (cut != TD_CUT_NONE)
-        td_buffer_printf(&line, " cut=%s", td_cut_name(cut));
-    log_header(&line, "range", &request, "Range");
-    log_header(&line, "agent", &request, "User-Agent");
-    td_buffer_putc(&line, '\n');
-    if (!line.failed)
-        td_access_log_write(session->server->log, line.data, line.len);
-    td_buffer_fini(&line);
+    size_t range_at = 0, agent_at = 0;
+    const struct td_header *range = td_request_next_header(&request, "Range", &range_at);
+    const struct td_header *agent = td_request_next_header(&request, "User-Agent", &agent_at);
+    struct td_access_event event = {
+        .end = td_wall_now(),
+        .method = request.method,
+        .target = request.target,
+        .status = exchange->status,
+        .sent_bytes = sent_bytes,
+        .length_bytes = exchange->transfer.body_bytes,
+        .took_ns = took_ns,
+        .route = td_route_name(exchange->route),
+        .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
+        .range = range == NULL ? NULL : &range->value,
+        .agent = agent == NULL ? NULL : &agent->value,
+    };
+    struct td_text line = td_access_lines_write(&session->access_lines, &event);
+    if (line.len > 0)
+        td_access_log_write(session->server->log, line.p, line.len);
 }
 
 /* Returns the body bytes sent: all of a complete answer; of a cut one those that the client has acknowledged. A small
