@@ -1,5 +1,6 @@
-/* The access log: one line for each request, written by a thread of its own from a queue of at most 1 MiB. When the
- * log's reader is slow or stopped, lines are dropped and counted; a request never waits. */
+/* The access log: one line for each request, written by a thread of its own from a queue of at most 1 MiB. The thread
+ * collects lines for 25 ms, or until 64 KiB are queued, and writes them at once: it is not woken for every line. When
+ * the log's reader is slow or stopped, lines are dropped and counted; a request never waits. */
 #ifndef TD_SERVER_ACCESS_LOG_H
 #define TD_SERVER_ACCESS_LOG_H
 
@@ -18,7 +19,8 @@ struct td_access_log;
 bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out,
                           struct td_error *err);
 
-/* Writes the queued lines, for at most 1 s, stops the thread, and frees the log. NULL is allowed. */
+/* Writes the queued lines, for at most 1 s, stops the thread, and frees the log, which no other thread may use any
+ * more. NULL is allowed. */
 void td_access_log_destroy(struct td_access_log *log);
 
 /* Returns whether lines are written at all: false for "off". Any thread. */

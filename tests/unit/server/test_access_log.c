@@ -5,6 +5,8 @@
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -145,6 +147,83 @@ static void threads_share_the_log(void **state)
     tree_close(&tree);
 }
 
+/* Opens a log that writes to the pipe "pipe" of the tree. Returns the reading end. */
+static int open_pipe(struct tree *tree, _Atomic uint64_t *dropped, struct td_access_log **log)
+{
+    struct td_error err = TD_ERROR_INIT;
+    char path[TREE_PATH_BYTES];
+    tree_fifo(tree, "pipe");
+    tree_at(tree, "pipe", path);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    assert_true(td_access_log_create(path, dropped, log, &err));
+    return reader;
+}
+
+/* Reads what is there, waiting for it at most timeout_ms. Returns the number of lines. */
+static size_t read_lines(int reader, int timeout_ms)
+{
+    char text[PIPE_BUF];
+    struct pollfd ready = {.fd = reader, .events = POLLIN};
+    if (poll(&ready, 1, timeout_ms) <= 0)
+        return 0;
+    ssize_t n = read(reader, text, sizeof text);
+    size_t lines = 0;
+    for (ssize_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* Lines that come one after the other are written in batches, at most one in 20 ms. */
+static void lines_are_written_in_batches(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_access_log *log;
+    _Atomic uint64_t dropped = 0;
+    size_t lines = 0, batches = 0;
+    tree_open(&tree);
+    int reader = open_pipe(&tree, &dropped, &log);
+    uint64_t begin_ns = td_clock_ns();
+    for (int i = 0; i < 200; i++) {
+        td_access_log_write(log, "line\n", 5);
+        size_t more = read_lines(reader, 1);
+        lines += more;
+        batches += more > 0;
+    }
+    uint64_t took_ns = td_clock_ns() - begin_ns;
+    CHECK(batches <= took_ns / 20000000 + 1, "%zu batches in %.3f ms", batches, (double)took_ns / 1e6);
+    td_access_log_destroy(log);
+    lines += read_lines(reader, 0);
+    assert_true(lines == 200 && dropped == 0);
+    assert_int_equal(close(reader), 0);
+    tree_close(&tree);
+}
+
+/* A line reaches the reader within 0.1 s. The fastest of 20 counts, because other programs may keep the writer from
+ * running. */
+static void line_arrives_soon(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_access_log *log;
+    _Atomic uint64_t dropped = 0;
+    uint64_t fastest_ns = UINT64_MAX;
+    tree_open(&tree);
+    int reader = open_pipe(&tree, &dropped, &log);
+    for (int i = 0; i < 20; i++) {
+        uint64_t begin_ns = td_clock_ns();
+        td_access_log_write(log, "line\n", 5);
+        assert_int_equal(read_lines(reader, 10000), 1);
+        uint64_t took_ns = td_clock_ns() - begin_ns;
+        fastest_ns = took_ns < fastest_ns ? took_ns : fastest_ns;
+    }
+    CHECK(fastest_ns < 100000000, "%.3f ms", (double)fastest_ns / 1e6);
+    td_access_log_destroy(log);
+    assert_int_equal(close(reader), 0);
+    tree_close(&tree);
+}
+
 /* A reader that does not read makes the log drop lines and count them. No write waits for the reader. */
 static void stopped_reader_costs_lines_only(void **state)
 {
@@ -152,16 +231,10 @@ static void stopped_reader_costs_lines_only(void **state)
     enum { LINES = 40000, LINE = 100 };
     struct tree tree;
     struct td_access_log *log;
-    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
-    char path[TREE_PATH_BYTES];
     char line[LINE];
     tree_open(&tree);
-    tree_fifo(&tree, "pipe");
-    tree_at(&tree, "pipe", path);
-    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    assert_true(reader >= 0);
-    assert_true(td_access_log_create(path, &dropped, &log, &err));
+    int reader = open_pipe(&tree, &dropped, &log);
     memset(line, 'x', sizeof line - 1);
     line[LINE - 1] = '\n';
     uint64_t slowest_ns = 0;
@@ -209,6 +282,8 @@ int main(void)
         cmocka_unit_test(bad_places_are_refused),
         cmocka_unit_test(lines_are_appended_in_order),
         cmocka_unit_test(threads_share_the_log),
+        cmocka_unit_test(lines_are_written_in_batches),
+        cmocka_unit_test(line_arrives_soon),
         cmocka_unit_test(stopped_reader_costs_lines_only),
         cmocka_unit_test(full_disk_costs_lines_only),
     };
