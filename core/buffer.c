@@ -1,6 +1,7 @@
 #include "core/buffer.h"
 
 #include "core/checked.h"
+#include "core/digits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,13 +72,8 @@ bool td_buffer_reserve(struct td_buffer *buffer, size_t more)
 
 void td_buffer_u64(struct td_buffer *buffer, uint64_t value)
 {
-    char digits[20];
-    size_t n = sizeof digits;
-    do {
-        digits[--n] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value != 0);
-    td_buffer_append(buffer, digits + n, sizeof digits - n);
+    char digits[TD_NUMBER_BYTES];
+    td_buffer_append(buffer, digits, td_number_write(value, digits));
 }
 
 void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)

@@ -4,7 +4,6 @@
 #include "core/utf8.h"
 
 #include <arpa/inet.h>
-#include <math.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -44,22 +43,10 @@ static void set_time(struct td_access_lines *lines, struct td_wall wall)
     digits[2] = (char)('0' + ms % 10);
 }
 
-/* Returns the time in microseconds, rounded as printf rounds ns / 1e9, a double, to six decimals: to the nearest one.
- * In the middle between two, the double decides, which may be a little above the middle or below it; if it is neither,
- * the even one is taken. */
-static uint64_t rounded_us(uint64_t ns)
-{
-    uint64_t us = ns / 1000;
-    uint64_t rest_ns = ns % 1000;
-    if (rest_ns != 500)
-        return us + (rest_ns > 500);
-    double above = fma((double)ns / 1e9, 1e9, -(double)ns); /* exact, unlike the product */
-    return above == 0 ? us + us % 2 : us + (above > 0);
-}
-
+/* Appends a time in seconds with six decimals, rounded to the nearest microsecond. */
 static void append_seconds(struct td_buffer *line, uint64_t ns)
 {
-    uint64_t us = rounded_us(ns);
+    uint64_t us = ns / 1000 + (ns % 1000 >= 500 ? 1 : 0);
     char decimals[7] = ".";
     td_buffer_u64(line, us / 1000000);
     us %= 1000000;

@@ -44,7 +44,7 @@ void td_access_lines_fini(struct td_access_lines *lines);
 
 /* Returns the line about an answer with its newline, borrowed until the next call; the empty text when there is no
  * memory. Method, target and fields are escaped (td_utf8_escape) and cut to 1,023 bytes each. The seconds have six
- * decimals, rounded as printf rounds a double by "%.6f". */
+ * decimals, rounded to the nearest microsecond. */
 struct td_text td_access_lines_write(struct td_access_lines *lines, const struct td_access_event *event);
 
 #endif
