@@ -136,7 +136,7 @@ enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct 
 /* Adds "Content-Range: bytes FIRST-LAST/SIZE". */
 static void add_content_range(struct td_response *response, const struct td_byte_range *range, uint64_t size)
 {
-    char value[sizeof "bytes -/" + 3 * TD_NUMBER_BYTES] = "bytes ";
+    char value[sizeof "bytes -/" + (size_t)3 * TD_NUMBER_BYTES] = "bytes ";
     size_t len = strlen("bytes ");
     len += td_number_write(range->off, value + len);
     value[len++] = '-';

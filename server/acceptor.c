@@ -348,7 +348,8 @@ static void *acceptor_main(void *argument)
     /* The server goes on with them, for as long as it runs. */
     while (acceptor->silent != NULL) {
         struct silent *silent = acceptor->silent;
-        unwatch(acceptor, silent);
+        acceptor->silent = silent->next;
+        (void)epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_DEL, silent->connection->fd, NULL);
         pass_on(acceptor, silent, TD_LANE_SHARED);
     }
     return NULL;

@@ -428,6 +428,8 @@ void td_registry_fini(struct td_registry *registry)
 {
     atomic_store(&registry->stop, true);
     (void)pthread_join(registry->reaper, NULL);
+    while (registry->first != NULL) /* libmicrohttpd does not report connections that it has not begun with */
+        td_connection_close(registry->first);
     for (size_t i = 0; i < registry->departed_count; i++)
         td_blob_unref(registry->departed[i].blob);
     if (registry->netlink >= 0)

@@ -121,7 +121,8 @@ enum { TD_RESERVED_CONNECTIONS = 16 };
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
 
-/* Stops the reaper. All connections must be closed, and no other thread may use the registry any more. */
+/* Stops the reaper and frees what is left. All descriptors must be closed, and no other thread may use the registry any
+ * more. */
 void td_registry_fini(struct td_registry *registry);
 
 /* Returns the number of open connections. Any thread. */

@@ -51,10 +51,10 @@ struct td_http_server {
 
 /* One request, from its request line to its last byte. */
 struct exchange {
-    bool active;   /* a request line was read */
-    bool judged;   /* the guard has seen it */
-    bool answered; /* a response is queued */
-    bool is_job;   /* it is answered by a job */
+    bool active;                                  /* a request line was read */
+    bool judged;                                  /* the guard has seen it */
+    bool answered;                                /* a response is queued */
+    enum { JOB_NONE, JOB_WANTED, JOB_BEGUN } job; /* whether a job makes the answer */
     uint64_t start_ns;
     const struct td_facade *facade; /* decided by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
@@ -162,9 +162,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
             td_connection_close(entry);
         return;
     }
+    td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
     if (session->connection != NULL)
         td_connection_close(session->connection);
-    td_transfer_release(session->exchange.made, &session->exchange.transfer);
     drop_upload(session);
     td_access_lines_fini(&session->access_lines);
     free(session->target);
@@ -190,7 +190,8 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
         return NULL;
     struct exchange *exchange = &session->exchange;
     td_connection_prove(session->connection);
-    exchange->active = exchange->judged = exchange->answered = exchange->is_job = false;
+    exchange->active = exchange->judged = exchange->answered = false;
+    exchange->job = JOB_NONE;
     exchange->content_bytes = 0;
     size_t len = strlen(target);
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
@@ -349,21 +350,31 @@ static void run_answer(struct td_job *job)
     drop_upload(session);
 }
 
+/* Has a job make the answer. */
+static enum MHD_Result begin_job(struct session *session)
+{
+    session->exchange.job = JOB_BEGUN;
+    session->job.run = run_answer;
+    atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run(session->connection->jobs, session->connection->mhd, &session->job) ? MHD_YES : MHD_NO;
+}
+
+/* Answers, now or by a job. close: this is the first call of on_request, and the connection ends with the answer. */
 static enum MHD_Result answer(struct session *session, bool close)
 {
-    struct td_jobs *jobs = session->connection->jobs;
-    if (jobs != NULL)
+    if (session->connection->jobs != NULL)
         td_waiting_forbid();
     make_answer(session, close);
     if (!td_waiting_allow()) {
         drop_upload(session); /* before sending, which may take long */
         return queue(session);
     }
-    session->exchange.is_job = true;
-    session->job.run = run_answer;
+    session->exchange.job = JOB_WANTED;
     session->job_closes = close;
-    atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
-    return td_jobs_run(jobs, session->connection->mhd, &session->job) ? MHD_YES : MHD_NO;
+    /* Suspended at once, libmicrohttpd would read from the socket before it asks for the answer, and drop a client that
+     * has closed its side. Without an answer it comes again, and then asks for the answer first. In the first call of
+     * on_request it would go on to the body instead. */
+    return close ? begin_job(session) : MHD_YES;
 }
 
 /* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body. */
@@ -421,8 +432,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (session == NULL)
         return MHD_NO;
     struct exchange *exchange = &session->exchange;
-    if (exchange->is_job && !exchange->answered) /* the job has ended */
-        return queue(session);
+    if (exchange->job != JOB_NONE && !exchange->answered)
+        return exchange->job == JOB_WANTED ? begin_job(session) : queue(session);
     if (!exchange->judged)
         return judge(mhd, session, method, version);
     if (*upload_len != 0) {
@@ -470,6 +481,8 @@ static uint64_t sent_body_bytes(const struct session *session, bool complete)
 {
     const struct exchange *exchange = &session->exchange;
     uint64_t body_bytes = exchange->transfer.body_bytes;
+    if (!exchange->answered) /* a job made the answer, and the client had gone */
+        return 0;
     if (complete || !exchange->transfer.is_long)
         return complete ? body_bytes : 0;
     uint64_t sent = td_socket_acknowledged_bytes(session->connection->fd);
@@ -499,7 +512,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     if (session == NULL || !session->exchange.active)
         return;
     struct exchange *exchange = &session->exchange;
-    if (exchange->answered) {
+    if (exchange->answered || exchange->made != NULL) {
         struct td_metrics *metrics = &server->api->metrics;
         uint64_t took_ns = td_clock_ns() - exchange->start_ns;
         enum td_cut cut = cut_reason(session, code);
@@ -507,13 +520,16 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
         session->sent_bytes += exchange->transfer.header_bytes + sent_bytes;
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
-        td_metrics_way(metrics, exchange->transfer.way);
+        if (exchange->answered)
+            td_metrics_way(metrics, exchange->transfer.way);
         td_metrics_cut(metrics, cut);
         if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
             td_catalog_request_scan(server->api->catalog);
         if (td_access_log_is_on(server->log))
             write_access_log(session, sent_bytes, took_ns, cut);
     }
+    td_transfer_release(exchange->made, &exchange->transfer);
+    exchange->made = NULL;
     if (exchange->judged)
         atomic_fetch_sub_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
     exchange->active = false;

@@ -3,10 +3,12 @@
 #include "server/jobs.h"
 
 #include "core/clock.h"
+#include "core/log.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const uint64_t idle_ns = UINT64_C(1000000000);
 
@@ -18,6 +20,7 @@ struct td_jobs {
     size_t queued, running;
     size_t threads, idle, max_threads;
     bool closed, stop;
+    uint64_t warned_ns; /* when the log last told that no thread could be started; 0: never */
 };
 
 static struct td_job *take(struct td_jobs *jobs)
@@ -87,6 +90,19 @@ static int start_thread(struct td_jobs *jobs)
     return sys;
 }
 
+/* Logs, once a minute, that no thread could be started: the job waits for one of those that there are. */
+static void warn(struct td_jobs *jobs, int sys)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (sys == 0 || (jobs->warned_ns != 0 && now_ns - jobs->warned_ns < UINT64_C(60000000000)))
+        return;
+    jobs->warned_ns = now_ns;
+    td_log(TD_LOG_WARN,
+           "no further thread could be started for what has to wait: %s; %zu threads work, others wait for them; raise "
+           "the limit on processes (ulimit -u, or the container's pids limit)",
+           strerror(sys), jobs->threads);
+}
+
 bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err)
 {
     struct td_jobs *jobs = calloc(1, sizeof *jobs);
@@ -122,9 +138,8 @@ bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job
     *(jobs->last != NULL ? &jobs->last->next : &jobs->first) = job;
     jobs->last = job;
     jobs->queued++;
-    /* A job never waits for long: without a further thread, one of those that there are takes it. */
     if (jobs->queued > jobs->idle && jobs->threads < jobs->max_threads)
-        (void)start_thread(jobs);
+        warn(jobs, start_thread(jobs));
     pthread_cond_signal(&jobs->wake);
     pthread_mutex_unlock(&jobs->lock);
     return true;

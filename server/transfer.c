@@ -265,10 +265,11 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     struct MHD_Response *made = NULL;
     uint64_t total = transfer->body.total_bytes;
     bool by_jobs = connection->jobs != NULL;
+    size_t block_bytes = by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES;
     if (pinned)
         made = create_pinned(transfer);
     else if (!by_jobs || add_window(transfer))
-        made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
+        made = MHD_create_response_from_callback(total, total < block_bytes ? (size_t)total : block_bytes,
                                                  by_jobs ? take_window : read_window, transfer, transfer_free);
     if (made == NULL) /* libmicrohttpd then does not call the free callback */
         transfer_free(transfer);
@@ -281,6 +282,8 @@ static bool is_ready(const struct td_body *body, const struct td_connection *con
 {
     if (connection->jobs == NULL)
         return true;
+    if (body->total_bytes > TD_SHARED_BYTES) /* to look at more takes long, and its pages may go before they are sent */
+        return false;
     if (td_waiting_is_forbidden() && body->total_bytes > TD_LOOK_BYTES)
         return td_may_wait(NULL);
     return td_body_is_resident(body) || (td_waiting_is_forbidden() && td_may_wait(NULL));
@@ -299,7 +302,8 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
     if (kept == NULL || !td_kept_response_prepare(kept, response, len) ||
         !td_body_read(&response->body, &cursor, kept->bytes, len, NULL))
         return NULL;
-    /* Under a lease nobody can have written meanwhile. */
+    /* Under a lease nobody can have written meanwhile: the lease is looked at after the bytes. */
+    atomic_thread_fence(memory_order_acquire);
     if (!td_body_is_pinned(&response->body) && !td_body_unchanged(&response->body))
         return NULL;
     *transfer = (struct td_transfer){

@@ -1,6 +1,8 @@
 """Connections that share threads (--workers): what would wait leaves the thread, so that nobody else waits for it."""
 import contextlib
 import os
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -109,8 +111,21 @@ def test_pipelined_requests_are_answered_in_order(root, start):
             assert c.read_response().body == data[a:b]
 
 
+def test_a_client_that_has_closed_its_side_is_answered_by_jobs_too(root, start):
+    """Beside older connections on the same thread, libmicrohttpd reads from the socket as soon as the job has ended."""
+    with start(root, "--workers", "2") as srv, contextlib.ExitStack() as stack:
+        for _ in range(16):
+            assert stack.enter_context(Conn(srv.port)).request("/models").status == 200
+        for target in ["/models/m/tensors", "/models", TENSOR, TENSOR + "?slice=3:3000003"] * 3:
+            c = stack.enter_context(Conn(srv.port))
+            assert c.request(TENSOR, SHORT).status == 206
+            c.send(request_bytes(target))
+            c.sock.shutdown(socket.SHUT_WR)
+            r = c.read_response()
+            assert r.status == 200 and len(r.body) == r.length, target
+
+
 def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
-    import socket
     with start(root, "--workers", "1") as srv, Conn(srv.port) as c:
         c.send(request_bytes(TENSOR, SHORT) * 2)
         c.sock.shutdown(socket.SHUT_WR)
@@ -167,6 +182,30 @@ def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
         expected = (data[3000000:3004096] if asked is SHORT else data[1000000:1200001] if asked else data)
         for c in waiting:
             assert c.read_response().body == expected
+
+
+def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):
+    source, mount_point, hold = stuck
+    with start(mount_point, "--workers", "1") as srv, contextlib.ExitStack() as stack:
+        def counted():
+            return sum(v for name, labels, v in srv.metrics()[2]
+                       if name == "tensord_http_requests_total" and labels["route"] == "tensor")
+
+        conns = [stack.enter_context(Conn(srv.port)) for _ in range(9)]
+        for c in conns:
+            assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        srv.wait_for(lambda: counted() == 9, "the short ones are counted")
+        hold.touch()
+        for i, c in enumerate(conns[:8]):
+            c.send(request_bytes(TENSOR, {"Range": f"bytes={300000 * i}-{300000 * i + (4095 if i % 2 else 70000)}"}))
+        srv.wait_for(lambda: srv.gauge("tensord_http_requests_in_flight") == 9, "jobs wait for the disk")
+        for c in conns[:8]:
+            c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            c.close()
+        hold.unlink()
+        srv.wait_for(lambda: counted() == 17, "they are counted")
+        srv.wait_for(lambda: srv.gauge("tensord_http_requests_in_flight") == 1, "nothing is left")
+        assert conns[8].request(TENSOR, SHORT).body == data_of(source)[:4096]
 
 
 def test_the_server_stops_while_a_job_waits_for_a_disk(stuck, start):
