@@ -428,8 +428,11 @@ void td_registry_fini(struct td_registry *registry)
 {
     atomic_store(&registry->stop, true);
     (void)pthread_join(registry->reaper, NULL);
-    while (registry->first != NULL) /* libmicrohttpd does not report connections that it has not begun with */
-        td_connection_close(registry->first);
+    /* libmicrohttpd does not report the end of connections that it has not begun with. */
+    for (struct td_connection *c = registry->first, *next; c != NULL; c = next) {
+        next = c->next;
+        td_connection_close(c);
+    }
     for (size_t i = 0; i < registry->departed_count; i++)
         td_blob_unref(registry->departed[i].blob);
     if (registry->netlink >= 0)
