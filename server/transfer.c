@@ -303,7 +303,7 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
         !td_body_read(&response->body, &cursor, kept->bytes, len, NULL))
         return NULL;
     /* Under a lease nobody can have written meanwhile: the lease is looked at after the bytes. */
-    atomic_thread_fence(memory_order_acquire);
+    atomic_signal_fence(memory_order_seq_cst);
     if (!td_body_is_pinned(&response->body) && !td_body_unchanged(&response->body))
         return NULL;
     *transfer = (struct td_transfer){
