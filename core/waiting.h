@@ -1,6 +1,6 @@
-/* Whether the running thread may wait. A thread that serves many connections must not: it forbids itself to wait, and
- * functions that would wait for a disk, for other threads or for a long computation then fail instead. Whatever they
- * were to give is thrown away, and a thread that may wait does the work again. */
+/* Threads that must not wait. A thread that serves many connections forbids itself to wait. Functions that would wait
+ * for a disk, for other threads or for a long computation then fail. The thread drops what it has made so far, and
+ * another thread, which may wait, does the work from the beginning. */
 #ifndef TD_CORE_WAITING_H
 #define TD_CORE_WAITING_H
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What lines of one connection have in common. */
+/* The parts that all lines of one connection share, kept between them. */
 struct td_access_lines {
     struct td_buffer line; /* the latest line; its memory is kept for the next one, unless the line was long */
     char client[INET6_ADDRSTRLEN];

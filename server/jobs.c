@@ -1,4 +1,4 @@
-/* A queue and threads that wait for it. A thread that finds nothing to do for IDLE_NS ends, except for the last one.
+/* A queue and threads that wait for it. A thread that finds nothing to do for idle_ns ends, except for the last one.
  * What is hard: once its connection is resumed, a job may be freed at any moment, so nothing of it is used then. */
 #include "server/jobs.h"
 

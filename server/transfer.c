@@ -354,6 +354,8 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
                (made = create_kept(response, connection, transfer)) != NULL) {
         td_connection_hold(connection);
         return made;
+    } else if (td_waiting_was_refused()) {
+        return NULL; /* its bytes are not in memory */
     } else {
         made = create_with_body(response, connection, &transfer->way);
         bool is_copied = transfer->way == TD_WAY_COPY;

@@ -10,6 +10,7 @@
 
 #include "http/response.h"
 #include "server/connection.h"
+#include "server/kept_response.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@
 
 enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
-    TD_COPY_BYTES = 8 * 1024,            /* longest body that is copied even if it could be sent in place */
+    TD_COPY_BYTES = TD_KEPT_BYTES,       /* longest body that is copied even if it could be sent in place */
     TD_REFERENCE_BYTES = 64 * 1024,      /* longest run that is copied even if it could be sent by reference */
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */

@@ -266,15 +266,21 @@ static bool owns(struct td_text raw_path)
     return false;
 }
 
-/* Below /models/, the words that bytes of files follow or are named by. */
+/* Returns whether the path below a model goes on with the row's word, and bytes of files answer it. */
+static bool is_bytes(struct td_text rest, const struct model_route *row)
+{
+    struct td_text after;
+    bool is_whole = row->route == TD_ROUTE_MODEL_FILE;
+    return take_segment(rest, row->word, &after) && (is_whole || (row->rest != NULL && rest.len > strlen(row->word)));
+}
+
 static bool is_text(struct td_text raw_path)
 {
-    static const char *const words[] = {"/tensors/", "/files/", "/shards/", "/plans/", "/model.safetensors"};
     if (!is_below_models(raw_path))
         return true;
     for (size_t i = 0; i < raw_path.len; i++)
-        for (size_t w = 0; raw_path.p[i] == '/' && w < sizeof words / sizeof *words; w++)
-            if (td_text_begins(td_text_skip(raw_path, i), td_text_of(words[w])))
+        for (size_t m = 0; raw_path.p[i] == '/' && m < MODEL_ROUTES; m++)
+            if (is_bytes(td_text_skip(raw_path, i + 1), &model_routes[m]))
                 return false;
     return true;
 }

@@ -160,14 +160,13 @@ static bool add_tensor_headers(const struct td_call *call, const struct wanted *
     struct td_buffer shape;
     td_buffer_init(&shape);
     td_manifest_write_shape(&shape, &sent);
-    const char *text = td_buffer_terminate(&shape);
-    if (text == NULL) {
+    if (shape.failed) {
         td_buffer_fini(&shape);
         return td_call_no_memory(call);
     }
-    td_response_add_header(call->response, "X-Tensor-Dtype", "%s", wanted->ref.tensor->dtype->name);
+    td_response_add_header_text(call->response, "X-Tensor-Dtype", td_text_of(wanted->ref.tensor->dtype->name));
     if (shape.len <= SHAPE_HEADER_BYTES) /* a longer shape, of dozens of dimensions, is in the manifest alone */
-        td_response_add_header(call->response, "X-Tensor-Shape", "%s", text);
+        td_response_add_header_text(call->response, "X-Tensor-Shape", td_buffer_text(&shape));
     td_buffer_fini(&shape);
     return true;
 }

@@ -111,7 +111,7 @@ static void time_is_that_of_each_line(void **state)
     td_access_lines_fini(&lines);
 }
 
-/* What a client chose cannot end its string or the line. */
+/* A text from the client ends neither its quotes nor the line. */
 static void texts_are_escaped(void **state)
 {
     (void)state;
