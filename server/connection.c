@@ -260,19 +260,25 @@ static void begin_hold(struct td_connection *connection)
     (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
 }
 
-/* Looks whether the next request has come already, and lets the end of the answer go. In the first answers of a
- * connection libmicrohttpd itself has let it go before; the look may then take a prompt client for one that pipelines.
- */
-static void end_hold(struct td_connection *connection)
+/* Looks whether the next request has come already, before the client has the end of the answer. */
+static void look_for_request(void *context)
 {
-    int off = 0;
+    struct td_connection *connection = context;
     struct tcp_info info = info_of(connection->fd);
-    (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
     connection->proves_nothing =
         info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
 }
 
-bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob)
+/* Lets the end of the answer go. In the first answers of a connection libmicrohttpd itself has let it go before; the
+ * look may then take a prompt client for one that pipelines. */
+static void end_hold(struct td_connection *connection)
+{
+    int off = 0;
+    look_for_request(connection);
+    (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+}
+
+bool td_connection_may_refer(const struct td_connection *connection, const struct td_blob *blob)
 {
     const struct td_blob *unread = atomic_load_explicit(&connection->unread, memory_order_relaxed);
     return unread == NULL || unread == blob;
@@ -284,6 +290,20 @@ void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
     begin_hold(connection);
 }
 
+bool td_connection_refer_shortly(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
+{
+    connection->reference = (struct td_by_reference){.len = len,
+                                                     .file = blob->class->descriptor(blob),
+                                                     .off = off,
+                                                     .before_end = look_for_request,
+                                                     .context = connection};
+    if (!td_by_reference_begin(connection->fd, &connection->reference))
+        return false;
+    connection->referenced = td_blob_ref(blob);
+    connection->proves_nothing = true; /* until look_for_request finds that it does not */
+    return true;
+}
+
 void td_connection_hold(struct td_connection *connection)
 {
     if (connection->proves_nothing && atomic_load_explicit(&connection->unread, memory_order_relaxed) != NULL)
@@ -293,14 +313,13 @@ void td_connection_hold(struct td_connection *connection)
 void td_connection_end_answer(struct td_connection *connection, bool is_complete)
 {
     struct td_blob *blob = connection->referenced;
-    if (!connection->is_held)
-        return;
-    if (is_complete)
+    if (connection->is_held && is_complete)
         end_hold(connection);
     connection->is_held = false;
-    connection->referenced = NULL;
     if (blob == NULL)
         return;
+    connection->referenced = NULL;
+    td_by_reference_end(connection->fd);
     if (is_complete) {
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */

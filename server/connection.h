@@ -12,6 +12,7 @@
 #include "http/metrics.h"
 #include "http/request.h"
 #include "server/address_counts.h"
+#include "server/by_reference.h"
 #include "server/delivery.h"
 #include "storage/body.h"
 
@@ -60,10 +61,11 @@ struct td_connection {
     struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
     bool near;                     /* its send queue is short; used by its own thread alone */
     /* an answer that is being sent by reference; used by its own thread alone */
-    struct td_blob *referenced; /* one reference; NULL: none */
-    bool is_held;               /* the end of the answer is held back */
-    uint64_t received_bytes;    /* of all requests up to this one */
-    bool proves_nothing;        /* the next request does not prove that this answer was read */
+    struct td_blob *referenced;       /* one reference; NULL: none */
+    struct td_by_reference reference; /* the body, if it is short */
+    bool is_held;                     /* the end of the answer is held back */
+    uint64_t received_bytes;          /* of all requests up to this one */
+    bool proves_nothing;              /* the next request does not prove that this answer was read */
     /* a complete answer that was sent by reference and may not have been read */
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
@@ -162,11 +164,16 @@ void td_connection_unpin(struct td_connection *connection);
 
 /* Returns whether an answer may be sent by reference from the blob: not while there is no proof that an earlier one of
  * another blob was read, since only one is kept for each connection. */
-bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob);
+bool td_connection_may_refer(const struct td_connection *connection, const struct td_blob *blob);
 
-/* Begins an answer that is sent by reference (td_transfer_create): takes a reference on the blob, and holds back its
- * header until bytes of its body follow. td_connection_pin comes first. */
+/* Begins an answer that libmicrohttpd sends by reference (td_transfer_create): takes a reference on the blob, and holds
+ * back its header until bytes of its body follow. td_connection_pin comes first. */
 void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
+
+/* Begins an answer of up to TD_BY_REFERENCE_BYTES bytes that server/by_reference sends: takes a reference on the blob,
+ * which has a descriptor. td_connection_pin comes first. Returns false, with nothing begun, when that is not possible
+ * for this connection. */
+bool td_connection_refer_shortly(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len);
 
 /* Begins an answer that is sent in another way. While an earlier one is without proof, this answer is watched as if
  * sent by reference, so that the next request can be the proof. */

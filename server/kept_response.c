@@ -1,6 +1,7 @@
 #include "server/kept_response.h"
 
 #include "server/answer_header.h"
+#include "server/by_reference.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,14 @@ bool td_kept_response_suits(const struct td_response *response)
 }
 
 /* Returns whether the kept response differs from this one by bytes and by values of fields alone. */
-static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len)
+static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len,
+                    bool by_reference)
 {
-    if (kept->made == NULL || kept->len != len || kept->status != response->status ||
-        kept->content_type != response->content_type || kept->cache_control != response->cache_control ||
-        kept->last_modified_s != response->last_modified_s || kept->accept_ranges != response->accept_ranges ||
-        kept->header_count != response->header_count || strcmp(kept->etag, response->etag) != 0)
+    if (kept->made == NULL || kept->len != len || (kept->bytes == NULL) != by_reference ||
+        kept->status != response->status || kept->content_type != response->content_type ||
+        kept->cache_control != response->cache_control || kept->last_modified_s != response->last_modified_s ||
+        kept->accept_ranges != response->accept_ranges || kept->header_count != response->header_count ||
+        strcmp(kept->etag, response->etag) != 0)
         return false;
     for (size_t i = 0; i < kept->header_count; i++)
         if (kept->headers[i].name != response->headers[i].name)
@@ -57,13 +60,15 @@ static void forget(struct td_kept_response *kept)
     memset(kept, 0, sizeof *kept);
 }
 
-/* Makes a new response with room for len bytes. Returns false without memory. */
-static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len)
+/* Makes a new response with room for len bytes, or with the memory that stands for them. Returns false without memory.
+ */
+static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_reference)
 {
-    kept->bytes = malloc(len);
-    if (kept->bytes == NULL)
+    void *bytes = by_reference ? td_by_reference_memory() : malloc(len);
+    if (bytes == NULL)
         return false;
-    kept->made = MHD_create_response_from_buffer(len, kept->bytes, MHD_RESPMEM_PERSISTENT);
+    kept->bytes = by_reference ? NULL : bytes;
+    kept->made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_PERSISTENT);
     if (kept->made == NULL || !td_answer_header_add(kept->made, response))
         return false;
     kept->len = len;
@@ -82,12 +87,13 @@ static bool make(struct td_kept_response *kept, const struct td_response *respon
     return true;
 }
 
-bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len)
+bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
+                              bool by_reference)
 {
-    if (is_like(kept, response, len) && replace_values(kept, response))
+    if (is_like(kept, response, len, by_reference) && replace_values(kept, response))
         return true;
     forget(kept);
-    if (make(kept, response, len))
+    if (make(kept, response, len, by_reference))
         return true;
     forget(kept);
     return false;

@@ -9,13 +9,14 @@
 #include <microhttpd.h>
 
 enum {
-    TD_KEPT_BYTES = 8 * 1024, /* longest body of a kept response; each connection has a buffer of the last one's size */
-    TD_KEPT_VALUE_BYTES = 80  /* with a NUL; a response with a longer value of a field is not kept */
+    TD_KEPT_BYTES =
+        8 * 1024, /* longest copied body of a kept response; each connection has a buffer of the last one's size */
+    TD_KEPT_VALUE_BYTES = 80 /* with a NUL; a response with a longer value of a field is not kept */
 };
 
 struct td_kept_response {
     struct MHD_Response *made; /* one reference, not for whoever queues it; NULL: none */
-    uint8_t *bytes;            /* of the body; owned */
+    uint8_t *bytes;            /* of the body; owned; NULL: td_by_reference_memory stands for it */
     size_t len;
     uint64_t header_bytes; /* length of the header that libmicrohttpd will send */
     /* what `made` was made from, as in td_response */
@@ -34,9 +35,11 @@ struct td_kept_response {
 /* Returns whether a response can be kept: all that it points to is static, and the connection goes on after it. */
 bool td_kept_response_suits(const struct td_response *response);
 
-/* Adapts the kept response, or makes a new one, for a body of len bytes, from 1 to TD_KEPT_BYTES, which the caller then
- * writes to kept->bytes. The answer before must have been sent. Returns false without memory. */
-bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len);
+/* Adapts the kept response, or makes a new one, for a body of len bytes. by_reference: up to TD_BY_REFERENCE_BYTES
+ * bytes that server/by_reference sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least
+ * one. The answer before must have been sent. Returns false without memory. */
+bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
+                              bool by_reference);
 
 /* Frees the kept response. NULL is allowed. */
 void td_kept_response_destroy(struct td_kept_response *kept);

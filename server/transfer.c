@@ -221,16 +221,22 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
-/* Makes a response that sends the body by reference. Returns NULL when the body is not one run of a file, when the
- * connection cannot prove that its client reads, or when descriptors are short. The body is pinned. */
-static struct MHD_Response *create_reference(const struct td_response *response, struct td_connection *connection)
+/* Returns whether the body can go by reference: it is one run of a file, and the connection can prove that its client
+ * reads. */
+static bool may_refer(const struct td_response *response, const struct td_connection *connection)
 {
     const struct td_body *body = &response->body;
     const struct td_extent *extent = &body->extents[0];
-    if (body->total_bytes <= TD_REFERENCE_BYTES || body->extent_count != 1 || extent->count != 1 ||
-        extent->blob->class->descriptor == NULL || response->close ||
-        !td_connection_may_refer(connection, extent->blob))
-        return NULL;
+    return body->total_bytes > TD_REFERENCE_BYTES && body->extent_count == 1 && extent->count == 1 &&
+           extent->blob->class->descriptor != NULL && !response->close &&
+           td_connection_may_refer(connection, extent->blob);
+}
+
+/* Makes a response that libmicrohttpd sends from a descriptor, for a body that may go by reference and is pinned.
+ * Returns NULL when descriptors or memory are short. */
+static struct MHD_Response *create_file(const struct td_body *body, struct td_connection *connection)
+{
+    const struct td_extent *extent = &body->extents[0];
     /* A duplicate shares the open file, so closing it does not end the lease. */
     int fd = fcntl(extent->blob->class->descriptor(extent->blob), F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
@@ -241,6 +247,33 @@ static struct MHD_Response *create_reference(const struct td_response *response,
     else
         td_connection_refer(connection, extent->blob);
     return made;
+}
+
+/* Adapts the connection's kept response to a body of its length (td_kept_response_prepare). Returns NULL without
+ * memory.
+ */
+static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_connection *connection,
+                                             bool by_reference)
+{
+    if (connection->kept == NULL)
+        connection->kept = calloc(1, sizeof *connection->kept);
+    size_t len = (size_t)response->body.total_bytes;
+    bool ok = connection->kept != NULL && td_kept_response_prepare(connection->kept, response, len, by_reference);
+    return ok ? connection->kept : NULL;
+}
+
+/* Makes a response for a short body that may go by reference and is pinned. Returns NULL when it cannot go so. */
+static struct MHD_Response *create_short_file(const struct td_response *response, struct td_connection *connection,
+                                              struct td_transfer *transfer)
+{
+    const struct td_extent *extent = &response->body.extents[0];
+    if (td_by_reference_memory() == NULL || !td_kept_response_suits(response))
+        return NULL;
+    struct td_kept_response *kept = prepare_kept(response, connection, true);
+    if (kept == NULL || !td_connection_refer_shortly(connection, extent->blob, extent->off, (size_t)extent->len))
+        return NULL;
+    transfer->is_kept = true;
+    return kept->made;
 }
 
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
@@ -295,25 +328,21 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
                                         struct td_transfer *transfer)
 {
     struct td_body_cursor cursor = {0};
-    size_t len = (size_t)response->body.total_bytes;
-    if (connection->kept == NULL)
-        connection->kept = calloc(1, sizeof *connection->kept);
-    struct td_kept_response *kept = connection->kept;
-    if (kept == NULL || !td_kept_response_prepare(kept, response, len) ||
-        !td_body_read(&response->body, &cursor, kept->bytes, len, NULL))
+    struct td_kept_response *kept = prepare_kept(response, connection, false);
+    if (kept == NULL || !td_body_read(&response->body, &cursor, kept->bytes, kept->len, NULL))
         return NULL;
     /* Under a lease nobody can have written meanwhile: the lease is looked at after the bytes. */
     atomic_signal_fence(memory_order_seq_cst);
     if (!td_body_is_pinned(&response->body) && !td_body_unchanged(&response->body))
         return NULL;
-    *transfer = (struct td_transfer){
-        .way = TD_WAY_COPY, .is_kept = true, .body_bytes = len, .header_bytes = kept->header_bytes};
+    transfer->way = TD_WAY_COPY;
+    transfer->is_kept = true;
     return kept->made;
 }
 
 /* Makes the response for a body, and sets the way. */
 static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
-                                             enum td_way *way)
+                                             struct td_transfer *transfer)
 {
     uint64_t total = response->body.total_bytes;
     uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
@@ -326,44 +355,50 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         if (td_waiting_was_refused())
             return NULL;
     }
-    struct MHD_Response *made = pinned ? create_reference(response, connection) : NULL;
+    struct MHD_Response *made = NULL;
+    if (pinned && may_refer(response, connection))
+        made = total <= TD_BY_REFERENCE_BYTES ? create_short_file(response, connection, transfer)
+                                              : create_file(&response->body, connection);
     if (made != NULL) {
-        *way = TD_WAY_FILE;
+        transfer->way = TD_WAY_FILE;
         return made;
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
     if (!pinned && total <= TD_FLAT_BYTES) {
-        *way = TD_WAY_COPY;
+        transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
-    *way = pinned ? TD_WAY_MEMORY : TD_WAY_WINDOWS;
+    transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_WINDOWS;
     return create_moved(response, connection, pinned);
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
                                         struct td_transfer *transfer)
 {
-    struct MHD_Response *made;
+    struct MHD_Response *made = NULL;
     uint64_t total = response->body.total_bytes;
+    *transfer = (struct td_transfer){.way = TD_WAY_NONE, .is_long = total > TD_FLAT_BYTES};
     uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : total;
-    *transfer = (struct td_transfer){.way = TD_WAY_NONE};
     if (response->status == 304 || head || total == 0) {
         made = create_bodiless(announced_bytes);
-    } else if (total <= TD_KEPT_BYTES && td_kept_response_suits(response) &&
-               (made = create_kept(response, connection, transfer)) != NULL) {
-        td_connection_hold(connection);
-        return made;
-    } else if (td_waiting_was_refused()) {
-        return NULL; /* its bytes are not in memory */
+        transfer->is_long = false;
     } else {
-        made = create_with_body(response, connection, &transfer->way);
-        bool is_copied = transfer->way == TD_WAY_COPY;
-        transfer->is_long = total > TD_FLAT_BYTES;
+        if (total <= TD_KEPT_BYTES && td_kept_response_suits(response))
+            made = create_kept(response, connection, transfer);
+        if (made == NULL && td_waiting_was_refused())
+            return NULL; /* its bytes are not in memory */
+        if (made == NULL)
+            made = create_with_body(response, connection, transfer);
         if (transfer->way != TD_WAY_FILE)
             td_connection_hold(connection);
-        transfer->body_bytes = is_copied ? response->body.total_bytes : total; /* a copy may have become an error */
-        announced_bytes = transfer->body_bytes;
+        if (transfer->way == TD_WAY_COPY)
+            announced_bytes = response->body.total_bytes; /* a copy may have become an error */
+        transfer->body_bytes = announced_bytes;
+    }
+    if (transfer->is_kept) {
+        transfer->header_bytes = connection->kept->header_bytes;
+        return made;
     }
     transfer->header_bytes = td_answer_header_bytes(response, announced_bytes);
     if (made != NULL && (td_waiting_was_refused() || !td_answer_header_add(made, response))) {

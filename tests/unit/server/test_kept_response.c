@@ -3,9 +3,13 @@
 #include "server/kept_response.h"
 
 #include "server/answer_header.h"
+#include "server/by_reference.h"
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 static const char type[] = "application/octet-stream";
 
@@ -53,7 +57,7 @@ static void values_are_replaced(void **state)
         struct td_response response;
         fill(&response, rows[i].range, rows[i].other);
         assert_true(td_kept_response_suits(&response));
-        bool ok = td_kept_response_prepare(kept, &response, 100);
+        bool ok = td_kept_response_prepare(kept, &response, 100, false);
         if (rows[i].range[0] == '\0') { /* libmicrohttpd takes no empty value */
             assert_false(ok);
             assert_null(kept->made);
@@ -79,7 +83,7 @@ static void other_differences_need_another_response(void **state)
     size_t len = 100;
     for (int what = 0; what < 9; what++) {
         fill(&response, "bytes 0-99/1000", "a");
-        assert_true(td_kept_response_prepare(kept, &response, 100));
+        assert_true(td_kept_response_prepare(kept, &response, 100, false));
         td_response_fini(&response);
         fill(&response, "bytes 0-99/1000", "a");
         len = what == 0 ? 101 : 100;
@@ -94,13 +98,39 @@ static void other_differences_need_another_response(void **state)
             td_response_add_header_text(&response, "X-More", TD_TEXT("m"));
         if (what == 8)
             response.headers[1].name = "X-Another";
-        assert_true(td_kept_response_prepare(kept, &response, len));
+        assert_true(td_kept_response_prepare(kept, &response, len, false));
         CHECK((what == 7 || what == 8) || kept->header_count == 2, "%d", what);
         check_fields(kept, &response, len);
         memset(kept->bytes, 1, len);
         td_response_fini(&response);
     }
     td_kept_response_destroy(kept);
+}
+
+/* A body that is sent by reference has no memory of its own. */
+static void a_body_by_reference_needs_another_response(void **state)
+{
+    (void)state;
+    int pair[2];
+    struct td_response response;
+    struct iovec parts[] = {{.iov_base = (char[]){'a'}, .iov_len = 1}, {.iov_base = (char[]){'b'}, .iov_len = 1}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    struct td_kept_response *kept = calloc(1, sizeof *kept);
+    fill(&response, "bytes 0-99/1000", "a");
+    assert_false(td_kept_response_prepare(kept, &response, 100, true)); /* libmicrohttpd has not sent anything yet */
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does */
+    for (int i = 0; i < 4; i++) {
+        assert_true(td_kept_response_prepare(kept, &response, 100, i % 2 == 1));
+        assert_int_equal(kept->bytes == NULL, i % 2 == 1);
+        check_fields(kept, &response, 100);
+        if (kept->bytes != NULL)
+            memset(kept->bytes, i, 100);
+    }
+    assert_true(td_kept_response_prepare(kept, &response, TD_BY_REFERENCE_BYTES, true));
+    td_response_fini(&response);
+    td_kept_response_destroy(kept);
+    assert_int_equal(close(pair[0]) + close(pair[1]), 0);
 }
 
 static void some_responses_are_not_kept(void **state)
@@ -130,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_replaced),
         cmocka_unit_test(other_differences_need_another_response),
+        cmocka_unit_test(a_body_by_reference_needs_another_response),
         cmocka_unit_test(some_responses_are_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { SMALL = 1000, LARGE = 3000000 };
@@ -361,15 +362,23 @@ static void runs_of_files_go_by_reference(void **state)
     struct actor actor = {.blob = {.class = &file_class, .refs = 1, .bytes = memory, .len_bytes = LARGE},
                           .pinned = true};
     struct actor other = actor;
-    struct td_connection connection = {.registry = &scene.registry, .fd = -1};
+    struct td_connection connection = {.registry = &scene.registry};
+    struct iovec parts[] = {{.iov_base = (char[]){'a'}, .iov_len = 1}, {.iov_base = (char[]){'b'}, .iov_len = 1}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    int pair[2];
     actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
     assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does: server/by_reference */
+    connection.fd = pair[0];
     static const struct {
         uint64_t len, runs;
         bool close, has_unread, pinned;
         enum td_way way;
     } rows[] = {
         {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
+        {TD_BY_REFERENCE_BYTES, 1, false, false, true, TD_WAY_FILE},
+        {TD_BY_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
         {LARGE, 1, false, false, true, TD_WAY_FILE},
         {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY},
         {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_MEMORY},
@@ -395,16 +404,20 @@ static void runs_of_files_go_by_reference(void **state)
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
         assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
-        MHD_destroy_response(made);
+        td_transfer_release(made, &transfer);
         td_response_fini(&response);
+        bool is_short = rows[i].len <= TD_BY_REFERENCE_BYTES;
         assert_int_equal(actor.blob.refs, rows[i].way == TD_WAY_FILE ? 2 : 1);
-        assert_int_equal(connection.is_held, rows[i].way == TD_WAY_FILE || rows[i].has_unread);
+        assert_int_equal(connection.is_held, (rows[i].way == TD_WAY_FILE && !is_short) || rows[i].has_unread);
+        assert_int_equal(transfer.is_kept, rows[i].way == TD_WAY_FILE && is_short);
         td_connection_end_answer(&connection, false);
         assert_false(connection.is_held);
         assert_int_equal(actor.blob.refs, 1);
         assert_null(atomic_load(&connection.pinned[0]));
     }
     assert_int_equal(close(actor.descriptor), 0); /* the duplicates are closed by libmicrohttpd */
+    assert_int_equal(close(pair[0]) + close(pair[1]), 0);
+    td_kept_response_destroy(connection.kept);
 }
 
 /* ---- files that change --------------------------------------------------------------------------------- */

@@ -1,0 +1,251 @@
+/* Bodies that libmicrohttpd believes to send from memory, and that are sent from a file: that its calls come here, that
+ * each byte is the file's, and what happens when the socket is full or the file has become shorter. */
+#include "server/by_reference.h"
+
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { FILE_BYTES = 300000, OFFSET = 12345 };
+
+static uint8_t content[FILE_BYTES];
+static _Atomic int ends; /* calls of count_end */
+
+static void count_end(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&ends, 1);
+}
+
+static int make_file(void)
+{
+    uint64_t state = 7;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        content[i] = (uint8_t)random_next(&state);
+    assert_int_equal(fwrite(content, 1, FILE_BYTES, file), FILE_BYTES);
+    assert_int_equal(fflush(file), 0);
+    int fd = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    (void)fclose(file);
+    return fd;
+}
+
+static struct td_by_reference body_of(int file, size_t len)
+{
+    return (struct td_by_reference){.len = len, .file = file, .off = OFFSET, .before_end = count_end};
+}
+
+struct server {
+    struct td_by_reference body;
+    _Atomic bool was_registered;
+};
+
+/* Answers /copied from memory, and all else by reference. */
+static enum MHD_Result answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *upload, size_t *upload_len, void **context)
+{
+    static int second;
+    struct server *server = cls;
+    (void)method, (void)version, (void)upload, (void)upload_len;
+    if (*context == NULL) {
+        *context = &second;
+        return MHD_YES;
+    }
+    bool is_copied = strcmp(url, "/copied") == 0;
+    int socket = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    char *memory = is_copied ? (char *)content : td_by_reference_memory();
+    if (memory == NULL)
+        return MHD_NO;
+    if (!is_copied)
+        atomic_store(&server->was_registered, td_by_reference_begin(socket, &server->body));
+    struct MHD_Response *made = MHD_create_response_from_buffer(server->body.len, memory, MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, made);
+    MHD_destroy_response(made);
+    return result;
+}
+
+static void completed(void *cls, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode code)
+{
+    (void)cls, (void)context, (void)code;
+    td_by_reference_end(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+}
+
+static int connect_to(struct MHD_Daemon *daemon)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons(MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int small = 8 * 1024;
+    assert_int_equal(setsockopt(client, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof to), 0);
+    return client;
+}
+
+/* Asks for the path, and checks that the body is these bytes. */
+static void check_answer(int client, const char *path, const uint8_t *wanted, size_t len)
+{
+    static char got[FILE_BYTES + 4096];
+    char request[100];
+    char *body = NULL;
+    size_t count = 0;
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path);
+    assert_int_equal(send(client, request, (size_t)n, 0), n);
+    while (body == NULL || count < (size_t)(body - got) + len) {
+        ssize_t part = recv(client, got + count, sizeof got - 1 - count, 0);
+        assert_true(part > 0);
+        count += (size_t)part;
+        got[count] = '\0';
+        if (body == NULL && (body = strstr(got, "\r\n\r\n")) != NULL)
+            body += 4;
+    }
+    assert_int_equal(count, (size_t)(body - got) + len);
+    assert_memory_equal(body, wanted, len);
+}
+
+static void libmicrohttpd_sends_from_the_file(void **state)
+{
+    (void)state;
+    static const unsigned int ways[] = {MHD_USE_EPOLL_INTERNAL_THREAD,
+                                        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL};
+    static const size_t lengths[] = {1, 1000, 65536, TD_BY_REFERENCE_BYTES};
+    int file = make_file();
+    for (size_t w = 0; w < COUNT_OF(ways); w++) {
+        for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+            struct server server = {.body = body_of(file, lengths[i])};
+            struct MHD_Daemon *daemon = MHD_start_daemon(ways[w], 0, NULL, NULL, answer, &server,
+                                                         MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_END);
+            assert_non_null(daemon);
+            int client = connect_to(daemon);
+            int before = atomic_load(&ends);
+            check_answer(client, "/copied", content, lengths[i]);
+            assert_int_equal(atomic_load(&ends), before);
+            check_answer(client, "/", content + OFFSET, lengths[i]);
+            CHECK(atomic_load(&server.was_registered) && atomic_load(&ends) > before, "%zu bytes", lengths[i]);
+            check_answer(client, "/", content + OFFSET, lengths[i]);
+            check_answer(client, "/copied", content, lengths[i]);
+            assert_int_equal(close(client), 0);
+            MHD_stop_daemon(daemon);
+        }
+    }
+    assert_int_equal(close(file), 0);
+}
+
+/* Sends a header and the body's memory in one call, as libmicrohttpd does. */
+static ssize_t send_header_and_body(int socket, size_t len)
+{
+    struct iovec parts[] = {{.iov_base = (char[]){'h', '\n'}, .iov_len = 2},
+                            {.iov_base = td_by_reference_memory(), .iov_len = len}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+static void open_pair(int *pair)
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+}
+
+static void close_pair(const int *pair)
+{
+    td_by_reference_end(pair[0]);
+    assert_int_equal(close(pair[0]), 0);
+    assert_int_equal(close(pair[1]), 0);
+}
+
+static void a_full_socket_is_a_short_count(void **state)
+{
+    (void)state;
+    static char got[FILE_BYTES];
+    int pair[2];
+    int file = make_file();
+    struct td_by_reference body = body_of(file, TD_BY_REFERENCE_BYTES);
+    open_pair(pair);
+    assert_true(td_by_reference_begin(pair[0], &body));
+    size_t sent = 0;
+    size_t count = 0;
+    ssize_t n = send_header_and_body(pair[0], body.len);
+    assert_true(n > 2 && (size_t)n < 2 + body.len);
+    sent = (size_t)n - 2;
+    assert_int_equal(send(pair[0], td_by_reference_memory() + sent, body.len - sent, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EAGAIN);
+    while (count < 2 + body.len) {
+        n = recv(pair[1], got + count, sizeof got - count, 0);
+        count += n > 0 ? (size_t)n : 0;
+        n = sent < body.len ? send(pair[0], td_by_reference_memory() + sent, body.len - sent, MSG_NOSIGNAL) : 0;
+        sent += n > 0 ? (size_t)n : 0;
+    }
+    assert_memory_equal(got, "h\n", 2);
+    assert_memory_equal(got + 2, content + OFFSET, body.len);
+    close_pair(pair);
+    assert_int_equal(close(file), 0);
+}
+
+static void what_cannot_be_sent_is_an_error(void **state)
+{
+    (void)state;
+    int pair[2];
+    int file = make_file();
+    struct td_by_reference body = body_of(file, 100000);
+    open_pair(pair);
+    /* not registered: nobody can read the memory */
+    assert_int_equal(send(pair[0], td_by_reference_memory(), 1000, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EFAULT);
+    assert_true(td_by_reference_begin(pair[0], &body));
+    /* beyond the body */
+    assert_int_equal(send(pair[0], td_by_reference_memory(), body.len + 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EFAULT);
+    assert_int_equal(send(pair[0], td_by_reference_memory() + body.len, 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EFAULT);
+    /* other bytes, of one registered */
+    assert_int_equal(send(pair[0], "other", 5, MSG_NOSIGNAL), 5);
+    /* the file becomes shorter */
+    assert_int_equal(ftruncate(file, OFFSET + 50), 0);
+    assert_int_equal(send_header_and_body(pair[0], body.len), -1);
+    assert_int_equal(errno, EIO);
+    td_by_reference_end(pair[0]);
+    assert_int_equal(send(pair[0], td_by_reference_memory(), 1000, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EFAULT);
+    close_pair(pair);
+    assert_int_equal(close(file), 0);
+    assert_false(td_by_reference_begin(-1, &body));
+    assert_false(td_by_reference_begin(1 << 20, &body));
+    td_by_reference_end(-1);
+    td_by_reference_end(1 << 20);
+}
+
+static void nothing_is_sent_before_a_call_has_come(void **state)
+{
+    (void)state;
+    int pair[2];
+    char got[4];
+    struct iovec parts[] = {{.iov_base = (char[]){'a', 'b'}, .iov_len = 2},
+                            {.iov_base = (char[]){'c', 'd'}, .iov_len = 2}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    assert_null(td_by_reference_memory());
+    open_pair(pair);
+    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 4);
+    assert_int_equal(recv(pair[1], got, sizeof got, 0), 4);
+    assert_memory_equal(got, "abcd", 4);
+    assert_non_null(td_by_reference_memory());
+    close_pair(pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_sent_before_a_call_has_come), /* the first */
+        cmocka_unit_test(a_full_socket_is_a_short_count),
+        cmocka_unit_test(what_cannot_be_sent_is_an_error),
+        cmocka_unit_test(libmicrohttpd_sends_from_the_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
