@@ -49,12 +49,19 @@ struct td_http_server {
     _Atomic uint64_t warned_ns;    /* when the lack of threads was last reported */
 };
 
+/* How far a request has come, in this order. */
+enum stage {
+    STAGE_NONE,       /* there is no request */
+    STAGE_LINE,       /* its request line was read */
+    STAGE_JUDGED,     /* the guard has seen it */
+    STAGE_JOB_WANTED, /* a job is to make the answer */
+    STAGE_JOB_BEGUN,  /* the connection is suspended, or was: the job has made the answer */
+    STAGE_QUEUED,     /* libmicrohttpd has the response */
+};
+
 /* One request, from its request line to its last byte. */
 struct exchange {
-    bool active;                                  /* a request line was read */
-    bool judged;                                  /* the guard has seen it */
-    bool answered;                                /* a response is queued */
-    enum { JOB_NONE, JOB_WANTED, JOB_BEGUN } job; /* whether a job makes the answer */
+    enum stage stage;
     uint64_t start_ns;
     const struct td_facade *facade; /* decided by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
@@ -190,8 +197,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
         return NULL;
     struct exchange *exchange = &session->exchange;
     td_connection_prove(session->connection);
-    exchange->active = exchange->judged = exchange->answered = false;
-    exchange->job = JOB_NONE;
+    exchange->stage = STAGE_NONE;
     exchange->content_bytes = 0;
     size_t len = strlen(target);
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
@@ -199,7 +205,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     memcpy(session->target, target, len + 1);
     session->target_len = len;
     hide_query(target);
-    exchange->active = true;
+    exchange->stage = STAGE_LINE;
     exchange->start_ns = td_clock_ns();
     exchange->facade = td_api_facade(session->connection->facade, td_text_n(session->target, len));
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);
@@ -283,7 +289,7 @@ static enum MHD_Result queue(struct session *session)
         return MHD_NO;
     exchange->made = NULL;
     session->received_bytes = connection->received_bytes;
-    exchange->answered = true;
+    exchange->stage = STAGE_QUEUED;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
     td_transfer_release(made, &exchange->transfer);
@@ -353,7 +359,7 @@ static void run_answer(struct td_job *job)
 /* Has a job make the answer. */
 static enum MHD_Result begin_job(struct session *session)
 {
-    session->exchange.job = JOB_BEGUN;
+    session->exchange.stage = STAGE_JOB_BEGUN;
     session->job.run = run_answer;
     atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
     return td_jobs_run(session->connection->jobs, session->connection->mhd, &session->job) ? MHD_YES : MHD_NO;
@@ -369,7 +375,7 @@ static enum MHD_Result answer(struct session *session, bool close)
         drop_upload(session); /* before sending, which may take long */
         return queue(session);
     }
-    session->exchange.job = JOB_WANTED;
+    session->exchange.stage = STAGE_JOB_WANTED;
     session->job_closes = close;
     /* Suspended at once, libmicrohttpd would read from the socket before it asks for the answer, and drop a client that
      * has closed its side. Without an answer it comes again, and then asks for the answer first. In the first call of
@@ -393,7 +399,7 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
 {
     struct td_http_server *server = session->server;
     struct exchange *exchange = &session->exchange;
-    exchange->judged = true;
+    exchange->stage = STAGE_JUDGED;
     exchange->method = method;
     exchange->header_count = 0;
     exchange->too_many = false;
@@ -432,16 +438,18 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (session == NULL)
         return MHD_NO;
     struct exchange *exchange = &session->exchange;
-    if (exchange->job != JOB_NONE && !exchange->answered)
-        return exchange->job == JOB_WANTED ? begin_job(session) : queue(session);
-    if (!exchange->judged)
+    if (exchange->stage == STAGE_JOB_WANTED)
+        return begin_job(session);
+    if (exchange->stage == STAGE_JOB_BEGUN)
+        return queue(session);
+    if (exchange->stage < STAGE_JUDGED)
         return judge(mhd, session, method, version);
     if (*upload_len != 0) {
         add_upload(session, upload, *upload_len);
         *upload_len = 0;
         return MHD_YES;
     }
-    if (exchange->answered)
+    if (exchange->stage == STAGE_QUEUED)
         return MHD_YES;
     if (exchange->has_upload)
         td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
@@ -481,7 +489,7 @@ static uint64_t sent_body_bytes(const struct session *session, bool complete)
 {
     const struct exchange *exchange = &session->exchange;
     uint64_t body_bytes = exchange->transfer.body_bytes;
-    if (!exchange->answered) /* a job made the answer, and the client had gone */
+    if (exchange->stage != STAGE_QUEUED) /* a job made the answer, and the client had gone */
         return 0;
     if (complete || !exchange->transfer.is_long)
         return complete ? body_bytes : 0;
@@ -509,10 +517,10 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     struct td_http_server *server = cls;
     struct session *session = *context;
     *context = NULL;
-    if (session == NULL || !session->exchange.active)
+    if (session == NULL || session->exchange.stage == STAGE_NONE)
         return;
     struct exchange *exchange = &session->exchange;
-    if (exchange->answered || exchange->made != NULL) {
+    if (exchange->stage == STAGE_QUEUED || exchange->made != NULL) {
         struct td_metrics *metrics = &server->api->metrics;
         uint64_t took_ns = td_clock_ns() - exchange->start_ns;
         enum td_cut cut = cut_reason(session, code);
@@ -520,7 +528,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
         session->sent_bytes += exchange->transfer.header_bytes + sent_bytes;
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
-        if (exchange->answered)
+        if (exchange->stage == STAGE_QUEUED)
             td_metrics_way(metrics, exchange->transfer.way);
         td_metrics_cut(metrics, cut);
         if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
@@ -530,9 +538,9 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     }
     td_transfer_release(exchange->made, &exchange->transfer);
     exchange->made = NULL;
-    if (exchange->judged)
+    if (exchange->stage >= STAGE_JUDGED)
         atomic_fetch_sub_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
-    exchange->active = false;
+    exchange->stage = STAGE_NONE;
     drop_upload(session);
     if (session->target_capacity > TARGET_KEPT_BYTES) {
         free(session->target);
