@@ -17,6 +17,7 @@
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/scheduling.h"
 #include "core/waiting.h"
 #include "server/access_line.h"
 #include "server/jobs.h"
@@ -144,6 +145,15 @@ static struct td_connection *registered_as(struct td_registry *registry, struct 
     return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
 }
 
+/* Prepares a shared thread, once: libmicrohttpd starts it. */
+static void prepare_worker(void)
+{
+    static _Thread_local bool is_prepared;
+    if (!is_prepared)
+        td_thread_prefer_short_slices();
+    is_prepared = true;
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -155,6 +165,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
             session->connection = registered_as(server->registry, connection);
             if (session->connection != NULL) {
                 session->connection->mhd = connection;
+                if (session->connection->jobs != NULL)
+                    prepare_worker();
                 if (td_access_log_is_on(server->log))
                     td_access_lines_init(&session->access_lines, &session->connection->address);
             }
