@@ -5,7 +5,12 @@
  *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
  *     read the answer, so they are read first.
  *   - When descriptors run out, accept fails and poll reports the same connection again at once. The acceptor keeps one
- *     descriptor in reserve: it gives that up to answer one client, then rests 50 ms. */
+ *     descriptor in reserve: it gives that up to answer one client, then rests 50 ms.
+ *   - libmicrohttpd closes the descriptor of a connection that it does not take, and another acceptor may get the same
+ *     number at once. Both register and hand over under one lock (registry->handing), so that the entry is removed
+ *     before the number is registered again.
+ *   - A server that drains listens no more, but a request may still be on its way in a connection that is open. So the
+ *     acceptor then goes on waiting for first bytes, until the reaper has ended the last silent connection. */
 #include "server/acceptor.h"
 
 #include "core/clock.h"
@@ -18,6 +23,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +46,11 @@ struct silent {
 struct td_acceptor {
     int listen_fd;
     int epoll_fd;
-    int wake_fd;    /* eventfd: written to stop the thread */
-    int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
-    bool running;
+    int wake_fd;                              /* eventfd: written first to end the listening, then to end the thread */
+    int reserve_fd;                           /* given up for a moment when descriptors run out, to answer a client */
+    bool running;                             /* the thread was started and not joined */
+    bool stopped;                             /* td_acceptor_stop was called */
+    sem_t deaf;                               /* posted when the thread has closed the listening socket */
     char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
     const struct td_facade *facade;
     uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
@@ -196,13 +204,20 @@ static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
     }
 }
 
-/* Hands the connection to the server, and forgets it. */
+/* Hands the connection to the server, and forgets it. Without memory for it, the server has closed the descriptor. */
 static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
 {
-    if (!td_http_server_add(acceptor->server, silent->connection, lane, (const struct sockaddr *)&silent->from,
-                            silent->from_len))
+    pthread_mutex_lock(&acceptor->registry->handing);
+    bool is_taken = td_http_server_add(acceptor->server, silent->connection, lane,
+                                       (const struct sockaddr *)&silent->from, silent->from_len);
+    if (!is_taken)
         td_connection_close(silent->connection);
+    pthread_mutex_unlock(&acceptor->registry->handing);
     free(silent);
+    if (is_taken)
+        return;
+    warn(acceptor, ENOMEM, "");
+    atomic_fetch_add(&acceptor->metrics->refused_total, 1);
 }
 
 /* Waits for the first bytes of the connection. Returns false when that is not possible. */
@@ -238,22 +253,27 @@ static ssize_t look(const struct td_acceptor *acceptor, int fd, enum td_lane *la
     return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
 }
 
+/* Closes a connection that has sent nothing. */
+static void drop(struct silent *silent)
+{
+    int fd = silent->connection->fd;
+    td_connection_close(silent->connection);
+    (void)close(fd);
+    free(silent);
+}
+
 /* Passes a connection on that has sent something, and closes one that has ended. */
 static void hear(struct td_acceptor *acceptor, struct silent *silent)
 {
     enum td_lane lane;
-    int fd = silent->connection->fd;
-    ssize_t n = look(acceptor, fd, &lane);
+    ssize_t n = look(acceptor, silent->connection->fd, &lane);
     if (n < 0)
         return;
     unwatch(acceptor, silent);
-    if (n > 0) {
+    if (n > 0)
         pass_on(acceptor, silent, lane);
-        return;
-    }
-    td_connection_close(silent->connection);
-    (void)close(fd);
-    free(silent);
+    else
+        drop(silent);
 }
 
 /* Registers the connection and waits for its first bytes, or turns it away at a limit. */
@@ -273,7 +293,9 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     td_congestion_accept(fd, acceptor->far_congestion);
     struct silent *silent = calloc(1, sizeof *silent);
+    pthread_mutex_lock(&acceptor->registry->handing);
     struct td_connection *connection = silent == NULL ? NULL : td_connection_open(acceptor->registry, fd, &address);
+    pthread_mutex_unlock(&acceptor->registry->handing);
     if (connection == NULL) {
         free(silent);
         warn(acceptor, ENOMEM, "");
@@ -320,15 +342,36 @@ static void accept_some(struct td_acceptor *acceptor)
     }
 }
 
+/* Closes the listening socket, which also leaves the epoll. */
+static void stop_listening(struct td_acceptor *acceptor)
+{
+    if (acceptor->listen_fd < 0)
+        return;
+    (void)close(acceptor->listen_fd);
+    acceptor->listen_fd = -1;
+    (void)sem_post(&acceptor->deaf);
+}
+
+/* Ends the listening, or returns false when that has ended already. */
+static bool be_woken(struct td_acceptor *acceptor)
+{
+    uint64_t count;
+    ssize_t n = read(acceptor->wake_fd, &count, sizeof count);
+    bool go_on = acceptor->listen_fd >= 0;
+    (void)n; /* epoll says that there is a count */
+    stop_listening(acceptor);
+    return go_on;
+}
+
 /* Handles what epoll reports. Returns false at the end. */
 static bool handle(struct td_acceptor *acceptor, const struct epoll_event *event)
 {
     if (event->data.ptr == &acceptor->wake_fd)
-        return false;
-    if (event->data.ptr == &acceptor->listen_fd)
-        accept_some(acceptor);
-    else
+        return be_woken(acceptor);
+    if (event->data.ptr != &acceptor->listen_fd)
         hear(acceptor, event->data.ptr);
+    else if (acceptor->listen_fd >= 0)
+        accept_some(acceptor);
     return true;
 }
 
@@ -345,12 +388,11 @@ static void *acceptor_main(void *argument)
         for (int i = 0; i < count; i++)
             go_on = handle(acceptor, &events[i]) && go_on;
     }
-    /* The server goes on with them, for as long as it runs. */
+    stop_listening(acceptor);
     while (acceptor->silent != NULL) {
         struct silent *silent = acceptor->silent;
-        acceptor->silent = silent->next;
-        (void)epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_DEL, silent->connection->fd, NULL);
-        pass_on(acceptor, silent, TD_LANE_SHARED);
+        unwatch(acceptor, silent);
+        drop(silent);
     }
     return NULL;
 }
@@ -376,6 +418,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
     struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
     if (acceptor == NULL)
         return td_error_no_memory(err);
+    (void)sem_init(&acceptor->deaf, 0, 0);
     acceptor->listen_fd = acceptor->epoll_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
     acceptor->facade = config->facade;
     if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
@@ -403,24 +446,32 @@ bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *serv
     return true;
 }
 
-void td_acceptor_stop(struct td_acceptor *acceptor)
+static void wake(const struct td_acceptor *acceptor)
 {
-    if (acceptor == NULL || !acceptor->running)
-        return;
     uint64_t one = 1;
     ssize_t written = write(acceptor->wake_fd, &one, sizeof one);
     (void)written; /* an eventfd with room */
-    (void)pthread_join(acceptor->thread, NULL);
-    acceptor->running = false;
-    (void)close(acceptor->listen_fd);
-    acceptor->listen_fd = -1;
+}
+
+void td_acceptor_stop(struct td_acceptor *acceptor)
+{
+    if (acceptor == NULL || !acceptor->running || acceptor->stopped)
+        return;
+    wake(acceptor);
+    while (sem_wait(&acceptor->deaf) != 0)
+        continue; /* interrupted */
+    acceptor->stopped = true;
 }
 
 void td_acceptor_destroy(struct td_acceptor *acceptor)
 {
     if (acceptor == NULL)
         return;
-    td_acceptor_stop(acceptor);
+    if (acceptor->running) {
+        td_acceptor_stop(acceptor);
+        wake(acceptor);
+        (void)pthread_join(acceptor->thread, NULL);
+    }
     if (acceptor->listen_fd >= 0)
         (void)close(acceptor->listen_fd);
     if (acceptor->epoll_fd >= 0)
@@ -429,5 +480,6 @@ void td_acceptor_destroy(struct td_acceptor *acceptor)
         (void)close(acceptor->wake_fd);
     if (acceptor->reserve_fd >= 0)
         (void)close(acceptor->reserve_fd);
+    (void)sem_destroy(&acceptor->deaf);
     free(acceptor);
 }

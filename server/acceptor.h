@@ -30,11 +30,12 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
                        struct td_metrics *metrics, struct td_error *err);
 
-/* Stops accepting, waits for the thread, and closes the listening socket, so that the kernel refuses further
- * connections. Open connections go on. NULL is allowed. */
+/* Stops accepting and closes the listening socket, so that the kernel refuses further connections. Open connections go
+ * on, also those that have sent nothing yet. NULL is allowed. */
 void td_acceptor_stop(struct td_acceptor *acceptor);
 
-/* Stops the acceptor if it still runs, and frees it. NULL is allowed. */
+/* Stops the acceptor, waits for its thread, closes the connections that have sent nothing yet, and frees it. The server
+ * is destroyed later. NULL is allowed. */
 void td_acceptor_destroy(struct td_acceptor *acceptor);
 
 #endif

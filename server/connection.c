@@ -437,6 +437,8 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     registry->netlink = td_delivery_open();
     int sys = pthread_mutex_init(&registry->lock, NULL);
     if (sys == 0)
+        sys = pthread_mutex_init(&registry->handing, NULL);
+    if (sys == 0)
         sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
     if (sys != 0)
         return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
@@ -458,6 +460,7 @@ void td_registry_fini(struct td_registry *registry)
         (void)close(registry->netlink);
     free(registry->by_fd);
     td_address_counts_fini(&registry->addresses);
+    (void)pthread_mutex_destroy(&registry->handing);
     (void)pthread_mutex_destroy(&registry->lock);
 }
 

@@ -97,6 +97,8 @@ enum { TD_DEPARTED = 1024 };
 
 struct td_registry {
     pthread_mutex_t lock;
+    pthread_mutex_t handing; /* for acceptors, taken before `lock`: held while one registers a descriptor, and while
+                                one hands a descriptor over, since that may close it */
     struct td_departed departed[TD_DEPARTED]; /* under the lock, as their number is */
     size_t departed_count;
     int netlink; /* for td_delivery_look, under the lock */

@@ -45,6 +45,14 @@ def settled_threads(srv):
     return last
 
 
+def refuses(port):
+    try:
+        Conn(port).close()
+    except ConnectionError:
+        return True
+    return False
+
+
 @pytest.fixture
 def root(tmp_path):
     write_model(tmp_path / "root")
@@ -77,6 +85,23 @@ def test_no_workers(root, start):
         c.close()
         srv.wait_for(lambda: threads(srv) == with_it - 1, "its thread has ended")
         assert sample(srv, "tensord_http_jobs_total") == 0
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_silent_connections_take_no_thread_while_the_server_drains(root, start, workers):
+    """They are not closed at once: the first request of one may be on its way, and is answered."""
+    with start(root, "--workers", workers) as srv, contextlib.ExitStack() as stack:
+        before = settled_threads(srv)
+        silent = [stack.enter_context(Conn(srv.port)) for _ in range(40)]
+        srv.wait_for(lambda: sample(srv, "tensord_http_connections") >= 41, "all are accepted")
+        srv.term()
+        srv.wait_for(lambda: refuses(srv.port), "the server listens no more")
+        assert threads(srv) <= before + 1  # one may have ended later than settled_threads has seen
+        got = silent[0].request(TENSOR, SHORT)
+        assert got.body == data_of(root)[:4096] and got.get("Connection") == "close"
+        assert threads(srv) <= before + 1
+        assert srv.wait_exit(10) == 0
+        assert all(c.ended() for c in silent[1:])
 
 
 @pytest.mark.parametrize("leases", ["on", "off"])

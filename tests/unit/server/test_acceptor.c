@@ -1,4 +1,4 @@
-/* Connections that the acceptor turns away. */
+/* Connections that the acceptor turns away, and those that the server does not take. */
 #include "server/acceptor.h"
 
 #include "api/api.h"
@@ -9,7 +9,101 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Two acceptors that share a registry, as the main port and that of S3 do. */
+static struct {
+    struct td_registry registry;
+    struct td_metrics metrics;
+    struct td_acceptor *acceptors[2];
+    char urls[2][64];
+    int clients[2];
+    _Atomic int handed[2]; /* the descriptors that the acceptors handed over, in this order */
+    _Atomic int handed_count;
+} ports;
+
+bool __wrap_td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
+                               const struct sockaddr *address, unsigned int address_len);
+
+static void pause_1_ms(void)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static struct sockaddr_in address_of(const char *url)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                .sin_port = htons((uint16_t)strtoul(strrchr(url, ':') + 1, NULL, 10))};
+}
+
+/* Sends a byte to a port. The socket of the client exists already, so that its number is not one that becomes free. */
+static void speak_to(size_t i)
+{
+    struct sockaddr_in address = address_of(ports.urls[i]);
+    assert_int_equal(connect(ports.clients[i], (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(send(ports.clients[i], "G", 1, MSG_NOSIGNAL), 1);
+}
+
+/* Takes the place of the server. It does what libmicrohttpd does without memory for a connection: closes the descriptor
+ * and says no. A client of the other port connects then, and gets the descriptor's number. */
+bool __wrap_td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
+                               const struct sockaddr *address, unsigned int address_len)
+{
+    (void)server;
+    (void)lane;
+    (void)address;
+    (void)address_len;
+    int number = atomic_fetch_add(&ports.handed_count, 1);
+    atomic_store(&ports.handed[number], connection->fd);
+    if (number > 0)
+        return true;
+    assert_int_equal(close(connection->fd), 0);
+    speak_to(1);
+    for (int i = 0; i < 200 && atomic_load(&ports.handed_count) == 1; i++)
+        pause_1_ms(); /* for the other acceptor to go wrong, if it can */
+    return false;
+}
+
+/* An acceptor whose connection is not taken does not touch the connection that has the descriptor's number by then. */
+static void a_connection_that_is_not_taken_leaves_the_next_one_alone(void **state)
+{
+    (void)state;
+    struct td_acceptor_config config = {.option = "--listen", .listen = "127.0.0.1:0", .facade = td_main_port};
+    struct td_registry_limits limits = {.header_timeout_ns = UINT64_C(60000000000),
+                                        .idle_timeout_ns = UINT64_C(60000000000),
+                                        .max_connections = 4,
+                                        .max_per_address = 4};
+    struct td_error err = TD_ERROR_INIT;
+    memset(&ports, 0, sizeof ports);
+    assert_true(td_registry_init(&ports.registry, &limits, &ports.metrics, &err));
+    for (size_t i = 0; i < 2; i++) {
+        ports.clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(ports.clients[i] >= 0);
+        assert_true(td_acceptor_create(&config, ports.urls[i], sizeof ports.urls[i], &ports.acceptors[i], &err));
+        assert_true(td_acceptor_start(ports.acceptors[i], NULL, &ports.registry, &ports.metrics, &err));
+    }
+    speak_to(0);
+    while (atomic_load(&ports.handed_count) < 2)
+        pause_1_ms();
+    for (size_t i = 0; i < 2; i++)
+        td_acceptor_stop(ports.acceptors[i]);
+    assert_int_equal(atomic_load(&ports.handed[0]), atomic_load(&ports.handed[1]));
+    assert_int_equal(td_registry_count(&ports.registry), 1);
+    struct td_connection *left = td_registry_find(&ports.registry, atomic_load(&ports.handed[1]));
+    assert_non_null(left);
+    assert_int_equal(ports.metrics.refused_total, 1);
+    for (size_t i = 0; i < 2; i++) {
+        td_acceptor_destroy(ports.acceptors[i]);
+        assert_int_equal(close(ports.clients[i]), 0);
+    }
+    int fd = left->fd;
+    td_connection_close(left);
+    assert_int_equal(close(fd), 0);
+    td_registry_fini(&ports.registry);
+}
 
 /* Without memory for a connection, the client gets 503, the connection is counted as refused, and the log says why. */
 static void without_memory_a_connection_is_refused(void **state)
@@ -30,9 +124,7 @@ static void without_memory_a_connection_is_refused(void **state)
     assert_true(td_registry_init(&registry, &limits, &metrics, &err));
     assert_true(td_acceptor_create(&listen_config, url, sizeof url, &acceptor, &err));
     assert_true(td_acceptor_start(acceptor, NULL, &registry, &metrics, &err)); /* no connection reaches the server */
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                  .sin_port = htons((uint16_t)strtoul(strrchr(url, ':') + 1, NULL, 10))};
+    struct sockaddr_in address = address_of(url);
     int told = memfd_create("log", MFD_CLOEXEC);
     int standard_error = dup(STDERR_FILENO);
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -57,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory_a_connection_is_refused),
+        cmocka_unit_test(a_connection_that_is_not_taken_leaves_the_next_one_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
