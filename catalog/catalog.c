@@ -1,7 +1,8 @@
 /* Plan: one thread scans in a loop: scan_once(), then publish() or note_failure(), then wait_for_turn() until the next
  * scan is due. All shared state lies under one lock, which is held for moments only; the scan itself runs without it.
  * Readers take a reference on `current` and never wait for a scan. A snapshot whose last reference goes is put on
- * `retired` and freed by the scanner, because unmapping files is slow.
+ * `retired` and freed by the scanner, because unmapping files is slow. The scanner also ends mappings of large files
+ * whose last reference went elsewhere.
  *
  * Hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a second
  * look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
@@ -57,6 +58,7 @@ struct td_catalog {
     struct td_root *root;
     struct td_snapshot *current;
     struct td_snapshot *retired; /* freed by the scanner, because unmapping is slow */
+    bool has_left;               /* mappings are left for the scanner to end, for the same reason */
     bool scan_requested, publish_requested;
     uint64_t publish_until_ns; /* until then a further scan publishes finished files too, if racy files are left */
     bool publishes;            /* the running scan publishes what is finished */
@@ -81,17 +83,29 @@ static void on_retire(void *context, struct td_snapshot *snapshot)
     pthread_mutex_unlock(&catalog->lock);
 }
 
+static void on_left(void *context)
+{
+    struct td_catalog *catalog = context;
+    pthread_mutex_lock(&catalog->lock);
+    catalog->has_left = true;
+    pthread_cond_signal(&catalog->wake);
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+/* Frees retired snapshots, then ends the mappings that are left, also those of the snapshots' files. */
 static void free_retired(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
     struct td_snapshot *list = catalog->retired;
     catalog->retired = NULL;
+    catalog->has_left = false;
     pthread_mutex_unlock(&catalog->lock);
     while (list != NULL) {
         struct td_snapshot *next = list->next_retired;
         td_snapshot_free(list);
         list = next;
     }
+    td_mapping_cache_end_left(&catalog->maps);
 }
 
 /* Returns whether the model has something to serve: a checkpoint was read, or nothing was refused. */
@@ -373,12 +387,12 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
     return due < earliest ? earliest : due;
 }
 
-/* Sleeps until a scan is due. Frees retired snapshots meanwhile. Returns false when the catalog is stopping. */
+/* Sleeps until a scan is due. Frees meanwhile what is retired or left. Returns false when the catalog is stopping. */
 static bool wait_for_turn(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
     while (!atomic_load(&catalog->stop)) {
-        if (catalog->retired != NULL) {
+        if (catalog->retired != NULL || catalog->has_left) {
             pthread_mutex_unlock(&catalog->lock);
             free_retired(catalog);
             pthread_mutex_lock(&catalog->lock);
@@ -486,6 +500,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, config->files_are_immutable,
                                err))
         goto fail_decodes;
+    td_mapping_cache_on_left(&catalog->maps, on_left, catalog);
     if (!create_hasher(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);

@@ -33,10 +33,9 @@ struct td_blob_class {
     bool (*unchanged)(struct td_blob *blob);
     /* Returns true while nobody can change the bytes without waiting for this program. NULL: always. */
     bool (*pinned)(struct td_blob *blob);
-    /* Returns whether all of the range is in memory. NULL: all of it always is. */
+    /* Returns whether all of the range, which is not empty, is in memory; of a generated blob, whether the bytes are
+     * that it is made of. NULL: they always are. */
     bool (*resident)(struct td_blob *blob, uint64_t off, uint64_t len);
-    /* Returns whether a sample of the range is in memory: cheap, and sometimes wrong. NULL: all of it always is. */
-    bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Brings the range into memory and waits for the disk. Reports no errors: the read that follows does. NULL: nothing
      * to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);

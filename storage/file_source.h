@@ -32,6 +32,10 @@ struct td_mapping_cache {
     struct td_mapping *leased;       /* all mappings under a lease, cached or only in use */
     uint64_t visits;                 /* number of calls of td_mapping_cache_break_leases */
     struct td_write_watcher watcher; /* of mappings without a lease */
+    struct td_mapping *left;         /* large ones without references, which are still to be unmapped and closed */
+    size_t left_count;
+    void (*on_left)(void *context); /* NULL: mappings end where their last reference is dropped */
+    void *on_left_context;
 };
 
 /* Initialises an empty cache. lease_signal other than 0: each mapping tries to take a read lease on its file (fcntl
@@ -45,6 +49,14 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
 
 /* Drops all mappings. Call when no source is used any more and all blobs are gone. */
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
+
+/* Has large mappings outlive their last reference: to unmap and close one may take long, and any thread may drop the
+ * last reference. on_left is called by that thread, and has another thread call td_mapping_cache_end_left soon. Threads
+ * that map files call it too, when many mappings are left. Call before the first file is mapped. */
+void td_mapping_cache_on_left(struct td_mapping_cache *cache, void (*on_left)(void *context), void *context);
+
+/* Unmaps and closes the mappings that are left. For a thread that may wait. */
+void td_mapping_cache_end_left(struct td_mapping_cache *cache);
 
 /* Figures for metrics: files that are mapped and cached; mappings, cached or only in use, under a lease; and mappings
  * under a write watch that has heard of no write. */
@@ -67,7 +79,8 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
 
 /* Sets *out to a blob over the whole file, with one reference for the caller, after a check that the file still has the
  * identity source->id (device, inode, size, mtime, ctime). Errors: TD_UNAVAILABLE when the file changed or is gone,
- * TD_PERMISSION_DENIED when this process may not read it, TD_RESOURCE_EXHAUSTED, TD_IO.
+ * TD_PERMISSION_DENIED when this process may not read it, TD_RESOURCE_EXHAUSTED, TD_IO; td_may_wait, for a file that is
+ * not mapped yet, and for a look at a file that is not on a local file system.
  *
  * The sender calls td_blob_unchanged of the blob before the last byte of an answer is sent. It returns false when the
  * size, the mtime or the ctime has changed, with one exception: it returns true when only the ctime has changed, and a

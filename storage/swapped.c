@@ -34,10 +34,10 @@ static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
     return td_blob_prepare(s->source, s->off + off, len, for_head, err);
 }
 
-static bool swapped_cached(struct td_blob *blob, uint64_t off, uint64_t len)
+static bool swapped_resident(struct td_blob *blob, uint64_t off, uint64_t len)
 {
     const struct swapped *s = swapped_of(blob);
-    return s->source->class->cached == NULL || s->source->class->cached(s->source, s->off + off, len);
+    return s->source->class->resident == NULL || s->source->class->resident(s->source, s->off + off, len);
 }
 
 static void swapped_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
@@ -107,7 +107,7 @@ static const struct td_blob_class swapped_class = {.destroy = swapped_destroy,
                                                    .read = swapped_read,
                                                    .gather = swapped_gather,
                                                    .unchanged = swapped_unchanged,
-                                                   .cached = swapped_cached,
+                                                   .resident = swapped_resident,
                                                    .prefetch = swapped_prefetch,
                                                    .prepare = swapped_prepare};
 

@@ -1,6 +1,7 @@
 """A file system (FUSE) whose files stop answering reads, as a disk or a network file system does that hangs. Copies a
 directory's files into memory and serves them at a mount point until standard input ends. While the file HOLD exists, no
-read is answered; what is in the page cache already needs none. Needs /dev/fuse and root.
+read is answered, and no question for the attributes of a file below a directory "asked"; what is in the page cache
+already needs no read, and the kernel keeps the attributes of other files. Needs /dev/fuse and root.
 
     stuck_disk.py DIRECTORY MOUNT_POINT HOLD"""
 import ctypes
@@ -17,8 +18,10 @@ ENOENT, ENOSYS = 2, 38
 
 
 class Node:
-    def __init__(self, number, data=None):
+    def __init__(self, number, path, data=None):
         self.number, self.data, self.children = number, data, {}
+        self.is_asked = data is not None and "asked" in path.split("/")
+        self.valid_s = 0 if self.is_asked else 3600
 
     def attributes(self):
         size = len(self.data) if self.data is not None else 0
@@ -32,7 +35,7 @@ def read_tree(directory):
     nodes = [None]
 
     def read(path):
-        node = Node(len(nodes), None if os.path.isdir(path) else open(path, "rb").read())
+        node = Node(len(nodes), path, None if os.path.isdir(path) else open(path, "rb").read())
         nodes.append(node)
         if node.data is None:
             for name in sorted(os.listdir(path)):
@@ -69,9 +72,15 @@ class Disk:
     def read(self, unique, node, body):
         _, offset, size = struct.unpack_from("<QQI", body)
         if os.path.exists(self.hold):
-            self.held.append((unique, node, body))
+            self.held.append((self.read, unique, node, body))
         else:
             self.reply(unique, node.data[offset:offset + size])
+
+    def get_attributes(self, unique, node, body):
+        if node.is_asked and os.path.exists(self.hold):
+            self.held.append((self.get_attributes, unique, node, body))
+        else:
+            self.reply(unique, struct.pack("<QII", node.valid_s, 0, 0) + node.attributes())
 
     def answer(self, request):
         _, opcode, unique, number, _, _, _ = HEAD.unpack_from(request)
@@ -84,9 +93,10 @@ class Disk:
             if child is None:
                 self.reply(unique, error=ENOENT)
             else:
-                self.reply(unique, struct.pack("<QQQQII", child.number, 0, 3600, 3600, 0, 0) + child.attributes())
+                self.reply(unique, struct.pack("<QQQQII", child.number, 0, 3600, child.valid_s, 0, 0) +
+                           child.attributes())
         elif opcode == GETATTR:
-            self.reply(unique, struct.pack("<QII", 3600, 0, 0) + node.attributes())
+            self.get_attributes(unique, node, body)
         elif opcode in (OPEN, OPENDIR):
             self.reply(unique, struct.pack("<QII", 0, 2, 0))
         elif opcode == READ:
@@ -108,9 +118,9 @@ class Disk:
             if self.fd in ready:
                 self.answer(os.read(self.fd, 1 << 18))
             if self.held and not os.path.exists(self.hold):
-                for unique, node, body in self.held:
-                    self.read(unique, node, body)
-                self.held = []
+                held, self.held = self.held, []
+                for answer, unique, node, body in held:
+                    answer(unique, node, body)
 
 
 if __name__ == "__main__":

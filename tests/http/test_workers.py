@@ -166,7 +166,7 @@ def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
 def stuck(tmp_path):
     """A root on a file system whose reads hang while the second value, a path, exists."""
     source, mount_point, hold = tmp_path / "source", tmp_path / "mount", tmp_path / "hold"
-    write_model(source, ["m", "cached"])
+    write_model(source, ["m", "cached", "asked"])
     mount_point.mkdir()
     script = os.path.join(os.path.dirname(__file__), "stuck_disk.py")
     disk = subprocess.Popen([sys.executable, script, source, mount_point, hold], stdin=subprocess.PIPE,
@@ -207,6 +207,23 @@ def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
         expected = (data[3000000:3004096] if asked is SHORT else data[1000000:1200001] if asked else data)
         for c in waiting:
             assert c.read_response().body == expected
+
+
+def test_attributes_that_do_not_come_hold_up_nobody_else(stuck, start):
+    """All bytes are in memory, but only the file system knows whether the file is still the same."""
+    source, mount_point, hold = stuck
+    asked = "/models/asked/tensors/w"
+    with start(mount_point, "--workers", "1") as srv, Conn(srv.port) as calm, Conn(srv.port, timeout=60) as waiting:
+        for _ in range(2):
+            assert calm.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+            assert waiting.request(asked, SHORT).body == data_of(source, "asked")[:4096]
+        hold.touch()
+        waiting.send(request_bytes(asked, SHORT))
+        time.sleep(0.3)
+        for _ in range(20):
+            assert calm.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        hold.unlink()
+        assert waiting.read_response().body == data_of(source, "asked")[:4096]
 
 
 def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { SECOND = 1000000000 };
@@ -596,6 +597,34 @@ static size_t open_descriptors(void)
     return count;
 }
 
+/* Whoever drops the last reference on a large mapping does not wait for its end: the scanner ends it. */
+static void large_mappings_are_ended_by_the_scanner(void **state)
+{
+    (void)state;
+    enum { LARGE_BYTES = 2 * 1024 * 1024 };
+    struct place place;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_blob *blob = NULL;
+    unsigned char resident;
+    char *bytes = calloc(1, LARGE_BYTES);
+    assert_non_null(bytes);
+    prepare(&place);
+    tree_write(&place.tree, "root/m/large.bin", bytes, LARGE_BYTES);
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
+    struct td_file_source *source = &snapshot->entries[0].file->source;
+    assert_true(td_file_source_map(td_catalog_maps(place.catalog), snapshot->root, source, &blob, &err));
+    void *page = (void *)(uintptr_t)blob->bytes;
+    assert_int_equal(mincore(page, 1, &resident), 0);
+    td_file_source_forget(td_catalog_maps(place.catalog), source);
+    td_blob_unref(blob);
+    WAIT_FOR(&place, mincore(page, 1, &resident) != 0); /* no scan is due */
+    td_snapshot_unref(snapshot);
+    free(bytes);
+    finish(&place);
+}
+
 static void a_bad_state_directory_is_told(void **state)
 {
     (void)state;
@@ -774,6 +803,7 @@ int main(void)
         cmocka_unit_test(held_snapshots_outlive_many_scans),
         cmocka_unit_test(stopping_ends_a_running_scan),
         cmocka_unit_test(digests_are_published),
+        cmocka_unit_test(large_mappings_are_ended_by_the_scanner),
         cmocka_unit_test(a_bad_state_directory_is_told),
         cmocka_unit_test(readers_and_writers_at_once),
     };

@@ -146,6 +146,38 @@ static void writer_waits_for_the_last_blob(void **state)
     close_place(&place);
 }
 
+static void note_left(void *context)
+{
+    *(bool *)context = true;
+}
+
+/* A large mapping outlives its last reference for a while, but its lease does not: nobody would give that up. */
+static void writer_does_not_wait_for_a_mapping_that_is_left(void **state)
+{
+    (void)state;
+    enum { LARGE_BYTES = 2 * 1024 * 1024 };
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    bool left = false;
+    open_place(&place, 1, 8, lease_signal());
+    write_file(&place, 0, LARGE_BYTES, 0);
+    look(&place, 0);
+    tree_at(&place.tree, place.names[0], path);
+    td_mapping_cache_on_left(&place.cache, note_left, &left);
+    bool leases = grants_leases(&place);
+    struct td_blob *blob = map(&place, 0);
+    assert_int_equal(leased_count(&place), leases ? 1 : 0);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    assert_false(left);
+    td_blob_unref(blob);
+    assert_true(left);
+    assert_int_equal(leased_count(&place), 0);
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* fails where others would wait */
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    close_place(&place);
+}
+
 /* When no connection sends from the blob's memory, the writer does not wait for copying readers; they notice the
  * write. */
 static void writer_does_not_wait_for_copies(void **state)
@@ -447,11 +479,16 @@ static void threads_share_the_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_waits_for_the_last_blob), cmocka_unit_test(writer_does_not_wait_for_copies),
-        cmocka_unit_test(immutable_files_need_no_lease),  cmocka_unit_test(no_lease_where_others_write_unseen),
-        cmocka_unit_test(unheard_writes_are_changes),     cmocka_unit_test(open_writer_means_no_lease),
-        cmocka_unit_test(only_writers_break_leases),      cmocka_unit_test(many_leases_break_at_once),
+        cmocka_unit_test(writer_waits_for_the_last_blob),
+        cmocka_unit_test(writer_does_not_wait_for_copies),
+        cmocka_unit_test(immutable_files_need_no_lease),
+        cmocka_unit_test(no_lease_where_others_write_unseen),
+        cmocka_unit_test(unheard_writes_are_changes),
+        cmocka_unit_test(open_writer_means_no_lease),
+        cmocka_unit_test(only_writers_break_leases),
+        cmocka_unit_test(many_leases_break_at_once),
         cmocka_unit_test(threads_share_the_cache),
+        cmocka_unit_test(writer_does_not_wait_for_a_mapping_that_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

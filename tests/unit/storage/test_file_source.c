@@ -1,13 +1,18 @@
 /* Mappings of files that change, under a cap, without leases. */
 #include "storage/file_source.h"
 
+#include "core/waiting.h"
+#include "storage/body.h"
 #include "tests/unit/storage/file_place.h"
 #include "tests/unit/storage/watch_hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static void a_file_is_mapped_once(void **state)
@@ -422,6 +427,135 @@ static void descriptors_are_inputs(void **state)
     close_place(&place);
 }
 
+enum { LARGE_BYTES = 2 * 1024 * 1024 };
+
+static void count_left(void *context)
+{
+    size_t *count = context;
+    ++*count;
+}
+
+/* Returns whether a page is mapped at this address. */
+static bool is_page_mapped(const uint8_t *page)
+{
+    unsigned char resident;
+    return mincore((void *)(uintptr_t)page, 1, &resident) == 0;
+}
+
+static size_t open_descriptors(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+}
+
+/* To unmap a large file, and to close one that was unlinked meanwhile, takes long. The thread that drops the last
+ * reference only leaves the mapping to another thread. */
+static void large_mappings_are_ended_by_another_thread(void **state)
+{
+    (void)state;
+    struct place place;
+    size_t left = 0;
+    open_place(&place, 2, 8, 0);
+    write_file(&place, 0, LARGE_BYTES, 0);
+    look(&place, 0);
+    td_mapping_cache_on_left(&place.cache, count_left, &left);
+    size_t before = open_descriptors();
+    struct td_blob *large = map(&place, 0);
+    struct td_blob *small = map(&place, 1);
+    const uint8_t *large_bytes = large->bytes;
+    const uint8_t *small_bytes = small->bytes;
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    td_file_source_forget(&place.cache, &place.sources[1]);
+    td_blob_unref(small);
+    assert_true(left == 0 && !is_page_mapped(small_bytes) && is_page_mapped(large_bytes));
+    td_blob_unref(large);
+    assert_true(left == 1 && is_page_mapped(large_bytes));
+    assert_int_equal(open_descriptors(), before + 1);
+    td_mapping_cache_end_left(&place.cache);
+    assert_true(left == 1 && !is_page_mapped(large_bytes));
+    assert_int_equal(open_descriptors(), before);
+    td_blob_unref(map(&place, 0)); /* the cache drops the last reference */
+    close_place(&place);
+    assert_int_equal(left, 2);
+}
+
+/* Threads that map files do not leave ever more mappings to a thread that has no time. */
+static void few_mappings_are_left(void **state)
+{
+    (void)state;
+    enum { USES = 200, MOST = 64 };
+    struct place place;
+    size_t left = 0;
+    open_place(&place, 1, 8, 0);
+    write_file(&place, 0, LARGE_BYTES, 0);
+    look(&place, 0);
+    td_mapping_cache_on_left(&place.cache, count_left, &left);
+    size_t before = open_descriptors();
+    for (int i = 0; i < USES; i++) {
+        td_blob_unref(map(&place, 0));
+        td_file_source_forget(&place.cache, &place.sources[0]);
+        assert_true(open_descriptors() <= before + MOST);
+    }
+    assert_int_equal(left, USES);
+    close_place(&place);
+    assert_true(open_descriptors() <= before);
+}
+
+/* A look at a file of NFS or FUSE may wait for another machine or process, so that a thread that must not wait does not
+ * look. */
+static void files_elsewhere_are_looked_at_by_threads_that_may_wait(void **state)
+{
+    (void)state;
+    static const unsigned long kinds[] = {NFS_SUPER_MAGIC, FUSE_SUPER_MAGIC, EXT4_SUPER_MAGIC};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct place place;
+        struct td_blob *blob = NULL;
+        bool is_local = kinds[i] == EXT4_SUPER_MAGIC;
+        open_place(&place, 1, 8, 0);
+        file_system_is_said = kinds[i];
+        td_blob_unref(map(&place, 0));
+        td_waiting_forbid();
+        bool is_found = td_file_source_map(&place.cache, place.root, &place.sources[0], &blob, NULL);
+        assert_int_equal(td_waiting_allow(), !is_local);
+        file_system_is_said = 0;
+        assert_int_equal(is_found, is_local);
+        assert_true(is_mapped(&place, 0));
+        td_blob_unref(blob);
+        close_place(&place);
+    }
+}
+
+/* A sample tells whether a file has to be read from the disk first. */
+static void a_sample_tells_what_is_in_memory(void **state)
+{
+    (void)state;
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    struct td_body body;
+    uint8_t byte;
+    open_place(&place, 1, 8, 0);
+    write_file(&place, 0, LARGE_BYTES, 0);
+    look(&place, 0);
+    tree_at(&place.tree, place.names[0], path);
+    struct td_blob *blob = map(&place, 0);
+    td_body_init(&body);
+    assert_true(td_body_append(&body, blob, 0, LARGE_BYTES, NULL));
+    assert_true(td_body_is_cached(&body) && td_body_is_resident(&body));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    if (preadv2(fd, &(struct iovec){.iov_base = &byte, .iov_len = 1}, 1, 0, RWF_NOWAIT) < 0) { /* else: a tmpfs */
+        assert_false(td_body_is_cached(&body));
+        td_body_prefetch(&body, LARGE_BYTES);
+        assert_true(td_body_is_cached(&body) && td_body_is_resident(&body));
+    }
+    assert_int_equal(close(fd), 0);
+    td_body_fini(&body);
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +570,10 @@ int main(void)
         cmocka_unit_test(runs_of_a_mapping_are_gathered),
         cmocka_unit_test(descriptors_are_taken_from_the_oldest),
         cmocka_unit_test(descriptors_are_inputs),
+        cmocka_unit_test(large_mappings_are_ended_by_another_thread),
+        cmocka_unit_test(few_mappings_are_left),
+        cmocka_unit_test(files_elsewhere_are_looked_at_by_threads_that_may_wait),
+        cmocka_unit_test(a_sample_tells_what_is_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
