@@ -389,9 +389,8 @@ static void *acceptor_main(void *argument)
             go_on = handle(acceptor, &events[i]) && go_on;
     }
     stop_listening(acceptor);
-    while (acceptor->silent != NULL) {
-        struct silent *silent = acceptor->silent;
-        unwatch(acceptor, silent);
+    for (struct silent *silent = acceptor->silent, *next; silent != NULL; silent = next) {
+        next = silent->next;
         drop(silent);
     }
     return NULL;
