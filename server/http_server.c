@@ -329,7 +329,7 @@ static struct td_request request_of(const struct session *session)
     };
 }
 
-/* Refuses the request in the first call of on_request, and closes the connection. */
+/* Refuses the request, and closes the connection. */
 static enum MHD_Result refuse(struct session *session, bool head, int status, const char *message)
 {
     struct td_request request = request_of(session);
@@ -368,9 +368,14 @@ static void run_answer(struct td_job *job)
     drop_upload(session);
 }
 
-/* Has a job make the answer. */
+/* Has a job make the answer. Without a thread for it, answers 503: those there are may wait for a disk without end. */
 static enum MHD_Result begin_job(struct session *session)
 {
+    if (td_jobs_are_stuck(session->connection->jobs)) {
+        drop_upload(session);
+        return refuse(session, strcmp(session->exchange.method, "HEAD") == 0, 503,
+                      "no thread is free, and no further one can be started; try again");
+    }
     session->exchange.stage = STAGE_JOB_BEGUN;
     session->job.run = run_answer;
     atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);

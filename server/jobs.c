@@ -3,6 +3,7 @@
 #include "server/jobs.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 
 #include <microhttpd.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 static const uint64_t idle_ns = UINT64_C(1000000000);
+static const uint64_t stuck_ns = UINT64_C(1000000000);
 
 struct td_jobs {
     pthread_mutex_t lock;
@@ -97,10 +99,11 @@ static void warn(struct td_jobs *jobs, int sys)
     if (sys == 0 || (jobs->warned_ns != 0 && now_ns - jobs->warned_ns < UINT64_C(60000000000)))
         return;
     jobs->warned_ns = now_ns;
-    td_log(TD_LOG_WARN,
-           "no further thread could be started for what has to wait: %s; %zu threads work, others wait for them; raise "
-           "the limit on processes (ulimit -u, or the container's pids limit)",
-           strerror(sys), jobs->threads);
+    td_log(
+        TD_LOG_WARN,
+        "no further thread could be started for what has to wait: %s; %zu thread%s do%s all of it; raise the limit on "
+        "processes (ulimit -u, or the container's pids limit)",
+        strerror(sys), jobs->threads, td_plural(jobs->threads), jobs->threads == 1 ? "es" : "");
 }
 
 bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err)
@@ -134,6 +137,7 @@ bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job
     }
     MHD_suspend_connection(mhd);
     job->mhd = mhd;
+    job->since_ns = td_clock_ns();
     job->next = NULL;
     *(jobs->last != NULL ? &jobs->last->next : &jobs->first) = job;
     jobs->last = job;
@@ -143,6 +147,14 @@ bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job
     pthread_cond_signal(&jobs->wake);
     pthread_mutex_unlock(&jobs->lock);
     return true;
+}
+
+bool td_jobs_are_stuck(struct td_jobs *jobs)
+{
+    pthread_mutex_lock(&jobs->lock);
+    bool are_stuck = jobs->first != NULL && td_clock_ns() - jobs->first->since_ns > stuck_ns;
+    pthread_mutex_unlock(&jobs->lock);
+    return are_stuck;
 }
 
 void td_jobs_close(struct td_jobs *jobs)

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct MHD_Connection;
 struct td_jobs;
@@ -15,17 +16,22 @@ struct td_jobs;
 /* Work for one connection. Part of an object that lives until the connection is resumed. */
 struct td_job {
     void (*run)(struct td_job *job); /* called once, by any thread; the connection is resumed after it */
-    struct MHD_Connection *mhd;      /* set by td_jobs_run, like next */
+    struct MHD_Connection *mhd;      /* set by td_jobs_run, like the members below */
+    uint64_t since_ns;               /* when it was queued */
     struct td_job *next;
 };
 
-/* Starts the first thread. At most max_threads are started; further jobs wait for a free one. Errors:
- * TD_RESOURCE_EXHAUSTED. */
+/* Starts the first thread. At most max_threads are started; further jobs wait for a free one, as they do when the
+ * system allows no further thread, which the log tells. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err);
 
 /* Suspends the connection and has its job run. Returns false, with nothing done, after td_jobs_close. Called by a
  * callback of libmicrohttpd for the connection, which must then return at once. */
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
+
+/* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and none of
+ * those there are has become free, as when all wait for a disk that hangs. A further job would wait as long. */
+bool td_jobs_are_stuck(struct td_jobs *jobs);
 
 /* Waits until every job has ended and its connection is resumed. No job is taken from then on. Once. */
 void td_jobs_close(struct td_jobs *jobs);
