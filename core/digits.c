@@ -62,14 +62,25 @@ bool td_hex_is_lower(struct td_text text)
     return true;
 }
 
+static const char hex[] = "0123456789abcdef";
+
 void td_hex_write(const uint8_t *bytes, size_t len, char *text)
 {
-    static const char hex[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
         text[2 * i] = hex[bytes[i] >> 4];
         text[2 * i + 1] = hex[bytes[i] & 15];
     }
     text[2 * len] = '\0';
+}
+
+size_t td_hex_write_number(uint64_t number, char out[TD_HEX_NUMBER_BYTES])
+{
+    size_t n = 1;
+    while (n < TD_HEX_NUMBER_BYTES && number >> (4 * n) != 0)
+        n++;
+    for (size_t i = n; i-- > 0; number >>= 4)
+        out[i] = hex[number & 15];
+    return n;
 }
 
 bool td_hex_read(struct td_text text, uint64_t *out)

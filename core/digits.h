@@ -36,6 +36,12 @@ bool td_hex_is_lower(struct td_text text);
 /* Writes bytes[0..len) to `text` as 2 * len lower-case hexadecimal digits and a NUL. */
 void td_hex_write(const uint8_t *bytes, size_t len, char *text);
 
+/* The most hexadecimal digits of a number, 2^64-1. */
+enum { TD_HEX_NUMBER_BYTES = 16 };
+
+/* Writes the number's lower-case hexadecimal digits, without leading zeros and without a NUL. Returns their number. */
+size_t td_hex_write_number(uint64_t number, char out[TD_HEX_NUMBER_BYTES]);
+
 /* Sets *out to the value of a text of 1 to 16 lower-case hexadecimal digits. Returns false, and does not change *out,
  * for any other text. */
 bool td_hex_read(struct td_text text, uint64_t *out);

@@ -492,19 +492,12 @@ bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error 
 
 bool td_json_is_plain(struct td_text text)
 {
-    const uint64_t ones = UINT64_MAX / 255, high = ones << 7; /* 1, and 0x80, in each byte */
-    uint64_t special = 0; /* the high bit of a byte that is not plain; of bytes above such a one, too */
-    while (text.len > 0) {
-        uint64_t word = ones * 'a'; /* eight bytes of the text; what is missing at its end is plain */
-        size_t n = text.len < sizeof word ? text.len : sizeof word;
-        memcpy(&word, text.p, n);
-        uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
-        special |= word | (word + ones);        /* 0x80 and above; DEL */
-        special |= (word - ones * ' ') & ~word; /* controls */
-        special |= ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash);
-        text = td_text_skip(text, n);
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t byte = (uint8_t)text.p[i];
+        if (byte < 0x20 || byte > 0x7E || byte == '"' || byte == '\\')
+            return false;
     }
-    return (special & high) == 0;
+    return true;
 }
 
 void td_json_write_string(struct td_buffer *out, struct td_text text)

@@ -152,12 +152,39 @@ static void numbers_are_written(void **state)
     }
 }
 
+static void numbers_are_written_in_hexadecimal(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t number;
+        const char *text;
+    } cases[] = {
+        {0, "0"},
+        {9, "9"},
+        {10, "a"},
+        {0xff, "ff"},
+        {0x100, "100"},
+        {UINT64_C(0xfedcba9876543210), "fedcba9876543210"},
+        {1 << 28, "10000000"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[TD_HEX_NUMBER_BYTES + 1] = "";
+        size_t len = td_hex_write_number(cases[i].number, text);
+        CHECK(len == strlen(cases[i].text) && memcmp(text, cases[i].text, len) == 0 && text[len] == '\0', "%s",
+              cases[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_written),     cmocka_unit_test(decimal_numbers),
-        cmocka_unit_test(digits_at_the_beginning), cmocka_unit_test(hexadecimal_digits),
-        cmocka_unit_test(hexadecimal_numbers),     cmocka_unit_test(bytes_in_hexadecimal),
+        cmocka_unit_test(numbers_are_written_in_hexadecimal),
+        cmocka_unit_test(numbers_are_written),
+        cmocka_unit_test(decimal_numbers),
+        cmocka_unit_test(digits_at_the_beginning),
+        cmocka_unit_test(hexadecimal_digits),
+        cmocka_unit_test(hexadecimal_numbers),
+        cmocka_unit_test(bytes_in_hexadecimal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
