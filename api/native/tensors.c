@@ -5,12 +5,11 @@
 
 #include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
+#include "core/digits.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_source.h"
 #include "slicing/plan_items.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -210,19 +209,31 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
     return hash;
 }
 
+/* Appends a number to a tag. Returns the end. */
+static char *append_number(char *end, uint64_t number)
+{
+    *end++ = '-';
+    return end + td_hex_write_number(number, end);
+}
+
 /* Writes the file's tag and the place in the file; for a tensor in several files the checkpoint's tag, which covers all
  * files. */
-static void write_tensor_tag(const struct wanted *wanted, const char *tag, char *out, size_t capacity)
+static void write_tensor_tag(const struct wanted *wanted, const char *tag, char out[TD_ETAG_BYTES])
 {
+    enum { TAG_DIGITS = 32 }; /* of a tag, or the first of a SHA-256 */
+    _Static_assert(TAG_DIGITS + 3 * (1 + TD_HEX_NUMBER_BYTES) < TD_ETAG_BYTES, "a tag and three numbers fit");
     const struct td_tensor *tensor = wanted->ref.tensor;
-    uint64_t hash = hash_of_wanted(wanted);
-    if (td_tensor_access(tensor) == TD_ACCESS_DIRECT && !wanted->part && wanted->format == FORMAT_RAW)
-        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
-    else if (tensor->piece_count > 0)
-        (void)snprintf(out, capacity, "%.32s-%" PRIx64, tag, hash);
-    else
-        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes,
-                       hash);
+    bool is_plain = td_tensor_access(tensor) == TD_ACCESS_DIRECT && !wanted->part && wanted->format == FORMAT_RAW;
+    size_t len = strnlen(tag, TAG_DIGITS);
+    memcpy(out, tag, len);
+    char *end = out + len;
+    if (is_plain || tensor->piece_count == 0) {
+        end = append_number(end, tensor->offset);
+        end = append_number(end, tensor->nbytes);
+    }
+    if (!is_plain)
+        end = append_number(end, hash_of_wanted(wanted));
+    *end = '\0';
 }
 
 static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
@@ -231,9 +242,9 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
     const struct td_file *file = checkpoint->parts[wanted->ref.part]->file;
     bool joined = wanted->ref.tensor->piece_count > 0;
     char tag[TD_ETAG_BYTES];
-    write_tensor_tag(wanted, joined ? checkpoint->tag : td_file_tag(file), tag, sizeof tag);
+    write_tensor_tag(wanted, joined ? checkpoint->tag : td_file_tag(file), tag);
     td_response_set_etag(response, tag);
-    write_tensor_tag(wanted, joined ? checkpoint->former_tag : file->identity_tag, tag, sizeof tag);
+    write_tensor_tag(wanted, joined ? checkpoint->former_tag : file->identity_tag, tag);
     td_response_set_former_etag(response, tag);
 }
 
