@@ -113,14 +113,13 @@ static bool is_text(struct td_text raw_path)
     return is_api(&path);
 }
 
-static bool is_post(struct td_text raw_path)
+/* Returns whether clients POST to the path. */
+static bool is_post(const struct td_hub_path *path)
 {
-    struct td_hub_path path;
     bool is = false;
-    td_hub_path_split(&path, raw_path);
-    if (is_api(&path))
+    if (is_api(path))
         for (size_t i = 3; i <= 4; i++) /* a revision follows, since a repository may have this name */
-            is = is || (is_segment(&path, i, PATHS_INFO) && i + 1 < path.count);
+            is = is || (is_segment(path, i, PATHS_INFO) && i + 1 < path->count);
     return is;
 }
 
@@ -290,7 +289,9 @@ static void handle(const struct td_call *call)
 
 static bool takes_body(const struct td_request *request)
 {
-    return is_post(td_uri_raw_path(request->target));
+    struct td_hub_path path;
+    td_hub_path_split(&path, td_uri_raw_path(request->target));
+    return is_post(&path);
 }
 
 static void answer(struct td_call *call)
@@ -298,8 +299,8 @@ static void answer(struct td_call *call)
     struct td_hub_path path;
     if (!td_call_take_snapshot(call))
         return;
-    call->is_post = is_post(call->uri->raw_path);
     td_hub_path_split(&path, call->uri->raw_path);
+    call->is_post = is_post(&path);
     call->response->route = is_api(&path) ? TD_ROUTE_HUB_API : TD_ROUTE_HUB_FILE;
     td_call_serve(call, handle);
 }
