@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/waiting.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
@@ -448,6 +449,9 @@ static void what_was_not_read_is_not_measured(void **state)
     place.config.state_dir = place.state;
     start(&place);
     assert_true(wait_for_file(&place, "m/a", 60 * second));
+    td_waiting_forbid();
+    assert_true(wait_for_file(&place, "m/a", 60 * second)); /* known: there is nothing to wait for */
+    assert_false(td_waiting_allow());
     uint64_t began_ns = td_clock_ns();
     assert_false(wait_for_file(&place, "m/huge", 30 * second));
     assert_true(td_clock_ns() - began_ns < 20 * second);
