@@ -20,6 +20,10 @@ class Load:
         self.binary, self.kind, self.threads, self.reader = binary, kind, threads, reader
         self.softirq_pids = bench_servers.ksoftirqd_pids()
 
+    def reader_text(self):
+        """Returns what the client does with the bytes of bodies, for reports."""
+        return "copies bodies to its memory" if self.reader == "copy" else "lets the kernel drop bodies unread"
+
     def run(self, server, range_bytes, connections, extra=(), seed=1):
         path, size, _ = server.target(self.kind)
         command = [self.binary, "--port", str(server.port), "--path", path, "--file-size", str(size),

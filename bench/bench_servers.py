@@ -282,6 +282,29 @@ class RawSendfile(Raw):
         return [self.binary, "--sendfile", self.fixture.path]
 
 
+class RawSlices(Raw):
+    """The raw sender for slices: runs of one file, which the path names (/OFF/RUN/STRIDE/COUNT)."""
+
+    def __init__(self, work, path, binary):
+        super().__init__(work, None, binary)
+        self.path = path
+
+    def command(self):
+        return [self.binary, "--" + self.name, self.path]
+
+
+class RawGather(RawSlices):
+    """Copies the runs into windows."""
+
+    name = "gather"
+
+
+class RawVectors(RawSlices):
+    """Sends the runs from the mapping."""
+
+    name = "vectors"
+
+
 class Tensord(Server):
     name = "tensord"
 

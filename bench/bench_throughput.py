@@ -135,8 +135,7 @@ def run(load, servers, fixture, options, congestion):
              "the rounds' ratios" % (options.rounds, options.duration),
              "one processor copies this mapped file at %.1f GB/s (%.3f CPU s/GB) on this machine"
              % (copy_gb, 1 / copy_gb)]
-    about.insert(0, "congestion control %s; the client %s" % (
-        congestion, "copies bodies to its memory" if load.reader == "copy" else "lets the kernel drop bodies unread"))
+    about.insert(0, "congestion control %s; the client %s" % (congestion, load.reader_text()))
     title = "Throughput, page-cached, %s, %s" % (congestion, load.reader)
     return {"mode": "throughput", "title": title, "about": about + ([note] if note else []),
             "table": rate_table(rows, names), "targets": targets, "rows": rows, "copy_gb_per_s": copy_gb,

@@ -1,7 +1,10 @@
 /* The raw limit: what this kernel and machine can send from a mapping, with no HTTP server in the way. Maps one
  * file, runs a thread per connection, looks in each request for nothing but "Range: bytes=a-b", and answers with
  * a minimal head and the bytes straight from the mapping. Any path is the file. Not a server to expose to
- * anyone. */
+ * anyone.
+ *
+ * With --gather and --vectors it is the raw limit of slices: GET /OFF/RUN/STRIDE/COUNT is answered with COUNT runs of
+ * RUN bytes, of which the first begins at OFF of the file and each other one STRIDE bytes after the one before. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,16 +27,31 @@
 #define REQUEST_MAX_BYTES 8192u
 #define STACK_BYTES (128u << 10)
 #define BACKLOG 1024
+#define WINDOW_BYTES ((size_t)256 << 10)
+#define VECTOR_RUNS 64u /* per call */
+
+enum way {
+    WAY_SEND,     /* from the mapping */
+    WAY_SENDFILE, /* by reference */
+    WAY_GATHER,   /* slices: runs are copied into a window, which is sent */
+    WAY_VECTORS   /* slices: from the mapping, many runs in each call */
+};
 
 struct file {
     uint8_t *bytes;
     uint64_t size_bytes;
-    int fd; /* for sendfile; -1: send from the mapping */
+    int fd; /* for sendfile; otherwise -1 */
+    enum way way;
 };
 
 struct client {
     const struct file *file;
     int fd;
+    uint8_t *window; /* for WAY_GATHER; otherwise NULL */
+};
+
+struct slice {
+    uint64_t off, run_bytes, stride_bytes, count;
 };
 
 static char *put_u64(char *out, uint64_t value)
@@ -49,24 +67,35 @@ static char *put_u64(char *out, uint64_t value)
     return out;
 }
 
-/* Sends the head and body in one call, then the rest of the body in a loop. */
-static bool answer_send(int fd, char *head, size_t head_bytes, uint8_t *body, size_t body_bytes)
+/* Sends all parts, and changes them as it goes. */
+static bool parts_send(int fd, struct iovec *parts, size_t count)
 {
-    struct iovec parts[2] = {{.iov_base = head, .iov_len = head_bytes}, {.iov_base = body, .iov_len = body_bytes}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (n < (ssize_t)head_bytes)
-        return false;
-    size_t sent = (size_t)n - head_bytes;
-    while (sent < body_bytes) {
-        n = send(fd, body + sent, body_bytes - sent, MSG_NOSIGNAL);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    while (message.msg_iovlen > 0) {
+        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return false;
-        sent += (size_t)n;
+        size_t sent = (size_t)n;
+        while (message.msg_iovlen > 0 && sent >= message.msg_iov->iov_len) {
+            sent -= message.msg_iov->iov_len;
+            message.msg_iov++;
+            message.msg_iovlen--;
+        }
+        if (message.msg_iovlen > 0) {
+            message.msg_iov->iov_base = (uint8_t *)message.msg_iov->iov_base + sent;
+            message.msg_iov->iov_len -= sent;
+        }
     }
     return true;
+}
+
+/* Sends the head and body in one call, then the rest of the body in a loop. */
+static bool answer_send(int fd, char *head, size_t head_bytes, uint8_t *body, size_t body_bytes)
+{
+    struct iovec parts[2] = {{.iov_base = head, .iov_len = head_bytes}, {.iov_base = body, .iov_len = body_bytes}};
+    return parts_send(fd, parts, 2);
 }
 
 /* The head, held back until the body follows, then the body by reference. */
@@ -86,7 +115,82 @@ static bool answer_sendfile(int fd, const char *head, size_t head_bytes, int fil
     return true;
 }
 
-static bool request_answer(const struct client *c, const char *request)
+/* Copies the runs into the window, and sends the window whenever it is full. */
+static bool answer_gather(const struct client *c, char *head, size_t head_bytes, const struct slice *s)
+{
+    const uint8_t *run = c->file->bytes + s->off;
+    uint64_t left = s->count, done_bytes = 0; /* runs left; bytes of the present one that are copied */
+    while (left > 0) {
+        size_t have = 0;
+        while (left > 0 && have < WINDOW_BYTES) {
+            size_t n = s->run_bytes - done_bytes < WINDOW_BYTES - have ? (size_t)(s->run_bytes - done_bytes)
+                                                                       : WINDOW_BYTES - have;
+            memcpy(c->window + have, run + done_bytes, n);
+            have += n;
+            done_bytes += n;
+            if (done_bytes == s->run_bytes) {
+                done_bytes = 0;
+                run += --left > 0 ? s->stride_bytes : 0;
+            }
+        }
+        if (!answer_send(c->fd, head, head_bytes, c->window, have))
+            return false;
+        head_bytes = 0;
+    }
+    return true;
+}
+
+/* Sends the head and the first runs in one call, then as many runs in each further one. */
+static bool answer_vectors(const struct client *c, char *head, size_t head_bytes, const struct slice *s)
+{
+    struct iovec parts[1 + VECTOR_RUNS];
+    for (uint64_t at = 0; at < s->count;) {
+        size_t n = 0;
+        parts[n++] = (struct iovec){.iov_base = head, .iov_len = head_bytes};
+        for (; n <= VECTOR_RUNS && at < s->count; at++)
+            parts[n++] = (struct iovec){.iov_base = c->file->bytes + s->off + at * s->stride_bytes,
+                                        .iov_len = (size_t)s->run_bytes};
+        if (!parts_send(c->fd, parts, n))
+            return false;
+        head_bytes = 0;
+    }
+    return true;
+}
+
+/* Reads "GET /OFF/RUN/STRIDE/COUNT ". Returns false if these are not that, or not within the file. */
+static bool slice_parse(const char *request, uint64_t size_bytes, struct slice *s)
+{
+    static const char start[] = "GET ";
+    uint64_t *const fields[] = {&s->off, &s->run_bytes, &s->stride_bytes, &s->count};
+    if (strncmp(request, start, sizeof start - 1) != 0)
+        return false;
+    const char *p = request + sizeof start - 1;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        char *end = NULL;
+        if (*p != '/' || p[1] < '0' || p[1] > '9')
+            return false;
+        *fields[i] = strtoull(p + 1, &end, 10);
+        p = end;
+    }
+    return *p == ' ' && s->run_bytes > 0 && s->count > 0 && s->stride_bytes >= s->run_bytes && s->off < size_bytes &&
+           s->run_bytes <= size_bytes - s->off &&
+           s->count - 1 <= (size_bytes - s->off - s->run_bytes) / s->stride_bytes;
+}
+
+static bool slice_answer(const struct client *c, const char *request)
+{
+    struct slice s = {0};
+    if (!slice_parse(request, c->file->size_bytes, &s))
+        return false;
+    char head[256];
+    char *p = stpcpy(head, "HTTP/1.1 200 OK\r\nContent-Length: ");
+    p = put_u64(p, s.run_bytes * s.count);
+    p = stpcpy(p, "\r\n\r\n");
+    return c->file->way == WAY_GATHER ? answer_gather(c, head, (size_t)(p - head), &s)
+                                      : answer_vectors(c, head, (size_t)(p - head), &s);
+}
+
+static bool range_answer(const struct client *c, const char *request)
 {
     static const char key[] = "\r\nRange: bytes=";
     uint64_t first = 0, last = c->file->size_bytes - 1;
@@ -112,9 +216,30 @@ static bool request_answer(const struct client *c, const char *request)
     p = stpcpy(p, "Content-Length: ");
     p = put_u64(p, last - first + 1);
     p = stpcpy(p, "\r\n\r\n");
-    if (c->file->fd >= 0)
+    if (c->file->way == WAY_SENDFILE)
         return answer_sendfile(c->fd, head, (size_t)(p - head), c->file->fd, first, last - first + 1);
     return answer_send(c->fd, head, (size_t)(p - head), c->file->bytes + first, (size_t)(last - first + 1));
+}
+
+/* Returns NULL if memory is short. */
+static struct client *client_create(const struct file *file, int fd)
+{
+    struct client *c = malloc(sizeof *c);
+    if (c == NULL)
+        return NULL;
+    *c = (struct client){.file = file, .fd = fd};
+    if (file->way == WAY_GATHER && (c->window = malloc(WINDOW_BYTES)) == NULL) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+static void client_destroy(struct client *c)
+{
+    close(c->fd);
+    free(c->window);
+    free(c);
 }
 
 static void *client_main(void *argument)
@@ -131,19 +256,19 @@ static void *client_main(void *argument)
         have += (size_t)n;
         buffer[have] = '\0';
         if (have >= 4 && memcmp(buffer + have - 4, "\r\n\r\n", 4) == 0) { /* the load client never pipelines */
-            if (!request_answer(c, buffer))
+            bool of_slices = c->file->way == WAY_GATHER || c->file->way == WAY_VECTORS;
+            if (!(of_slices ? slice_answer(c, buffer) : range_answer(c, buffer)))
                 break;
             have = 0;
         } else if (have == REQUEST_MAX_BYTES) {
             break;
         }
     }
-    close(c->fd);
-    free(c);
+    client_destroy(c);
     return NULL;
 }
 
-static bool file_map(const char *path, bool keep_open, struct file *file)
+static bool file_map(const char *path, struct file *file)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -156,8 +281,8 @@ static bool file_map(const char *path, bool keep_open, struct file *file)
             file->size_bytes = (uint64_t)st.st_size;
         }
     }
-    file->fd = keep_open ? fd : -1;
-    if (!keep_open)
+    file->fd = file->way == WAY_SENDFILE ? fd : -1;
+    if (file->fd < 0)
         close(fd);
     return file->bytes != NULL;
 }
@@ -185,7 +310,7 @@ static void accept_forever(int listener, const struct file *file)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
-        struct client *c = fd >= 0 ? malloc(sizeof *c) : NULL;
+        struct client *c = fd >= 0 ? client_create(file, fd) : NULL;
         pthread_t thread;
         if (c == NULL) {
             if (fd >= 0)
@@ -193,26 +318,27 @@ static void accept_forever(int listener, const struct file *file)
             continue;
         }
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        *c = (struct client){.file = file, .fd = fd};
-        if (pthread_create(&thread, &attributes, client_main, c) != 0) {
-            close(fd);
-            free(c);
-        }
+        if (pthread_create(&thread, &attributes, client_main, c) != 0)
+            client_destroy(c);
     }
 }
 
 int main(int argc, char **argv)
 {
-    struct file file = {0};
-    bool by_reference = argc > 1 && strcmp(argv[1], "--sendfile") == 0;
-    argv += by_reference ? 1 : 0;
-    argc -= by_reference ? 1 : 0;
+    static const char *const ways[] = {
+        [WAY_SENDFILE] = "--sendfile", [WAY_GATHER] = "--gather", [WAY_VECTORS] = "--vectors"};
+    struct file file = {.way = WAY_SEND};
+    for (enum way way = WAY_SENDFILE; argc > 1 && way <= WAY_VECTORS; way++)
+        if (strcmp(argv[1], ways[way]) == 0)
+            file.way = way;
+    argv += file.way != WAY_SEND ? 1 : 0;
+    argc -= file.way != WAY_SEND ? 1 : 0;
     long port = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     if (argc < 2 || argc > 3 || port < 0 || port > UINT16_MAX) {
-        fprintf(stderr, "usage: raw_send [--sendfile] FILE [PORT]\n");
+        fprintf(stderr, "usage: raw_send [--sendfile | --gather | --vectors] FILE [PORT]\n");
         return 2;
     }
-    if (!file_map(argv[1], by_reference, &file)) {
+    if (!file_map(argv[1], &file)) {
         fprintf(stderr, "raw_send: cannot map %s: %s\n", argv[1], errno != 0 ? strerror(errno) : "empty file");
         return 1;
     }

@@ -89,7 +89,7 @@ def parse_arguments():
                         "the other (both is for --throughput)")
     p.add_argument("--congestion", type=list_of(str), metavar="NAMES",
                    help="congestion controls to measure under, such as cubic,bbr: sets the host's default during the "
-                        "run, as root (the host's own; for --throughput)")
+                        "run, as root (the host's own; for --throughput and --slices)")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
     p.add_argument("--json", metavar="FILE", help="writes all measurements of every round")
@@ -155,6 +155,16 @@ def make_servers(options, work, fixture, binaries, connections=None):
     return servers
 
 
+def slice_servers(options, work, binaries):
+    if not options.nginx:
+        raise BenchError("nginx is not installed (Debian: apt install nginx-light)")
+    raw_send = os.path.join(binaries, "raw_send")
+    return lambda root, path: [
+        bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
+        bench_servers.Tensord(work, None, options.tensord, root),
+        bench_servers.RawGather(work, path, raw_send), bench_servers.RawVectors(work, path, raw_send)]
+
+
 def check_room(directory, size):
     with open("/proc/meminfo") as f:
         available = int(f.read().split("MemAvailable:")[1].split()[0]) * 1024
@@ -197,12 +207,9 @@ def run_modes(options, work, directory):
             binaries = find_binaries(options, ("spawn_time",))
             results.append(bench_parse.run(os.path.join(binaries, "spawn_time"), work, options))
         elif mode == "slices":
-            if not options.nginx:
-                raise BenchError("nginx is not installed (Debian: apt install nginx-light)")
-            results.append(bench_slices.run(
-                load, options, work,
-                lambda root: bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
-                lambda root: bench_servers.Tensord(work, None, options.tensord, root)))
+            for congestion in options.congestion or [None]:
+                with bench_servers.congestion_control(congestion) as name:
+                    results.append(bench_slices.run(load, options, work, slice_servers(options, work, binaries), name))
         elif mode == "decode":
             results.append(
                 bench_decode.run(
