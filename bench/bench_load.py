@@ -24,7 +24,7 @@ class Load:
         """Returns what the client does with the bytes of bodies, for reports."""
         return "copies bodies to its memory" if self.reader == "copy" else "lets the kernel drop bodies unread"
 
-    def run(self, server, range_bytes, connections, extra=(), seed=1):
+    def command(self, server, range_bytes, connections, extra=(), seed=1):
         path, size, _ = server.target(self.kind)
         command = [self.binary, "--port", str(server.port), "--path", path, "--file-size", str(size),
                    "--range-size", str(range_bytes), "--connections", str(connections), "--seed", str(seed)]
@@ -35,8 +35,12 @@ class Load:
             command += ["--threads", str(self.threads)]
         if self.reader == "copy":
             command.append("--copy")
+        return command + [str(x) for x in extra]
+
+    def run(self, server, range_bytes, connections, extra=(), seed=1):
         before = self._clocks(server)
-        run = subprocess.run(command + [str(x) for x in extra], capture_output=True, text=True, check=False)
+        run = subprocess.run(self.command(server, range_bytes, connections, extra, seed), capture_output=True,
+                             text=True, check=False)
         after = self._clocks(server)
         what = "%s, %d bytes, %s" % (server.name, range_bytes, connections_text(connections))
         try:

@@ -5,7 +5,10 @@
  *
  * Closed loop: each connection has one request in flight. A run of a given duration starts no request after it,
  * lets those in flight end (so every answer is checked and no latency is cut short), and computes the rate from
- * the bytes that came within the duration alone. */
+ * the bytes that came within the duration alone. (With --cut it closes the connections in place of this.) With
+ * --interval a connection pauses after an answer until so long after its last request, and the report has by how much
+ * the pauses came out too long: how long this client, as any program that waits on this machine, waited for a
+ * processor. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -57,11 +61,13 @@ struct options {
     uint64_t range_bytes; /* 0 = the whole file, without a Range header */
     uint64_t requests;    /* 0 = no limit */
     uint64_t duration_ns; /* 0 = no limit */
+    uint64_t interval_ns; /* from one request of a connection to the next; 0 = no pause */
     uint64_t seed;
     enum order order;
     unsigned connections;
     unsigned threads;         /* equal to connections: blocking reads; otherwise epoll */
     int receive_buffer_bytes; /* 0 = the kernel's choice */
+    bool cut;                 /* leave answers that are in flight at the end of the duration */
     bool copy;                /* copy the body to user space, as an ordinary client does */
 };
 
@@ -107,7 +113,9 @@ struct worker {
     uint64_t requests, errors, reconnects;
     uint64_t max_ns, sum_ns;
     uint64_t *histogram;
-    char *copy_buffer; /* NULL = the kernel discards the body */
+    uint64_t pauses, late_max_ns;
+    uint64_t *late_histogram; /* how long after their ends pauses ended */
+    char *copy_buffer;        /* NULL = the kernel discards the body */
     char first_error[160];
 };
 
@@ -386,6 +394,23 @@ static ssize_t connection_recv(struct worker *w, struct connection *c, void *buf
     }
 }
 
+/* Waits until the connection's next request is due. */
+static void worker_pause(struct worker *w, const struct connection *c)
+{
+    uint64_t due_ns = c->sent_ns + w->run->options->interval_ns;
+    if (w->now_ns >= due_ns)
+        return;
+    struct timespec due = {.tv_sec = (time_t)(due_ns / NS_PER_S), .tv_nsec = (long)(due_ns % NS_PER_S)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
+        ;
+    worker_tick(w);
+    uint64_t late_ns = w->now_ns - due_ns;
+    w->pauses++;
+    if (late_ns > w->late_max_ns)
+        w->late_max_ns = late_ns;
+    w->late_histogram[histogram_cell(late_ns)]++;
+}
+
 static bool request_finish(struct worker *w, struct connection *c)
 {
     worker_tick(w);
@@ -395,6 +420,8 @@ static bool request_finish(struct worker *w, struct connection *c)
     if (ns > w->max_ns)
         w->max_ns = ns;
     w->histogram[histogram_cell(ns)]++;
+    if (w->run->options->interval_ns != 0)
+        worker_pause(w, c);
     return request_start(w, c);
 }
 
@@ -431,7 +458,7 @@ static bool head_read(struct worker *w, struct connection *c, bool *again)
 static bool body_read(struct worker *w, struct connection *c)
 {
     size_t want = c->remaining_bytes < RECV_MAX_BYTES ? (size_t)c->remaining_bytes : RECV_MAX_BYTES;
-    int flags = w->blocking ? MSG_WAITALL : 0;
+    int flags = w->blocking && !w->run->options->cut ? MSG_WAITALL : 0;
     if (w->copy_buffer != NULL && want > COPY_BYTES)
         want = COPY_BYTES;
     ssize_t n = connection_recv(w, c, w->copy_buffer, want, w->copy_buffer != NULL ? flags : flags | MSG_TRUNC);
@@ -462,6 +489,15 @@ static void connection_serve(struct worker *w, struct connection *c)
 
 /* ---- the two engines ---- */
 
+/* Closes the connections of a run that is not to wait for the answers in flight, once its time is over. */
+static void worker_cut(struct worker *w)
+{
+    if (!w->run->options->cut || w->now_ns < w->run->deadline_ns)
+        return;
+    for (unsigned i = 0; i < w->connection_count; i++)
+        connection_close(w, &w->connections[i]);
+}
+
 static void worker_poll(struct worker *w)
 {
     struct epoll_event events[EVENTS_MAX];
@@ -474,6 +510,7 @@ static void worker_poll(struct worker *w)
         }
         for (int i = 0; i < n; i++)
             connection_serve(w, events[i].data.ptr);
+        worker_cut(w);
     }
 }
 
@@ -482,12 +519,15 @@ static void worker_block(struct worker *w)
     while (w->active > 0) {
         connection_serve(w, &w->connections[0]);
         worker_tick(w);
+        worker_cut(w);
     }
 }
 
 static void *worker_main(void *argument)
 {
     struct worker *w = argument;
+    if (w->run->options->interval_ns != 0)
+        (void)prctl(PR_SET_TIMERSLACK, 1); /* ns; the kernel would add up to 50 us to each pause */
     for (unsigned i = 0; i < w->connection_count; i++) {
         struct connection *c = &w->connections[i];
         request_prepare(w->run->options, c);
@@ -541,11 +581,13 @@ static bool worker_init(struct worker *w, struct run *run, unsigned index)
     w->connection_count = o->connections / o->threads + (index < o->connections % o->threads ? 1 : 0);
     w->connections = calloc(w->connection_count, sizeof *w->connections);
     w->histogram = calloc(HISTOGRAM_CELLS, sizeof *w->histogram);
+    w->late_histogram = calloc(HISTOGRAM_CELLS, sizeof *w->late_histogram);
     w->copy_buffer = o->copy ? malloc(COPY_BYTES) : NULL;
     w->blocking = o->threads == o->connections;
     w->random = o->seed * UINT64_C(0x2545F4914F6CDD1D) + index;
     w->epoll_fd = w->blocking ? -1 : epoll_create1(EPOLL_CLOEXEC);
-    if (w->connections == NULL || w->histogram == NULL || (o->copy && w->copy_buffer == NULL))
+    if (w->connections == NULL || w->histogram == NULL || w->late_histogram == NULL ||
+        (o->copy && w->copy_buffer == NULL))
         return false;
     for (unsigned i = 0; i < w->connection_count; i++)
         w->connections[i].fd = -1;
@@ -556,6 +598,7 @@ static void worker_fini(struct worker *w)
 {
     free(w->connections);
     free(w->histogram);
+    free(w->late_histogram);
     free(w->copy_buffer);
     if (w->epoll_fd >= 0)
         close(w->epoll_fd);
@@ -578,8 +621,12 @@ static void workers_sum(struct worker *workers, unsigned count, const struct run
         sum->end_ns = w->end_ns > sum->end_ns ? w->end_ns : sum->end_ns;
         if (sum->first_error[0] == '\0')
             memcpy(sum->first_error, w->first_error, sizeof sum->first_error);
-        for (size_t cell = 0; cell < HISTOGRAM_CELLS; cell++)
+        sum->pauses += w->pauses;
+        sum->late_max_ns = w->late_max_ns > sum->late_max_ns ? w->late_max_ns : sum->late_max_ns;
+        for (size_t cell = 0; cell < HISTOGRAM_CELLS; cell++) {
             sum->histogram[cell] += w->histogram[cell];
+            sum->late_histogram[cell] += w->late_histogram[cell];
+        }
     }
     if (run->deadline_ns == UINT64_MAX) /* a run by number of requests: all bytes over the whole time */
         *rate = (double)sum->bytes / (double)(sum->end_ns - run->start_ns) * NS_PER_S;
@@ -596,11 +643,14 @@ static void report_print(const struct worker *sum, const struct run *run, double
     printf("{\"gb_per_s\":%.4f,\"requests_per_s\":%.2f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,"
            "\"mean_us\":%.1f,\"requests\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"errors\":%" PRIu64
            ",\"reconnects\":%" PRIu64 ",\"seconds\":%.4f,\"client_cpu_s\":%.4f,\"connections\":%u,\"threads\":%u,"
+           "\"pauses\":%" PRIu64 ",\"late_p50_us\":%.1f,\"late_p99_us\":%.1f,\"late_max_us\":%.1f,"
            "\"first_error\":\"%s\"}\n",
            rate / 1e9, rate / per_request, histogram_quantile_us(sum->histogram, sum->requests, 0.5),
            histogram_quantile_us(sum->histogram, sum->requests, 0.99), (double)sum->max_ns / 1e3,
            sum->requests != 0 ? (double)sum->sum_ns / (double)sum->requests / 1e3 : 0.0, sum->requests, sum->bytes,
            sum->errors, sum->reconnects, (double)(sum->end_ns - run->start_ns) / 1e9, cpu_s, o->connections, o->threads,
+           sum->pauses, histogram_quantile_us(sum->late_histogram, sum->pauses, 0.5),
+           histogram_quantile_us(sum->late_histogram, sum->pauses, 0.99), (double)sum->late_max_ns / 1e3,
            sum->first_error);
 }
 
@@ -640,6 +690,9 @@ static const char usage_text[] =
     "  --connections N     (8)\n"
     "  --threads N         epoll workers (one per processor); as many as connections: blocking threads\n"
     "  --duration SECONDS  start requests for so long (2)     --requests N  or as many as this\n"
+    "  --interval US       from one request of a connection to the next, if its answer has come (0: at once);\n"
+    "                      needs blocking threads\n"
+    "  --cut               do not wait for answers that are in flight at the end of the duration\n"
     "  --order ORDER       random: 4 KiB aligned offsets; sequential, shuffle: the file slot by slot\n"
     "  --once              every slot once (sequential and shuffle)\n"
     "  --seed N (1)        --receive-buffer BYTES (kernel's choice)\n"
@@ -684,6 +737,8 @@ static void options_parse(int argc, char **argv, struct options *o, bool *once)
                                           {"threads", required_argument, NULL, 't'},
                                           {"duration", required_argument, NULL, 'd'},
                                           {"requests", required_argument, NULL, 'n'},
+                                          {"interval", required_argument, NULL, 'i'},
+                                          {"cut", no_argument, NULL, 'x'},
                                           {"order", required_argument, NULL, 'o'},
                                           {"once", no_argument, NULL, '1'},
                                           {"seed", required_argument, NULL, 's'},
@@ -718,6 +773,12 @@ static void options_parse(int argc, char **argv, struct options *o, bool *once)
             break;
         case 'n':
             o->requests = argument_u64("requests", 1, INT64_MAX);
+            break;
+        case 'i':
+            o->interval_ns = argument_u64("interval", 0, UINT32_MAX) * 1000;
+            break;
+        case 'x':
+            o->cut = true;
             break;
         case 'o':
             o->order = argument_order();
@@ -764,6 +825,8 @@ static void options_settle(struct options *o, bool once, uint64_t *slots)
     }
     if (o->threads > o->connections)
         o->threads = o->connections;
+    if (o->interval_ns != 0 && o->threads != o->connections)
+        usage_fail("--interval needs as many --threads as --connections");
 }
 
 int main(int argc, char **argv)

@@ -27,6 +27,7 @@ import bench_report  # noqa: E402
 import bench_scale  # noqa: E402
 import bench_servers  # noqa: E402
 import bench_slices  # noqa: E402
+import bench_tail  # noqa: E402
 import bench_throughput  # noqa: E402
 from bench_load import Load  # noqa: E402
 from bench_servers import BenchError  # noqa: E402
@@ -61,9 +62,11 @@ def parse_arguments():
     modes.add_argument("--decode", action="store_true", help="compressed tensors beside h5py and NumPy")
     modes.add_argument("--held", action="store_true",
                        help="10,000 connections that clients hold open: accept rate, memory; rates beside idle ones")
-    modes.add_argument("--all", action="store_true", help="all nine")
+    modes.add_argument("--tail", action="store_true",
+                       help="latencies of short ranges while other clients stream and make plans")
+    modes.add_argument("--all", action="store_true", help="all ten")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all nine in about 45 s that only checks that nothing fails")
+                       help="a small run of all ten in about a minute that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--before", metavar="BINARY",
@@ -104,7 +107,8 @@ def settle_arguments(options):
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
-    modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held")
+    modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held",
+             "tail")
     options.modes = [m for m in modes if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -165,6 +169,13 @@ def slice_servers(options, work, binaries):
         bench_servers.RawGather(work, path, raw_send), bench_servers.RawVectors(work, path, raw_send)]
 
 
+def tail_servers(options, work, fixture, root):
+    servers = [bench_servers.Tensord(work, fixture, options.tensord, root)]
+    if "nginx" in options.servers:
+        servers.insert(0, bench_servers.Nginx(work, fixture, options.nginx))
+    return servers
+
+
 def check_room(directory, size):
     with open("/proc/meminfo") as f:
         available = int(f.read().split("MemAvailable:")[1].split()[0]) * 1024
@@ -201,7 +212,7 @@ def run_modes(options, work, directory):
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse", "slices", "hashing", "decode") and "tensord" not in options.servers:
+        if mode in ("scale", "parse", "slices", "hashing", "decode", "tail") and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
@@ -221,6 +232,11 @@ def run_modes(options, work, directory):
                                           fixture, options))
         elif mode == "hashing":
             results.append(bench_hashing.run(load, options, work, directory, fixture))
+        elif mode == "tail":
+            streams = Load(load.binary, options.path, options.client_threads.replace("auto", str(os.cpu_count() or 1)),
+                           load.reader)
+            results.append(bench_tail.run(load, streams, lambda root: tail_servers(options, work, fixture, root),
+                                          directory, fixture, options))
         elif mode == "scale":
             results.append(bench_scale.run(
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -147,6 +148,51 @@ class LoadClient(unittest.TestCase):
         self.assertEqual((status, result["errors"]), (0, 0))
         self.assertTrue(0.3 <= result["seconds"] < 5)
         self.assertEqual(result["bytes"], 4096 * result["requests"])
+
+    def test_interval_spaces_requests(self):
+        begun = time.monotonic()
+        status, result = load(good, "--range-size", 4096, "--requests", 20, "--connections", 2, "--threads", 2,
+                              "--interval", 10_000)
+        self.assertEqual((status, result["errors"], result["requests"]), (0, 0, 20))
+        self.assertGreaterEqual(time.monotonic() - begun, 0.09)  # of 20 requests one connection starts 10 or more
+        self.assertTrue(0 < result["pauses"] <= 20)
+        self.assertLessEqual(result["late_p50_us"], result["late_p99_us"])
+
+    def test_answers_later_than_the_interval_are_asked_for_at_once(self):
+        def slow(first, last):
+            time.sleep(0.02)
+            return good(first, last)
+        _, result = load(slow, "--range-size", 4096, "--requests", 5, "--connections", 1, "--interval", 1000)
+        self.assertEqual((result["requests"], result["pauses"]), (5, 0))
+
+    def test_latency_leaves_out_the_pause(self):
+        _, result = load(good, "--range-size", 4096, "--requests", 20, "--connections", 1, "--interval", 50_000)
+        self.assertLess(result["p50_us"], 50_000)
+
+    def test_cut_leaves_answers_in_flight(self):
+        ended = threading.Event()
+
+        def serve(_, connection):
+            with connection:
+                connection.recv(4096)
+                try:
+                    connection.sendall(good(0, SIZE - 1, "200 OK", body=0))
+                    while not ended.wait(0.01):
+                        connection.sendall(b"x")  # never all of it
+                except OSError:
+                    pass
+        for threads in (1, 2):
+            with self.subTest(threads=threads), unittest.mock.patch.object(Stub, "_serve", serve):
+                status, result = load(None, "--connections", 2, "--threads", threads, "--duration", 0.2, "--cut")
+                self.assertEqual((status, result["errors"], result["requests"]), (0, 0, 0))
+                self.assertGreater(result["bytes"], 0)
+        ended.set()
+
+    def test_interval_needs_blocking_threads(self):
+        run = subprocess.run([CLIENT, "--port", "1", "--path", "/f", "--file-size", "1", "--connections", "4",
+                              "--threads", "2", "--interval", "1000"], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("as many --threads as --connections", run.stderr)
 
 
 if __name__ == "__main__":
