@@ -319,6 +319,7 @@ def run(load, options, work, make_servers, congestion):
     targets.at_most("eight ranks, of the time of eight whole checkpoints", ranks["of_whole"], 0.2)
     targets.at_most("first byte of a rank's file", first, 5.0, lambda v: "%.2f ms" % v)
     return {
-        "mode": "slices", "title": "Slices and rank files, %s" % congestion, "about": about, "table": text, "targets": targets, "rates":
-        rates, "congestion": congestion, "reader": load.reader, "ranks": ranks, "first_byte_ms": first, "planned_first_byte_ms": again, "memory_bytes": memory
+        "mode": "slices", "title": "Slices and rank files, %s" % congestion, "about": about, "table": text,
+        "targets": targets, "rates": rates, "congestion": congestion, "reader": load.reader, "ranks": ranks,
+        "first_byte_ms": first, "planned_first_byte_ms": again, "memory_bytes": memory
     }

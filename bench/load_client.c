@@ -5,7 +5,8 @@
  *
  * Closed loop: each connection has one request in flight. A run of a given duration starts no request after it,
  * lets those in flight end (so every answer is checked and no latency is cut short), and computes the rate from
- * the bytes that came within the duration alone. (With --cut it closes the connections in place of this.) With
+ * the bytes that came within the duration alone. (With --cut it closes the connections instead, and SIGTERM ends the
+ * duration.) With
  * --interval a connection pauses after an answer until so long after its last request, and the report has by how much
  * the pauses came out too long: how long this client, as any program that waits on this machine, waited for a
  * processor. */
@@ -71,14 +72,14 @@ struct options {
     bool copy;                /* copy the body to user space, as an ordinary client does */
 };
 
-/* The state that all workers share; constant while they run, except the counter. */
+/* The state that all workers share; constant while they run, except the counter and, by a signal, the deadline. */
 struct run {
     const struct options *options;
     atomic_uint_least64_t issued;
     uint32_t *shuffled; /* slot order, NULL unless ORDER_SHUFFLE */
     uint64_t slots;     /* ranges that cover the file once */
     uint64_t start_ns;
-    uint64_t deadline_ns; /* UINT64_MAX = none */
+    atomic_uint_least64_t deadline_ns; /* UINT64_MAX = none */
     pthread_barrier_t connected;
     pthread_barrier_t started;
 };
@@ -654,6 +655,19 @@ static void report_print(const struct worker *sum, const struct run *run, double
            sum->first_error);
 }
 
+/* Ends the duration when SIGTERM comes, which main has blocked. */
+static void *stopper_main(void *argument)
+{
+    struct run *run = argument;
+    sigset_t signals;
+    int number = 0;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    if (sigwait(&signals, &number) == 0)
+        run->deadline_ns = clock_now_ns();
+    return NULL;
+}
+
 static bool run_all(struct run *run, struct worker *workers)
 {
     const struct options *o = run->options;
@@ -672,6 +686,11 @@ static bool run_all(struct run *run, struct worker *workers)
     pthread_barrier_wait(&run->connected);
     run->start_ns = clock_now_ns();
     run->deadline_ns = o->duration_ns != 0 ? run->start_ns + o->duration_ns : UINT64_MAX;
+    pthread_t stopper;
+    if (o->cut && (pthread_create(&stopper, NULL, stopper_main, run) != 0 || pthread_detach(stopper) != 0)) {
+        fprintf(stderr, "load_client: cannot start a thread\n");
+        exit(1);
+    }
     pthread_barrier_wait(&run->started);
     for (unsigned i = 0; i < o->threads; i++)
         pthread_join(workers[i].thread, NULL);
@@ -692,7 +711,7 @@ static const char usage_text[] =
     "  --duration SECONDS  start requests for so long (2)     --requests N  or as many as this\n"
     "  --interval US       from one request of a connection to the next, if its answer has come (0: at once);\n"
     "                      needs blocking threads\n"
-    "  --cut               do not wait for answers that are in flight at the end of the duration\n"
+    "  --cut               do not wait for answers that are in flight at the end of the duration, which SIGTERM ends\n"
     "  --order ORDER       random: 4 KiB aligned offsets; sequential, shuffle: the file slot by slot\n"
     "  --once              every slot once (sequential and shuffle)\n"
     "  --seed N (1)        --receive-buffer BYTES (kernel's choice)\n"
@@ -841,6 +860,12 @@ int main(int argc, char **argv)
     if (options.order == ORDER_SHUFFLE && !shuffle_create(&run)) {
         fprintf(stderr, "load_client: too many ranges to shuffle\n");
         return 1;
+    }
+    if (options.cut) { /* before threads start, which inherit it; the signal waits for the stopper */
+        sigset_t signals;
+        sigemptyset(&signals);
+        sigaddset(&signals, SIGTERM);
+        (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     }
     struct worker *workers = calloc(options.threads, sizeof *workers);
     if (workers == NULL)

@@ -186,6 +186,16 @@ class LoadClient(unittest.TestCase):
                 status, result = load(None, "--connections", 2, "--threads", threads, "--duration", 0.2, "--cut")
                 self.assertEqual((status, result["errors"], result["requests"]), (0, 0, 0))
                 self.assertGreater(result["bytes"], 0)
+        with unittest.mock.patch.object(Stub, "_serve", serve):
+            stub = Stub(None)
+            with subprocess.Popen([CLIENT, "--port", str(stub.port), "--path", "/f", "--file-size", str(SIZE),
+                                   "--duration", "600", "--cut"], stdout=subprocess.PIPE, text=True) as client:
+                time.sleep(0.5)
+                client.terminate()
+                result = json.loads(client.communicate(timeout=60)[0])
+            self.assertEqual((client.returncode, result["errors"]), (0, 0))
+            self.assertTrue(0.1 < result["seconds"] < 100)
+            stub.listener.close()
         ended.set()
 
     def test_interval_needs_blocking_threads(self):
