@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import http.client
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -122,6 +123,7 @@ class Server:
     file)."""
 
     name = ""
+    about = ""  # what distinguishes it, for the report
 
     def __init__(self, work, fixture):
         self.work, self.fixture = os.path.join(work, self.name), fixture
@@ -144,7 +146,7 @@ class Server:
         with open(self.log, "wb") as log:
             try:
                 self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                env=environment, preexec_fn=_die_with_parent)
+                                                env=environment, preexec_fn=self.before_exec)
             except OSError as error:
                 raise BenchError("cannot start %s: %s" % (command[0], error)) from error
         try:
@@ -153,6 +155,10 @@ class Server:
             self.stop()
             raise
         return self
+
+    def before_exec(self):
+        """Runs in the server's process before its program."""
+        _die_with_parent()
 
     def wait_for(self, condition, what, seconds=START_SECONDS, step_s=0.002):
         end = time.monotonic() + seconds
@@ -306,7 +312,7 @@ class RawVectors(RawSlices):
 
 
 class Tensord(Server):
-    name = "tensord"
+    name, about = "tensord", "under a lease, where the kernel grants one"
 
     def __init__(self, work, fixture, binary, root=None, options=()):
         super().__init__(work, fixture)
@@ -324,6 +330,12 @@ class Tensord(Server):
         self.wait_for(self.read_port, "listening")
         self.wait_for(lambda: get_status(self.port, "/readyz") == 200, "ready")
 
+    def ways(self):
+        """Returns {way: answers}: how this server sent the bodies of all answers until now."""
+        found = re.findall(r'^tensord_http_answers_total\{way="(\w+)"\} (\d+)$',
+                           get(self.port, "/metrics")[2].decode(), re.M)
+        return {way: int(count) for way, count in found}
+
     def target(self, kind):
         name = urllib.parse.quote(self.fixture.name)
         if kind == "tensors":
@@ -332,10 +344,53 @@ class Tensord(Server):
         return "/models/%s/files/%s" % (name, name), self.fixture.size, 0
 
 
+class TensordImmutable(Tensord):
+    """Files that are only ever replaced by rename, so that they need no lease."""
+
+    name, about = "tensord-immutable", "`--files immutable`"
+
+    def __init__(self, work, fixture, binary):
+        super().__init__(work, fixture, binary, options=["--files", "immutable"])
+
+
+class TensordLeasesOff(Tensord):
+    """Files that are copied, because no lease is asked for."""
+
+    name, about = "tensord-leases-off", "`--leases off`"
+
+    def __init__(self, work, fixture, binary):
+        super().__init__(work, fixture, binary, options=["--leases", "off"])
+
+
+class TensordOtherOwner(Tensord):
+    """Runs as a user without privileges, as in a container whose volume belongs to somebody else. The kernel grants no
+    lease then."""
+
+    name, about = "tensord-other-owner", "run as the user nobody, who does not own the file"
+
+    def __init__(self, work, fixture, binary):
+        super().__init__(work, fixture, binary)
+        self.user = pwd.getpwnam("nobody")
+        if os.geteuid() != 0:
+            raise BenchError("other-owner runs tensord as another user, which takes root")
+        if os.stat(fixture.path).st_uid == self.user.pw_uid:
+            raise BenchError("other-owner: %s belongs to %s" % (fixture.path, self.user.pw_name))
+        self.binary = shutil.copy(binary, self.work)  # a home directory is closed to the user
+        os.chmod(self.binary, 0o755)
+        for path, mode in ((work, 0o011), (self.work, 0o011), (fixture.root, 0o055), (fixture.path, 0o044)):
+            os.chmod(path, os.stat(path).st_mode | mode)
+
+    def before_exec(self):
+        os.setgroups([])
+        os.setgid(self.user.pw_gid)
+        os.setuid(self.user.pw_uid)
+        super().before_exec()  # last, since a change of the user undoes it
+
+
 class TensordBefore(Tensord):
     """A build of an older commit, to measure the cost of a change."""
 
-    name = "before"
+    name, about = "before", ""
 
 
 # ---- the host ----

@@ -72,7 +72,8 @@ def client_bound(row):
 
 
 def rate_table(rows, names):
-    references = [n for n in names if n != "tensord"]
+    variants = [n for n in names if n.startswith("tensord-")]
+    references = [n for n in names if n not in ["tensord"] + variants] + (["tensord"] if variants else [])
     columns = ["range", "conns", "server", "GB/s", "req/s", "p50 us", "p99 us", "CPU s/GB", "client CPU s/GB"]
     columns += ["rate / " + SHORT.get(n, n) for n in references]
     columns += ["CPU / " + SHORT.get(n, n) for n in references if n != "raw"]
@@ -112,6 +113,14 @@ def add_targets(targets, rows, names, congestion, reader):
             targets.at_least("rate / before, " + cell, r["rate_vs_before"], 0.97)
 
 
+def ways_text(server):
+    """Returns what distinguishes a tensord, and the shares of the ways by which it sent bodies, for the report."""
+    ways = {way: count for way, count in server.ways().items() if count}
+    total = sum(ways.values())
+    return "%s: %s; answers by way: %s" % (server.name, server.about, ", ".join(
+        "%s %.0f%%" % (way, 100 * count / total) for way, count in sorted(ways.items(), key=lambda w: -w[1])))
+
+
 def run(load, servers, fixture, options, congestion):
     cells = [(size, connections) for size in options.sizes for connections in options.connections
              if size <= fixture.tensor_bytes]
@@ -122,6 +131,7 @@ def run(load, servers, fixture, options, congestion):
         prepare(load, servers, fixture)
         copy_gb = bench_fixture.copy_rate_gb(fixture.path)
         samples = measure(load, servers, cells, options.rounds, options.duration, not options.quick)
+        ways = [ways_text(s) for s in servers if s.about]
     finally:
         for server in servers:
             server.stop()
@@ -135,6 +145,7 @@ def run(load, servers, fixture, options, congestion):
              "the rounds' ratios" % (options.rounds, options.duration),
              "one processor copies this mapped file at %.1f GB/s (%.3f CPU s/GB) on this machine"
              % (copy_gb, 1 / copy_gb)]
+    about += ways
     about.insert(0, "congestion control %s; the client %s" % (congestion, load.reader_text()))
     title = "Throughput, page-cached, %s, %s" % (congestion, load.reader)
     return {"mode": "throughput", "title": title, "about": about + ([note] if note else []),

@@ -34,6 +34,8 @@ from bench_servers import BenchError  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
+ALSO = {"immutable": bench_servers.TensordImmutable, "leases-off": bench_servers.TensordLeasesOff,
+        "other-owner": bench_servers.TensordOtherOwner}
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -72,6 +74,9 @@ def parse_arguments():
     p.add_argument("--before", metavar="BINARY",
                    help="a tensord built from an older commit: it takes turns with --tensord as server 'before', "
                         "for --throughput and --held")
+    p.add_argument("--also", type=list_of(str), default=[], metavar="WAYS",
+                   help="of %s: tensord with --files immutable, with --leases off, and run by a user who does not own "
+                        "the file (takes root), each as one more server of --throughput" % ",".join(ALSO))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
     p.add_argument("--bin-dir", help="where load_client and raw_send are (found in build*/bench)")
     p.add_argument("--dir", help="where to put the files, kept for the next run (a temporary directory, removed)")
@@ -105,6 +110,9 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
+    unknown = [a for a in options.also if a not in ALSO]
+    if unknown:
+        raise BenchError("unknown in --also: %s; known: %s" % (", ".join(unknown), ", ".join(ALSO)))
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
     modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held",
@@ -114,8 +122,12 @@ def settle_arguments(options):
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
+        if "tensord" in options.servers:
+            options.also = [a for a in ALSO if a != "other-owner" or os.geteuid() == 0]
     if options.before and not set(options.modes) <= {"throughput", "held"}:
         raise BenchError("--before goes with --throughput and --held alone")
+    if options.also and ("throughput" not in options.modes or "tensord" not in options.servers):
+        raise BenchError("--also goes with --throughput, and with tensord among the servers")
     if options.size is None:
         options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
     if min(options.rounds, options.cold_rounds, options.parse_rounds, min(
@@ -242,10 +254,11 @@ def run_modes(options, work, directory):
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),
                 work, options))
         elif mode == "throughput":
+            servers_also = servers + [ALSO[name](work, fixture, options.tensord) for name in options.also]
             for congestion in options.congestion or [None]:
                 with bench_servers.congestion_control(congestion) as name:
                     for load.reader in ["copy", "discard"] if options.reader == "both" else [options.reader]:
-                        results.append(bench_throughput.run(load, servers, fixture, options, name))
+                        results.append(bench_throughput.run(load, servers_also, fixture, options, name))
         else:
             module = {"cold": bench_cold, "memory": bench_memory}[mode]
             results.append(module.run(load, servers, fixture, options))
