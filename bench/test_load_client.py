@@ -192,7 +192,10 @@ class LoadClient(unittest.TestCase):
                                    "--duration", "600", "--cut"], stdout=subprocess.PIPE, text=True) as client:
                 time.sleep(0.5)
                 client.terminate()
-                result = json.loads(client.communicate(timeout=60)[0])
+                try:
+                    result = json.loads(client.communicate(timeout=20)[0])
+                finally:
+                    client.kill()
             self.assertEqual((client.returncode, result["errors"]), (0, 0))
             self.assertTrue(0.1 < result["seconds"] < 100)
             stub.listener.close()
