@@ -290,14 +290,14 @@ void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
     begin_hold(connection);
 }
 
-bool td_connection_refer_shortly(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
+bool td_connection_send(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
 {
-    connection->reference = (struct td_by_reference){.len = len,
-                                                     .file = blob->class->descriptor(blob),
-                                                     .off = off,
-                                                     .before_end = look_for_request,
-                                                     .context = connection};
-    if (!td_by_reference_begin(connection->fd, &connection->reference))
+    connection->sent_run = (struct td_sent_run){.len = len,
+                                                .file = blob->class->descriptor(blob),
+                                                .off = off,
+                                                .before_end = look_for_request,
+                                                .context = connection};
+    if (!td_sender_begin(connection->fd, &connection->sent_run))
         return false;
     connection->referenced = td_blob_ref(blob);
     connection->proves_nothing = true; /* until look_for_request finds that it does not */
@@ -319,7 +319,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
     if (blob == NULL)
         return;
     connection->referenced = NULL;
-    td_by_reference_end(connection->fd);
+    td_sender_end(connection->fd);
     if (is_complete) {
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */

@@ -1,7 +1,7 @@
 #include "server/kept_response.h"
 
 #include "server/answer_header.h"
-#include "server/by_reference.h"
+#include "server/sender.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +17,9 @@ bool td_kept_response_suits(const struct td_response *response)
 }
 
 /* Returns whether the kept response differs from this one by bytes and by values of fields alone. */
-static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len,
-                    bool by_reference)
+static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
-    if (kept->made == NULL || kept->len != len || (kept->bytes == NULL) != by_reference ||
+    if (kept->made == NULL || kept->len != len || (kept->bytes == NULL) != by_sender ||
         kept->status != response->status || kept->content_type != response->content_type ||
         kept->cache_control != response->cache_control || kept->last_modified_s != response->last_modified_s ||
         kept->accept_ranges != response->accept_ranges || kept->header_count != response->header_count ||
@@ -62,12 +61,12 @@ static void forget(struct td_kept_response *kept)
 
 /* Makes a new response with room for len bytes, or with the memory that stands for them. Returns false without memory.
  */
-static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_reference)
+static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
-    void *bytes = by_reference ? td_by_reference_memory() : malloc(len);
+    void *bytes = by_sender ? td_sender_memory() : malloc(len);
     if (bytes == NULL)
         return false;
-    kept->bytes = by_reference ? NULL : bytes;
+    kept->bytes = by_sender ? NULL : bytes;
     kept->made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_PERSISTENT);
     if (kept->made == NULL || !td_answer_header_add(kept->made, response))
         return false;
@@ -88,12 +87,12 @@ static bool make(struct td_kept_response *kept, const struct td_response *respon
 }
 
 bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
-                              bool by_reference)
+                              bool by_sender)
 {
-    if (is_like(kept, response, len, by_reference) && replace_values(kept, response))
+    if (is_like(kept, response, len, by_sender) && replace_values(kept, response))
         return true;
     forget(kept);
-    if (make(kept, response, len, by_reference))
+    if (make(kept, response, len, by_sender))
         return true;
     forget(kept);
     return false;

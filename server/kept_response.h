@@ -16,7 +16,7 @@ enum {
 
 struct td_kept_response {
     struct MHD_Response *made; /* one reference, not for whoever queues it; NULL: none */
-    uint8_t *bytes;            /* of the body; owned; NULL: td_by_reference_memory stands for it */
+    uint8_t *bytes;            /* of the body; owned; NULL: td_sender_memory stands for it */
     size_t len;
     uint64_t header_bytes; /* length of the header that libmicrohttpd will send */
     /* what `made` was made from, as in td_response */
@@ -35,11 +35,11 @@ struct td_kept_response {
 /* Returns whether a response can be kept: all that it points to is static, and the connection goes on after it. */
 bool td_kept_response_suits(const struct td_response *response);
 
-/* Adapts the kept response, or makes a new one, for a body of len bytes. by_reference: up to TD_BY_REFERENCE_BYTES
- * bytes that server/by_reference sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least
- * one. The answer before must have been sent. Returns false without memory. */
+/* Adapts the kept response, or makes a new one, for a body of len bytes. by_sender: up to TD_SENDER_BYTES bytes that
+ * server/sender sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least one. The answer
+ * before must have been sent. Returns false without memory. */
 bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
-                              bool by_reference);
+                              bool by_sender);
 
 /* Frees the kept response. NULL is allowed. */
 void td_kept_response_destroy(struct td_kept_response *kept);

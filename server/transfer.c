@@ -250,27 +250,30 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
 }
 
 /* Adapts the connection's kept response to a body of its length (td_kept_response_prepare). Returns NULL without
- * memory.
- */
+ * memory. */
 static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_connection *connection,
-                                             bool by_reference)
+                                             bool by_sender)
 {
     if (connection->kept == NULL)
         connection->kept = calloc(1, sizeof *connection->kept);
     size_t len = (size_t)response->body.total_bytes;
-    bool ok = connection->kept != NULL && td_kept_response_prepare(connection->kept, response, len, by_reference);
+    bool ok = connection->kept != NULL && td_kept_response_prepare(connection->kept, response, len, by_sender);
     return ok ? connection->kept : NULL;
 }
 
-/* Makes a response for a short body that may go by reference and is pinned. Returns NULL when it cannot go so. */
-static struct MHD_Response *create_short_file(const struct td_response *response, struct td_connection *connection,
-                                              struct td_transfer *transfer)
+/* Makes a response that server/sender sends, for a body that may go by reference and is pinned. Returns NULL when it
+ * cannot send it. */
+static struct MHD_Response *create_sent(const struct td_response *response, struct td_connection *connection,
+                                        struct td_transfer *transfer)
 {
+    uint64_t total = response->body.total_bytes;
     const struct td_extent *extent = &response->body.extents[0];
-    if (td_by_reference_memory() == NULL || !td_kept_response_suits(response))
+    /* A shared thread sends what is longer by libmicrohttpd, whose connections take turns. */
+    if (total > (connection->jobs != NULL ? TD_TURN_BYTES : TD_SENDER_BYTES) || !td_kept_response_suits(response) ||
+        td_sender_memory() == NULL)
         return NULL;
     struct td_kept_response *kept = prepare_kept(response, connection, true);
-    if (kept == NULL || !td_connection_refer_shortly(connection, extent->blob, extent->off, (size_t)extent->len))
+    if (kept == NULL || !td_connection_send(connection, extent->blob, extent->off, (size_t)total))
         return NULL;
     transfer->is_kept = true;
     return kept->made;
@@ -356,9 +359,11 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
             return NULL;
     }
     struct MHD_Response *made = NULL;
-    if (pinned && may_refer(response, connection))
-        made = total <= TD_BY_REFERENCE_BYTES ? create_short_file(response, connection, transfer)
-                                              : create_file(&response->body, connection);
+    if (pinned && may_refer(response, connection)) {
+        made = create_sent(response, connection, transfer);
+        if (made == NULL)
+            made = create_file(&response->body, connection);
+    }
     if (made != NULL) {
         transfer->way = TD_WAY_FILE;
         return made;

@@ -83,7 +83,7 @@ static bool block_signals(struct service *service, struct td_error *err)
 /* Sets the number of workers that suits the machine, if none is given. */
 static void choose_workers(struct td_config *config)
 {
-    enum { PER_PROCESSOR = 4, FEWEST = 8, MOST = 256 };
+    enum { PER_PROCESSOR = 2, FEWEST = 4, MOST = 256 };
     if (config->workers != TD_CONFIG_AUTO)
         return;
     cpu_set_t set;

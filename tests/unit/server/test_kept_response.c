@@ -3,7 +3,7 @@
 #include "server/kept_response.h"
 
 #include "server/answer_header.h"
-#include "server/by_reference.h"
+#include "server/sender.h"
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static void a_body_by_reference_needs_another_response(void **state)
         if (kept->bytes != NULL)
             memset(kept->bytes, i, 100);
     }
-    assert_true(td_kept_response_prepare(kept, &response, TD_BY_REFERENCE_BYTES, true));
+    assert_true(td_kept_response_prepare(kept, &response, TD_SENDER_BYTES, true));
     td_response_fini(&response);
     td_kept_response_destroy(kept);
     assert_int_equal(close(pair[0]) + close(pair[1]), 0);

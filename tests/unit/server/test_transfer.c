@@ -369,23 +369,24 @@ static void runs_of_files_go_by_reference(void **state)
     actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
     assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does: server/by_reference */
+    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does: server/sender */
     connection.fd = pair[0];
     static const struct {
         uint64_t len, runs;
         bool close, has_unread, pinned;
         enum td_way way;
+        bool is_shared; /* its thread */
     } rows[] = {
-        {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
-        {TD_BY_REFERENCE_BYTES, 1, false, false, true, TD_WAY_FILE},
-        {TD_BY_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE},
-        {LARGE, 1, false, false, true, TD_WAY_FILE},
-        {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY},
-        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_MEMORY},
-        {LARGE, 1, true, false, true, TD_WAY_MEMORY},
-        {LARGE, 1, false, true, true, TD_WAY_MEMORY},
-        {LARGE, 1, false, false, false, TD_WAY_WINDOWS},
-        {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY},
+        {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE, false},
+        {LARGE, 1, false, false, true, TD_WAY_FILE, false},
+        {TD_TURN_BYTES, 1, false, false, true, TD_WAY_FILE, true},
+        {TD_TURN_BYTES + 1, 1, false, false, true, TD_WAY_FILE, true},
+        {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY, false},
+        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_MEMORY, false},
+        {LARGE, 1, true, false, true, TD_WAY_MEMORY, false},
+        {LARGE, 1, false, true, true, TD_WAY_MEMORY, false},
+        {LARGE, 1, false, false, false, TD_WAY_WINDOWS, false},
+        {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY, false},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct td_response response;
@@ -394,6 +395,7 @@ static void runs_of_files_go_by_reference(void **state)
         response.facade = &td_native_facade;
         response.close = rows[i].close;
         connection.proves_nothing = rows[i].has_unread;
+        connection.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
         atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
         atomic_store(&actor.pinned, rows[i].pinned);
         atomic_store(&actor.unchanged, true);
@@ -406,10 +408,10 @@ static void runs_of_files_go_by_reference(void **state)
         assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
         td_transfer_release(made, &transfer);
         td_response_fini(&response);
-        bool is_short = rows[i].len <= TD_BY_REFERENCE_BYTES;
+        bool by_sender = rows[i].way == TD_WAY_FILE && !(rows[i].is_shared && rows[i].len > TD_TURN_BYTES);
         assert_int_equal(actor.blob.refs, rows[i].way == TD_WAY_FILE ? 2 : 1);
-        assert_int_equal(connection.is_held, (rows[i].way == TD_WAY_FILE && !is_short) || rows[i].has_unread);
-        assert_int_equal(transfer.is_kept, rows[i].way == TD_WAY_FILE && is_short);
+        assert_int_equal(connection.is_held, (rows[i].way == TD_WAY_FILE && !by_sender) || rows[i].has_unread);
+        assert_int_equal(transfer.is_kept, by_sender);
         td_connection_end_answer(&connection, false);
         assert_false(connection.is_held);
         assert_int_equal(actor.blob.refs, 1);

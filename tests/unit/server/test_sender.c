@@ -1,6 +1,6 @@
-/* Bodies that libmicrohttpd believes to send from memory, and that are sent from a file: that its calls come here, that
- * each byte is the file's, and what happens when the socket is full or the file has become shorter. */
-#include "server/by_reference.h"
+/* Runs of a file that libmicrohttpd believes to send from memory: that its calls come here, that each byte is the
+ * file's, and what happens when the socket is full or the file has become shorter. */
+#include "server/sender.h"
 
 #include "tests/unit/unit.h"
 
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { FILE_BYTES = 300000, OFFSET = 12345 };
+enum { FILE_BYTES = 600000, OFFSET = 12345, LONG = 500000 }; /* LONG: more than the last part of a run */
 
 static uint8_t content[FILE_BYTES];
 static _Atomic int ends; /* calls of count_end */
@@ -39,13 +39,13 @@ static int make_file(void)
     return fd;
 }
 
-static struct td_by_reference body_of(int file, size_t len)
+static struct td_sent_run run_of(int file, size_t len)
 {
-    return (struct td_by_reference){.len = len, .file = file, .off = OFFSET, .before_end = count_end};
+    return (struct td_sent_run){.len = len, .file = file, .off = OFFSET, .before_end = count_end};
 }
 
 struct server {
-    struct td_by_reference body;
+    struct td_sent_run run;
     _Atomic bool was_registered;
 };
 
@@ -62,12 +62,12 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *connection, cons
     }
     bool is_copied = strcmp(url, "/copied") == 0;
     int socket = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    char *memory = is_copied ? (char *)content : td_by_reference_memory();
+    char *memory = is_copied ? (char *)content : td_sender_memory();
     if (memory == NULL)
         return MHD_NO;
     if (!is_copied)
-        atomic_store(&server->was_registered, td_by_reference_begin(socket, &server->body));
-    struct MHD_Response *made = MHD_create_response_from_buffer(server->body.len, memory, MHD_RESPMEM_PERSISTENT);
+        atomic_store(&server->was_registered, td_sender_begin(socket, &server->run));
+    struct MHD_Response *made = MHD_create_response_from_buffer(server->run.len, memory, MHD_RESPMEM_PERSISTENT);
     enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, made);
     MHD_destroy_response(made);
     return result;
@@ -77,7 +77,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
                       enum MHD_RequestTerminationCode code)
 {
     (void)cls, (void)context, (void)code;
-    td_by_reference_end(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+    td_sender_end(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
 }
 
 static int connect_to(struct MHD_Daemon *daemon)
@@ -117,11 +117,11 @@ static void libmicrohttpd_sends_from_the_file(void **state)
     (void)state;
     static const unsigned int ways[] = {MHD_USE_EPOLL_INTERNAL_THREAD,
                                         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL};
-    static const size_t lengths[] = {1, 1000, 65536, TD_BY_REFERENCE_BYTES};
+    static const size_t lengths[] = {1, 1000, 65536, LONG};
     int file = make_file();
     for (size_t w = 0; w < COUNT_OF(ways); w++) {
         for (size_t i = 0; i < COUNT_OF(lengths); i++) {
-            struct server server = {.body = body_of(file, lengths[i])};
+            struct server server = {.run = run_of(file, lengths[i])};
             struct MHD_Daemon *daemon = MHD_start_daemon(ways[w], 0, NULL, NULL, answer, &server,
                                                          MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_END);
             assert_non_null(daemon);
@@ -144,7 +144,7 @@ static void libmicrohttpd_sends_from_the_file(void **state)
 static ssize_t send_header_and_body(int socket, size_t len)
 {
     struct iovec parts[] = {{.iov_base = (char[]){'h', '\n'}, .iov_len = 2},
-                            {.iov_base = td_by_reference_memory(), .iov_len = len}};
+                            {.iov_base = td_sender_memory(), .iov_len = len}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     return sendmsg(socket, &message, MSG_NOSIGNAL);
 }
@@ -156,7 +156,7 @@ static void open_pair(int *pair)
 
 static void close_pair(const int *pair)
 {
-    td_by_reference_end(pair[0]);
+    td_sender_end(pair[0]);
     assert_int_equal(close(pair[0]), 0);
     assert_int_equal(close(pair[1]), 0);
 }
@@ -167,24 +167,24 @@ static void a_full_socket_is_a_short_count(void **state)
     static char got[FILE_BYTES];
     int pair[2];
     int file = make_file();
-    struct td_by_reference body = body_of(file, TD_BY_REFERENCE_BYTES);
+    struct td_sent_run run = run_of(file, LONG);
     open_pair(pair);
-    assert_true(td_by_reference_begin(pair[0], &body));
+    assert_true(td_sender_begin(pair[0], &run));
     size_t sent = 0;
     size_t count = 0;
-    ssize_t n = send_header_and_body(pair[0], body.len);
-    assert_true(n > 2 && (size_t)n < 2 + body.len);
+    ssize_t n = send_header_and_body(pair[0], run.len);
+    assert_true(n > 2 && (size_t)n < 2 + run.len);
     sent = (size_t)n - 2;
-    assert_int_equal(send(pair[0], td_by_reference_memory() + sent, body.len - sent, MSG_NOSIGNAL), -1);
+    assert_int_equal(send(pair[0], td_sender_memory() + sent, run.len - sent, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EAGAIN);
-    while (count < 2 + body.len) {
+    while (count < 2 + run.len) {
         n = recv(pair[1], got + count, sizeof got - count, 0);
         count += n > 0 ? (size_t)n : 0;
-        n = sent < body.len ? send(pair[0], td_by_reference_memory() + sent, body.len - sent, MSG_NOSIGNAL) : 0;
+        n = sent < run.len ? send(pair[0], td_sender_memory() + sent, run.len - sent, MSG_NOSIGNAL) : 0;
         sent += n > 0 ? (size_t)n : 0;
     }
     assert_memory_equal(got, "h\n", 2);
-    assert_memory_equal(got + 2, content + OFFSET, body.len);
+    assert_memory_equal(got + 2, content + OFFSET, run.len);
     close_pair(pair);
     assert_int_equal(close(file), 0);
 }
@@ -194,32 +194,32 @@ static void what_cannot_be_sent_is_an_error(void **state)
     (void)state;
     int pair[2];
     int file = make_file();
-    struct td_by_reference body = body_of(file, 100000);
+    struct td_sent_run run = run_of(file, 100000);
     open_pair(pair);
     /* not registered: nobody can read the memory */
-    assert_int_equal(send(pair[0], td_by_reference_memory(), 1000, MSG_NOSIGNAL), -1);
+    assert_int_equal(send(pair[0], td_sender_memory(), 1000, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
-    assert_true(td_by_reference_begin(pair[0], &body));
+    assert_true(td_sender_begin(pair[0], &run));
     /* beyond the body */
-    assert_int_equal(send(pair[0], td_by_reference_memory(), body.len + 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(send(pair[0], td_sender_memory(), run.len + 1, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
-    assert_int_equal(send(pair[0], td_by_reference_memory() + body.len, 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(send(pair[0], td_sender_memory() + run.len, 1, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
     /* other bytes, of one registered */
     assert_int_equal(send(pair[0], "other", 5, MSG_NOSIGNAL), 5);
     /* the file becomes shorter */
     assert_int_equal(ftruncate(file, OFFSET + 50), 0);
-    assert_int_equal(send_header_and_body(pair[0], body.len), -1);
+    assert_int_equal(send_header_and_body(pair[0], run.len), -1);
     assert_int_equal(errno, EIO);
-    td_by_reference_end(pair[0]);
-    assert_int_equal(send(pair[0], td_by_reference_memory(), 1000, MSG_NOSIGNAL), -1);
+    td_sender_end(pair[0]);
+    assert_int_equal(send(pair[0], td_sender_memory(), 1000, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
     close_pair(pair);
     assert_int_equal(close(file), 0);
-    assert_false(td_by_reference_begin(-1, &body));
-    assert_false(td_by_reference_begin(1 << 20, &body));
-    td_by_reference_end(-1);
-    td_by_reference_end(1 << 20);
+    assert_false(td_sender_begin(-1, &run));
+    assert_false(td_sender_begin(1 << 20, &run));
+    td_sender_end(-1);
+    td_sender_end(1 << 20);
 }
 
 static void nothing_is_sent_before_a_call_has_come(void **state)
@@ -230,12 +230,12 @@ static void nothing_is_sent_before_a_call_has_come(void **state)
     struct iovec parts[] = {{.iov_base = (char[]){'a', 'b'}, .iov_len = 2},
                             {.iov_base = (char[]){'c', 'd'}, .iov_len = 2}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    assert_null(td_by_reference_memory());
+    assert_null(td_sender_memory());
     open_pair(pair);
     assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 4);
     assert_int_equal(recv(pair[1], got, sizeof got, 0), 4);
     assert_memory_equal(got, "abcd", 4);
-    assert_non_null(td_by_reference_memory());
+    assert_non_null(td_sender_memory());
     close_pair(pair);
 }
 

@@ -5,7 +5,7 @@
  *     connection, rather than send bytes of something else.
  *   - libmicrohttpd takes a short count for a full socket, and waits for the kernel to say that there is room. So
  *     sendfile is called until the socket is full or nothing is left. */
-#include "server/by_reference.h"
+#include "server/sender.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,18 +18,18 @@
 
 /* Static, because send and sendmsg are given nothing but the descriptor. */
 enum { SOCKETS = 65536 };
-static _Atomic(const struct td_by_reference *) bodies[SOCKETS];
+static _Atomic(const struct td_sent_run *) runs[SOCKETS];
 static _Atomic bool is_bound; /* a call of libmicrohttpd has come here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *memory; /* set once; NULL: there is none */
 
 static void reserve_memory(void)
 {
-    void *reserved = mmap(NULL, TD_BY_REFERENCE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *reserved = mmap(NULL, TD_SENDER_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory = reserved == MAP_FAILED ? NULL : reserved;
 }
 
-char *td_by_reference_memory(void)
+char *td_sender_memory(void)
 {
     if (!atomic_load_explicit(&is_bound, memory_order_relaxed))
         return NULL;
@@ -37,31 +37,31 @@ char *td_by_reference_memory(void)
     return memory;
 }
 
-bool td_by_reference_begin(int socket, const struct td_by_reference *body)
+bool td_sender_begin(int socket, const struct td_sent_run *run)
 {
     if (socket < 0 || socket >= SOCKETS)
         return false;
-    atomic_store_explicit(&bodies[socket], body, memory_order_relaxed);
+    atomic_store_explicit(&runs[socket], run, memory_order_relaxed);
     return true;
 }
 
-void td_by_reference_end(int socket)
+void td_sender_end(int socket)
 {
     if (socket >= 0 && socket < SOCKETS)
-        atomic_store_explicit(&bodies[socket], NULL, memory_order_relaxed);
+        atomic_store_explicit(&runs[socket], NULL, memory_order_relaxed);
 }
 
-/* Returns the body registered for the socket, or NULL. */
-static const struct td_by_reference *body_of(int socket)
+/* Returns the run registered for the socket, or NULL. */
+static const struct td_sent_run *run_of(int socket)
 {
-    return socket < 0 || socket >= SOCKETS ? NULL : atomic_load_explicit(&bodies[socket], memory_order_relaxed);
+    return socket < 0 || socket >= SOCKETS ? NULL : atomic_load_explicit(&runs[socket], memory_order_relaxed);
 }
 
-/* Returns whether these bytes stand for some of the body. */
-static bool stands_for(const struct td_by_reference *body, const void *bytes, size_t len)
+/* Returns whether these bytes stand for some of the run. */
+static bool stands_for(const struct td_sent_run *run, const void *bytes, size_t len)
 {
     uintptr_t at = (uintptr_t)bytes - (uintptr_t)memory;
-    return at < body->len && len <= body->len - at;
+    return at < run->len && len <= run->len - at;
 }
 
 static ssize_t send_plainly(int socket, const void *bytes, size_t len, int flags)
@@ -69,16 +69,21 @@ static ssize_t send_plainly(int socket, const void *bytes, size_t len, int flags
     return sendto(socket, bytes, len, flags, NULL, 0);
 }
 
-/* Sends len bytes of the body, from `at` on. Returns what was sent before the socket was full; -1, with errno, when it
- * was full at once, and for any other error. */
-static ssize_t send_part(int socket, const struct td_by_reference *body, size_t at, size_t len)
+/* Sends len bytes of the run, from `at` on. Returns what was sent before the socket was full; -1, with errno,
+ * when it was full at once, and for any other error. */
+static ssize_t send_part(int socket, const struct td_sent_run *run, size_t at, size_t len)
 {
-    off_t off = (off_t)(body->off + at);
+    enum { END_BYTES = 256 * 1024 };
+    off_t off = (off_t)(run->off + at);
+    bool has_end = at + len == run->len;
     size_t sent = 0;
-    if (at + len == body->len)
-        body->before_end(body->context);
     while (sent < len) {
-        ssize_t n = sendfile(socket, body->file, &off, len - sent);
+        size_t part = len - sent;
+        if (has_end && part > END_BYTES)
+            part -= END_BYTES;
+        else if (has_end)
+            run->before_end(run->context);
+        ssize_t n = sendfile(socket, run->file, &off, part);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -92,13 +97,13 @@ static ssize_t send_part(int socket, const struct td_by_reference *body, size_t 
     return (ssize_t)sent;
 }
 
-/* Sends a header and the part of the body that follows it. Returns as send_part does. */
-static ssize_t send_both(int socket, const struct td_by_reference *body, const struct iovec *parts, int flags)
+/* Sends a header and the beginning of a run. Returns as sendmsg does. */
+static ssize_t send_both(int socket, const struct td_sent_run *run, const struct iovec *parts, int flags)
 {
     ssize_t header = send_plainly(socket, parts[0].iov_base, parts[0].iov_len, flags | MSG_MORE);
     if (header < 0 || (size_t)header < parts[0].iov_len)
         return header;
-    ssize_t n = send_part(socket, body, 0, parts[1].iov_len);
+    ssize_t n = send_part(socket, run, 0, parts[1].iov_len);
     if (n < 0)
         return errno == EAGAIN ? header : -1;
     return header + n;
@@ -107,10 +112,10 @@ static ssize_t send_both(int socket, const struct td_by_reference *body, const s
 /* In place of the C library's. */
 ssize_t send(int socket, const void *bytes, size_t len, int flags)
 {
-    const struct td_by_reference *body = body_of(socket);
-    if (body == NULL || !stands_for(body, bytes, len))
+    const struct td_sent_run *run = run_of(socket);
+    if (run == NULL || !stands_for(run, bytes, len))
         return send_plainly(socket, bytes, len, flags);
-    return send_part(socket, body, (size_t)((const char *)bytes - memory), len);
+    return send_part(socket, run, (size_t)((const char *)bytes - memory), len);
 }
 
 /* In place of the C library's. libmicrohttpd sends a header and a body at once. */
@@ -118,10 +123,10 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
     const struct iovec *parts = message->msg_iov;
     bool is_both = message->msg_iovlen == 2;
-    const struct td_by_reference *body = body_of(socket);
+    const struct td_sent_run *run = run_of(socket);
     if (is_both && !atomic_load_explicit(&is_bound, memory_order_relaxed))
         atomic_store_explicit(&is_bound, true, memory_order_relaxed);
-    if (!is_both || body == NULL || parts[1].iov_base != memory || !stands_for(body, memory, parts[1].iov_len))
+    if (!is_both || run == NULL || parts[1].iov_base != memory || !stands_for(run, memory, parts[1].iov_len))
         return syscall(SYS_sendmsg, socket, message, flags);
-    return send_both(socket, body, parts, flags);
+    return send_both(socket, run, parts, flags);
 }
