@@ -38,7 +38,7 @@ clients   full       1200 tests venv,hub0,node pytest with stock clients of the 
 docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
 bench     full        900 one   venv           the benchmark beside nginx, in short
 fuzzing   long       7200 one   -              libFuzzer targets, each run for 180 s from its corpus and earlier finds
-history   long       1800 one   venv           files that change, as owner and as another user, with and without leases
+history   long       2700 one   venv           files that change: own or not, leases or none, over loopback and veth
 kills     long       3600 one   venv           1,000 kills of a server that writes its log of digests
 benchmark long       7200 one   venv           the whole benchmark beside nginx; report in build-results/benchmark.md
 "
@@ -155,13 +155,13 @@ step_bench() {
 
 step_history() {
     build_preset asan
-    local user options
-    for user in "" --another-user; do
+    local who options
+    for who in "" --another-user --namespace; do
         for options in "" "-- --leases off"; do
-            echo "history.py --seconds 300 --seed 7 $user $options"
+            echo "history.py --seconds 300 --seed 7 $who $options"
             # shellcheck disable=SC2086  # no word, or several
             TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 \
-                $user $options
+                $who $options
         done
     done
 }

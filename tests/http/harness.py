@@ -298,7 +298,7 @@ class Response:
 class Conn:
     """One TCP connection, with a strict reader of HTTP/1.1 answers."""
 
-    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None):
+    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1"):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
@@ -306,7 +306,7 @@ class Conn:
         if source:
             self.sock.bind((source, 0))
         try:
-            self.sock.connect(("127.0.0.1", port))
+            self.sock.connect((host, port))
         except OSError:
             self.sock.close()
             raise
@@ -515,13 +515,13 @@ class Server:
     live = []
 
     def __init__(self, root, *args, settle="0.05", rescan="1", access_log="-", env=None, ready=True, timeout=30,
-                 binary=None, nofile=None, hash_threads=None):
-        self.root = Path(root)
+                 binary=None, nofile=None, hash_threads=None, host="127.0.0.1"):
+        self.root, self.host = Path(root), host
         self.binary = Path(binary or tensord_binary())
         self.tmp = tempfile.mkdtemp(prefix="tensord-test-")
         self.err_path = os.path.join(self.tmp, "stderr")
         self.out_path = os.path.join(self.tmp, "stdout")
-        self.args = [str(self.binary), "serve", str(root), "--listen", "127.0.0.1:0"]
+        self.args = [str(self.binary), "serve", str(root), "--listen", f"{host}:0"]
         for flag, value in (("--settle", settle), ("--rescan-interval", rescan), ("--access-log", access_log),
                             ("--hash-threads", hash_threads)):
             if value is not None:
@@ -566,7 +566,7 @@ class Server:
     def _wait_port(self, timeout):
         deadline = time.monotonic() + timeout
         while True:
-            m = re.search(r"listening on http://127\.0\.0\.1:(\d+)", self.stderr())
+            m = re.search(rf"listening on http://{re.escape(self.host)}:(\d+)", self.stderr())
             if m:
                 return int(m.group(1))
             if self.proc.poll() is not None:
@@ -609,7 +609,7 @@ class Server:
             time.sleep(every)
 
     def conn(self, **kw):
-        return Conn(self.port, **kw)
+        return Conn(self.port, host=self.host, **kw)
 
     def request(self, target, headers=(), method="GET", version="HTTP/1.1", **kw):
         with self.conn(**kw) as c:

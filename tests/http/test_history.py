@@ -1,11 +1,15 @@
-"""The history check of history.py, for 40 seconds with a fresh seed; and proof that the check finds violations."""
+"""The history check of history.py, for 60 seconds with a fresh seed; and proof that the check finds violations."""
 import dataclasses
 import os
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
 
 import history
+from harness import REPO, tensord_binary
 
 
 @pytest.mark.parametrize("leases", ["on", "off"])
@@ -16,6 +20,17 @@ def test_history(who, leases):
     seed = int(os.environ.get("TENSORD_HISTORY_SEED", time.time()))
     history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 10)), seed, options=["--leases", leases],
                 another_user=who != "owner")
+
+
+def test_history_from_another_network_namespace():
+    """20 seconds with clients in a network namespace of their own. Who is not root becomes it in a user namespace."""
+    command = [sys.executable, "-B", str(REPO / "tests/http/history.py"), "--namespace", "--seconds", "20", "--seed",
+               os.environ.get("TENSORD_HISTORY_SEED", str(int(time.time())))]
+    if os.geteuid() != 0:
+        command = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+    done = subprocess.run(command, env=os.environ | {"TENSORD": str(tensord_binary())}, capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0 and "named as open" in done.stdout, done.stdout + done.stderr
 
 
 def test_words_name_their_generation(tmp_path):
@@ -35,6 +50,10 @@ def test_words_name_their_generation(tmp_path):
     for cut in (f.base + 8, f.base + 4096, f.size - 8, f.size - 1, f.base - 5):
         assert not f.generations_of(0, a[:cut] + b[cut:]), f"a mixture at byte {cut} goes unseen"
     assert not f.generations_of(f.base, bytes(1000)), "zeros go unseen"
+    mixed = a[:5000] + b[5000:70000 - f.base]
+    assert f.mixture(0, mixed) == {5, 9} and f.mixture(3, mixed[3:]) == {5, 9} and f.mixture(0, a) == {5}
+    assert not f.mixture(0, mixed[:20] + b"\0" + mixed[21:]), "a header of no generation goes unseen"
+    assert not f.mixture(0, mixed[:9000] + b"\0" + mixed[9001:]), "a word of no generation goes unseen"
     assert "gen 5 from byte" in f.describe(0, a[:2000] + b[2000:]) and "gen 9 from" in f.describe(
         0, a[:2000] + b[2000:])
 
@@ -46,12 +65,13 @@ class Fake:
     how: str = "inplace"
     published: tuple = ((0, -10.0, -10.0, "first"), (1, 10.0, 10.5, "inplace"))
     stalls: tuple = ()
+    opened: dict = dataclasses.field(default_factory=lambda: {1: 10.1})
 
 
 def rec(t0, t1, op="get", status=200, etag='"a"', gens=(0, ), sent_etag=None, sent_range=None, whole=True, note="",
-        target="/t"):
+        target="/t", whole_since=None, mixture=()):
     return history.Record(t0, t1, 0, 0, target, op, sent_etag, sent_range, status, etag,
-                          None if gens is None else frozenset(gens), whole, note)
+                          None if gens is None else frozenset(gens), whole, note, whole_since, frozenset(mixture))
 
 
 LATE = 10.5 + history.BOUND + 1
@@ -85,6 +105,63 @@ def test_the_checker_lets_good_histories_pass():
     assert history.check([Fake()], GOOD + allowed, 0.0) == []
 
 
+OPENED = Fake().opened[1]
+UNREAD = {"t0": OPENED - 2.5, "t1": OPENED + 0.2, "whole_since": OPENED - 2.2}
+
+
+@pytest.mark.parametrize("gens, mixture", [((), (0, 1)), ((1,), (1,))])
+def test_what_is_named_as_open_is_counted(gens, mixture):
+    """The answer is changed, in part or as a whole, by a writer in place that had to wait for the grace. It shows
+    nothing that later answers must not be older than."""
+    left_open = []
+    r = rec(**UNREAD, gens=gens, mixture=mixture, note="" if gens else "body: of two generations")
+    later = rec(10.35, 10.4, "if-none-match", 304, '"a"', None, sent_etag='"a"')
+    assert history.check([Fake()], GOOD + [r, later], 0.0, left_open) == [] and left_open == [r]
+
+
+@pytest.mark.parametrize("name, gens, mixture, other", [
+    ("I1", (), (0, 1), {"whole_since": None}),                  # it was not seen to lie in its client's socket
+    ("I1", (), (0, 1), {"whole_since": OPENED - 1.9}),          # the writer got the file within the grace
+    ("I1", (), (0, 1), {"t1": OPENED - 0.01}),                  # the writer got the file after the answer was read
+    ("I1", (), (), {}),                                         # bytes of no generation
+    ("I1", (), (0, 1, 2), {}),                                  # one of the writers did not write in place
+    ("I2", (1,), (1,), {"whole_since": OPENED - 1.9}),
+    ("I2", (1,), (1,), {"whole_since": None}),
+    ("I2", (2,), (2,), {}),
+    ("I2", (1,), (1,), {"etag": '"b2"'}),                       # the tag is that of a later generation
+])
+def test_what_is_not_named_as_open_is_a_violation(name, gens, mixture, other):
+    known = GOOD[:2] + [rec(12, 13, etag='"b2"', gens=(2,))]
+    f = Fake(published=Fake.published + ((2, 11.0, 11.1, "rename"),))
+    left_open = []
+    r = rec(**UNREAD | {"gens": gens, "mixture": mixture} | other)
+    found = history.check([f], known + [r], 0.0, left_open)
+    assert found and name in found[0] and not left_open, f"{name} goes unseen: {found}"
+
+
+def test_a_client_knows_since_when_the_whole_answer_lay_there():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        c = history.Watched(listener.getsockname()[1])
+        peer = listener.accept()[0]
+    with c, peer:
+        c.ask(b"GET / HTTP/1.1\r\n\r\n")
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n" + bytes(100))
+        half = time.monotonic()
+        while c.looks[-1][0] < half + 0.1:
+            c.look()
+        before = time.monotonic()
+        peer.sendall(bytes(100))
+        after = time.monotonic()
+        while c.looks[-1][0] < after + 0.1:
+            c.look()
+        c.read_response()
+        assert before - 0.1 < c.whole_since() < after + 0.1
+        c.ask(b"GET / HTTP/1.1\r\n\r\n")
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        c.read_response()
+        assert c.whole_since() is None, "nobody looked"
+
+
 def test_half_a_generation_may_be_served_while_its_writer_is_kept_waiting():
     half = rec(10.2, 10.3, "head", gens=None, note="HEAD says 0 bytes")
     stalled = Fake(stalls=((10.0, 10.45),))
@@ -100,3 +177,13 @@ def test_a_writer_notes_its_pauses(tmp_path, monkeypatch):
     monkeypatch.setattr(history, "SETTLE", 0.0)
     writer.write("truncate")
     assert f.stalls
+
+
+@pytest.mark.parametrize("how", ["inplace", "mmap"])
+def test_a_writer_in_place_notes_when_it_has_the_file(tmp_path, how):
+    f = history.File(tmp_path, 0, "f", how, 64 << 10)
+    f.path.write_bytes(f.content(0))
+    before, inode = time.monotonic(), f.path.stat().st_ino
+    history.Writer(f, 1, None).publish(how)
+    assert f.path.read_bytes() == f.content(1) and f.path.stat().st_ino == inode
+    assert list(f.opened) == [1] and before < f.opened[1] < f.published[-1][2]
