@@ -222,15 +222,23 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self.f, self.rng, self.halt = f, random.Random(f"{seed}/{f.name}"), stop
         self.error = None
-        self.paced = 0.0                                   # when the last step of this generation was begun or done
+        self.stamp = 0.0                                   # mtime after the last step of this generation
 
-    def pace(self):
-        """Run after each step of writing: the machine may have delayed this thread for longer than files need to
-        settle. The server is then right to publish the file as it is."""
-        now = time.monotonic()
-        if now - self.paced > SETTLE:
-            self.f.stalls.append((self.paced, now))
-        self.paced = now
+    def pace(self, out):
+        """Run after each step of writing: the machine may have delayed this thread, also within a step, until the mtime
+        of the step before was older than files need to settle. The server is then right to publish the file as it was.
+        """
+        age = time.time() - self.stamp
+        if age > SETTLE:
+            now = time.monotonic()
+            self.f.stalls.append((now - age, now))
+        self.stamp = os.fstat(out.fileno()).st_mtime
+
+    def own(self, gen):
+        """Run when a file is open that is written in place, after waiting for those who have unread answers. Until the
+        first step it is the generation before, of whatever age."""
+        self.f.opened[gen] = time.monotonic()
+        self.stamp = time.time()
 
     def touch(self):
         """Change metadata alone: the mode, a second name, a copy in the file's place."""
@@ -264,7 +272,7 @@ class Writer(threading.Thread):
         gen = f.gen + 1
         raw = f.content(gen)
         f.gen = gen                                    # from now on its bytes may be seen
-        self.begun = self.paced = time.monotonic()
+        self.begun = time.monotonic()
         if how == "rename":
             tmp = f.path.parent / f".model.safetensors.{gen}"
             tmp.write_bytes(raw)
@@ -273,30 +281,31 @@ class Writer(threading.Thread):
             os.rename(tmp, f.path)
         elif how == "inplace":
             with open(f.path, "r+b", buffering=0) as out:
-                self.paced = f.opened[gen] = time.monotonic()  # after waiting for those who have unread answers
-                self.spill(out, raw)
+                self.own(gen)
+                self.spill(out, out, raw)
         elif how == "mmap":
             with open(f.path, "r+b", buffering=0) as out, mmap.mmap(out.fileno(), len(raw)) as mapped:
-                self.paced = f.opened[gen] = time.monotonic()
-                self.spill(mapped, raw)
+                self.own(gen)
+                self.spill(out, mapped, raw)
         elif how == "truncate":
             with open(f.path, "wb", buffering=0) as out:
-                self.paced = time.monotonic()
-                self.spill(out, raw)
+                self.stamp = os.fstat(out.fileno()).st_mtime
+                self.spill(out, out, raw)
         elif how == "unlink":
             os.unlink(f.path)
             if self.rng.random() < 0.5:
                 time.sleep(self.rng.random() * 0.3)
-            self.paced = time.monotonic()
             with open(f.path, "wb", buffering=0) as out:
-                self.spill(out, raw)
+                self.stamp = os.fstat(out.fileno()).st_mtime
+                self.spill(out, out, raw)
 
-    def spill(self, out, raw):
+    def spill(self, out, target, raw):
+        """Write the bytes to the target: the open file `out`, or its mapping."""
         chunk = self.rng.choice([4096, 65536, 1 << 20, len(raw)])
         order = list(range(0, len(raw), chunk))
         for at in order:
-            out.write(raw[at:at + chunk])
-            self.pace()
+            target.write(raw[at:at + chunk])
+            self.pace(out)
             if self.rng.random() < 4 / len(order):
                 time.sleep(self.rng.random() * 0.02)
 

@@ -1,5 +1,6 @@
 """The history check of history.py, for 60 seconds with a fresh seed; and proof that the check finds violations."""
 import dataclasses
+import io
 import os
 import socket
 import subprocess
@@ -177,6 +178,30 @@ def test_a_writer_notes_its_pauses(tmp_path, monkeypatch):
     monkeypatch.setattr(history, "SETTLE", 0.0)
     writer.write("truncate")
     assert f.stalls
+
+
+class Delayed(io.FileIO):
+    """A file whose writer is delayed after the first step and before the second one, by less than files need to settle,
+    and by more in all."""
+    steps = 0
+
+    def write(self, data):
+        self.steps += 1
+        time.sleep(0.3 if self.steps == 2 else 0)
+        written = super().write(data)
+        time.sleep(0.3 if self.steps == 1 else 0)
+        return written
+
+
+def test_a_writer_notes_pauses_within_its_steps(tmp_path):
+    f = history.File(tmp_path, 0, "f", "inplace", 64 << 10)
+    f.path.write_bytes(f.content(0))
+    writer = history.Writer(f, 1, None)
+    writer.rng.choice = lambda chunks: chunks[1]                # two steps
+    with Delayed(f.path, "r+") as out:
+        writer.own(1)
+        writer.spill(out, out, f.content(1))
+    assert out.steps == 2 and len(f.stalls) == 1
 
 
 @pytest.mark.parametrize("how", ["inplace", "mmap"])
