@@ -61,7 +61,7 @@ RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file 
 SLACK = 2.0                               # scheduling of two busy cores, and the scan itself
 BOUND = RESCAN + SETTLE + SLACK
 GRACE = 2.0                               # arrived_grace_ns of server/connection.c
-COPIED = 65536                            # longest answer that is always copied
+COPIED = 16 << 10                         # TD_REFERENCE_BYTES: longest run that is always copied
 SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
 
