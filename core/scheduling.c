@@ -1,17 +1,66 @@
+/* A thread without privileges can lower its priority, and not raise it again: so a long computation has a thread of its
+ * own. */
 #include "core/scheduling.h"
 
-#include <linux/sched/types.h>
+#include "core/waiting.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* sched_setattr(2), which Debian 12's C library does not declare. */
-enum { SLICE_NS = 100 * 1000 };
+/* sched_setattr(2) of linux/sched/types.h, which cannot be included beside pthread.h. */
+struct attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
 
 void td_thread_prefer_short_slices(void)
 {
-    struct sched_attr attr;
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0)
+    struct attributes attributes;
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0)
         return;
-    attr.sched_runtime = SLICE_NS;
-    (void)syscall(SYS_sched_setattr, 0, &attr, 0);
+    attributes.runtime_ns = 100 * 1000;
+    (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+enum { NICE = 10 };
+
+struct background {
+    void (*run)(void *argument);
+    void *argument;
+};
+
+static void *background_main(void *argument)
+{
+    const struct background *background = argument;
+    if (getpriority(PRIO_PROCESS, 0) < NICE)
+        (void)setpriority(PRIO_PROCESS, 0, NICE); /* on Linux: of the thread */
+    background->run(background->argument);
+    return NULL;
+}
+
+bool td_run_in_background(void (*run)(void *argument), void *argument, struct td_error *err)
+{
+    enum { STACK_BYTES = 256 * 1024 };
+    struct background background = {.run = run, .argument = argument};
+    pthread_t thread;
+    pthread_attr_t attributes;
+    if (!td_may_wait(err))
+        return false;
+    if (pthread_attr_init(&attributes) != 0) {
+        run(argument);
+        return true;
+    }
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    bool is_started = pthread_create(&thread, &attributes, background_main, &background) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    if (is_started)
+        (void)pthread_join(thread, NULL);
+    else
+        run(argument);
+    return true;
 }

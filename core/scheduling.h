@@ -1,10 +1,17 @@
-/* Requests to the kernel's scheduler about the running thread. */
+/* Requests to the kernel's scheduler. */
 #ifndef TD_CORE_SCHEDULING_H
 #define TD_CORE_SCHEDULING_H
+
+#include "core/error.h"
 
 /* Asks that the running thread runs soon after it wakes, for a thread that works in short bursts: it gets time slices
  * of 0.1 ms, and so precedes threads with longer ones, without getting more time than these (EEVDF, Linux 6.12). Other
  * kernels ignore it, and the thread's policy and nice value stay. */
 void td_thread_prefer_short_slices(void);
+
+/* Calls run(argument) on a thread of its own, which has a lower priority than other threads (nice 10), and waits for
+ * it: for long computations. On the running thread if none can be started. Returns false, with nothing called, when the
+ * running thread must not wait (core/waiting.h). */
+bool td_run_in_background(void (*run)(void *argument), void *argument, struct td_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/json_canonical.h"
+#include "core/scheduling.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,9 +102,17 @@ static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, s
     return true;
 }
 
+struct planning {
+    const struct td_call *call;
+    const struct td_rank_set *set;
+};
+
 /* Writes {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"}. */
-static void write_plan(const struct td_call *call, const struct td_rank_set *set)
+static void write_plan(void *argument)
 {
+    const struct planning *planning = argument;
+    const struct td_call *call = planning->call;
+    const struct td_rank_set *set = planning->set;
     struct td_rank_maker maker;
     struct td_buffer out;
     struct td_json_builder json;
@@ -142,7 +151,9 @@ static bool answer_plan(const struct td_call *call, const struct td_rank_name *n
                          set.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
         return false;
     }
-    write_plan(call, &set);
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_run_in_background(write_plan, &(struct planning){.call = call, .set = &set}, &err))
+        td_response_fail_error(call->response, &err);
     return call->response->status == 200;
 }
 
