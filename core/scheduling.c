@@ -27,7 +27,7 @@ void td_thread_prefer_short_slices(void)
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-enum { NICE = 10 };
+enum { NICE = 5 };
 
 struct background {
     void (*run)(void *argument);

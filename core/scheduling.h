@@ -9,7 +9,7 @@
  * kernels ignore it, and the thread's policy and nice value stay. */
 void td_thread_prefer_short_slices(void);
 
-/* Calls run(argument) on a thread of its own, which has a lower priority than other threads (nice 10), and waits for
+/* Calls run(argument) on a thread of its own, which has a lower priority than other threads (nice 5), and waits for
  * it: for long computations. On the running thread if none can be started. Returns false, with nothing called, when the
  * running thread must not wait (core/waiting.h). */
 bool td_run_in_background(void (*run)(void *argument), void *argument, struct td_error *err);

@@ -370,7 +370,8 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
-    if (!pinned && total <= TD_FLAT_BYTES) {
+    /* In a shared thread a window costs a job. */
+    if (!pinned && total <= (connection->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES)) {
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }

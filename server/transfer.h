@@ -21,7 +21,7 @@ enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
     TD_COPY_BYTES = TD_KEPT_BYTES,       /* longest body that is copied even if it could be sent in place */
     TD_REFERENCE_BYTES = 32 * 1024,      /* longest run that is copied even if it could be sent by reference */
-    TD_TURN_BYTES = 256 * 1024,          /* longest body that a shared thread sends by reference without taking turns */
+    TD_TURN_BYTES = 256 * 1024,          /* longest body that a shared thread sends at once, by reference or flat */
     TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */

@@ -39,7 +39,7 @@ static void long_work_has_a_lower_priority(void **state)
     assert_true(td_run_in_background(look, &seen, NULL));
     assert_int_equal(seen.calls, 1);
     assert_false(pthread_equal(seen.thread, pthread_self()));
-    assert_int_equal(seen.nice, nice > 10 ? nice : 10);
+    assert_int_equal(seen.nice, nice > 5 ? nice : 5);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
 }
 

@@ -387,6 +387,8 @@ static void runs_of_files_go_by_reference(void **state)
         {LARGE, 1, false, true, true, TD_WAY_MEMORY, false},
         {LARGE, 1, false, false, false, TD_WAY_WINDOWS, false},
         {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY, false},
+        {TD_TURN_BYTES, 1, false, false, false, TD_WAY_COPY, true},
+        {TD_TURN_BYTES + 1, 1, false, false, false, TD_WAY_WINDOWS, true},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct td_response response;
