@@ -189,6 +189,7 @@ def run(load, stream_load, make_servers, directory, fixture, options):
              "medians over the rounds, the largest of all rounds as max; every ratio is the median of the rounds' "
              "ratios",
              "client late: by how much the client's own pauses between requests came out too long. So long it waited "
-             "for a processor, beside the same load; its latencies include such waits"]
+             "for a processor, beside the same load; its latencies include such waits. It stands for a client on a "
+             "machine of its own, and has the highest priority that it may have: nice -20 for root"]
     return {"mode": "tail", "title": "Short ranges beside long ones and plans", "about": about,
             "table": tail_table(rows), "targets": targets, "rows": rows, "samples": samples}
