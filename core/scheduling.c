@@ -18,16 +18,16 @@ struct attributes {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
+enum { NICE = 5, SLICE_NS = 100 * 1000 };
+
 void td_thread_prefer_short_slices(void)
 {
     struct attributes attributes;
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0)
         return;
-    attributes.runtime_ns = 100 * 1000;
+    attributes.runtime_ns = SLICE_NS;
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
-
-enum { NICE = 5 };
 
 struct background {
     void (*run)(void *argument);

@@ -7,6 +7,7 @@
  *     sendfile is called until the socket is full or nothing is left. */
 #include "server/sender.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -64,9 +65,27 @@ static bool stands_for(const struct td_sent_run *run, const void *bytes, size_t 
     return at < run->len && len <= run->len - at;
 }
 
+/* The C library's functions, or those of a sanitizer that stands before it. */
+static ssize_t (*next_send)(int socket, const void *bytes, size_t len, int flags);
+static ssize_t (*next_sendmsg)(int socket, const struct msghdr *message, int flags);
+static pthread_once_t once_next = PTHREAD_ONCE_INIT;
+
+static void find_next(void)
+{
+    *(void **)&next_send = dlsym(RTLD_NEXT, "send");
+    *(void **)&next_sendmsg = dlsym(RTLD_NEXT, "sendmsg");
+}
+
 static ssize_t send_plainly(int socket, const void *bytes, size_t len, int flags)
 {
-    return sendto(socket, bytes, len, flags, NULL, 0);
+    (void)pthread_once(&once_next, find_next);
+    return next_send != NULL ? next_send(socket, bytes, len, flags) : sendto(socket, bytes, len, flags, NULL, 0);
+}
+
+static ssize_t send_message_plainly(int socket, const struct msghdr *message, int flags)
+{
+    (void)pthread_once(&once_next, find_next);
+    return next_sendmsg != NULL ? next_sendmsg(socket, message, flags) : syscall(SYS_sendmsg, socket, message, flags);
 }
 
 /* Sends len bytes of the run, from `at` on. Returns what was sent before the socket was full; -1, with errno,
@@ -127,6 +146,6 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
     if (is_both && !atomic_load_explicit(&is_bound, memory_order_relaxed))
         atomic_store_explicit(&is_bound, true, memory_order_relaxed);
     if (!is_both || run == NULL || parts[1].iov_base != memory || !stands_for(run, memory, parts[1].iov_len))
-        return syscall(SYS_sendmsg, socket, message, flags);
+        return send_message_plainly(socket, message, flags);
     return send_both(socket, run, parts, flags);
 }
