@@ -80,9 +80,9 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, const st
     return true;
 }
 
-/* Returns whether a change may have been seen half-way: a truncation sets the size before the times, so the size differs
- * under the same mtime. The file need not be the same one: a copy with the same mtime may have come between two scans,
- * and be truncated in its turn. */
+/* Returns whether a change may have been seen half-way: a truncation sets the size before the times, so the size
+ * differs under the same mtime. The file need not be the same one: a copy with the same mtime may have come between two
+ * scans, and be truncated in its turn. */
 static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
 {
     return before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
