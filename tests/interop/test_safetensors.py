@@ -247,6 +247,8 @@ def test_inspect_of_one_models_directory(srv, root):
 def test_a_served_directory_that_is_a_model(srv, root):
     """The same files at the top: one model, with config.json and all."""
     with Server(root / "org/sharded") as top:
+        for server, path in ((top, "/models/sharded"), (srv, "/models/org/sharded")):
+            server.wait_for(lambda: all("sha256" in f for f in server.json(path)["files"]), "all files are hashed")
         inner, outer = top.json("/models/sharded"), srv.json("/models/org/sharded")
         for k in ("checkpoints", "config", "files", "errors", "file_count", "total_bytes", "file_bytes"):
             assert inner[k] == outer[k], k
