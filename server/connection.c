@@ -290,7 +290,7 @@ void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
     begin_hold(connection);
 }
 
-bool td_connection_send(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
+bool td_connection_refer_by_sender(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
 {
     connection->sent_run = (struct td_sent_run){.len = len,
                                                 .file = blob->class->descriptor(blob),

@@ -175,7 +175,7 @@ void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
 /* Begins an answer of up to TD_SENDER_BYTES bytes that server/sender sends by reference: takes a reference on the blob,
  * which has a descriptor. td_connection_pin comes first. Returns false, with nothing begun, when that is not possible
  * for this connection. */
-bool td_connection_send(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len);
+bool td_connection_refer_by_sender(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len);
 
 /* Begins an answer that is not sent by reference. While an earlier one is without proof, this answer is watched as if
  * sent by reference, so that the next request can be the proof. */

@@ -9,9 +9,8 @@
 #include <microhttpd.h>
 
 enum {
-    TD_KEPT_BYTES =
-        8 * 1024, /* longest copied body of a kept response; each connection has a buffer of the last one's size */
-    TD_KEPT_VALUE_BYTES = 80 /* with a NUL; a response with a longer value of a field is not kept */
+    TD_KEPT_BYTES = 8 * 1024, /* longest copied body; each connection has a buffer of the last one's size */
+    TD_KEPT_VALUE_BYTES = 80  /* with a NUL; a response with a longer value of a field is not kept */
 };
 
 struct td_kept_response {

@@ -88,8 +88,9 @@ static ssize_t send_message_plainly(int socket, const struct msghdr *message, in
     return next_sendmsg != NULL ? next_sendmsg(socket, message, flags) : syscall(SYS_sendmsg, socket, message, flags);
 }
 
-/* Sends len bytes of the run, from `at` on. Returns what was sent before the socket was full; -1, with errno,
- * when it was full at once, and for any other error. */
+/* Sends len bytes of the run, from `at` on, and the run's last END_BYTES by themselves, so that the look before them
+ * comes late. Returns what was sent before the socket was full; -1, with errno, when it was full at once, and for any
+ * other error. */
 static ssize_t send_part(int socket, const struct td_sent_run *run, size_t at, size_t len)
 {
     enum { END_BYTES = 256 * 1024 };

@@ -273,7 +273,7 @@ static struct MHD_Response *create_sent(const struct td_response *response, stru
         td_sender_memory() == NULL)
         return NULL;
     struct td_kept_response *kept = prepare_kept(response, connection, true);
-    if (kept == NULL || !td_connection_send(connection, extent->blob, extent->off, (size_t)total))
+    if (kept == NULL || !td_connection_refer_by_sender(connection, extent->blob, extent->off, (size_t)total))
         return NULL;
     transfer->is_kept = true;
     return kept->made;

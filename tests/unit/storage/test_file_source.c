@@ -450,6 +450,15 @@ static size_t open_descriptors(void)
     return count;
 }
 
+/* Opens a place whose first file is large. Mappings are left, and counted in *left. */
+static void open_place_that_leaves(struct place *place, size_t files, size_t *left)
+{
+    open_place(place, files, 8, 0);
+    write_file(place, 0, LARGE_BYTES, 0);
+    look(place, 0);
+    td_mapping_cache_on_left(&place->cache, count_left, left);
+}
+
 /* To unmap a large file, and to close one that was unlinked meanwhile, takes long. The thread that drops the last
  * reference only leaves the mapping to another thread. */
 static void large_mappings_are_ended_by_another_thread(void **state)
@@ -457,10 +466,7 @@ static void large_mappings_are_ended_by_another_thread(void **state)
     (void)state;
     struct place place;
     size_t left = 0;
-    open_place(&place, 2, 8, 0);
-    write_file(&place, 0, LARGE_BYTES, 0);
-    look(&place, 0);
-    td_mapping_cache_on_left(&place.cache, count_left, &left);
+    open_place_that_leaves(&place, 2, &left);
     size_t before = open_descriptors();
     struct td_blob *large = map(&place, 0);
     struct td_blob *small = map(&place, 1);
@@ -488,10 +494,7 @@ static void few_mappings_are_left(void **state)
     enum { USES = 200, MOST = 64 };
     struct place place;
     size_t left = 0;
-    open_place(&place, 1, 8, 0);
-    write_file(&place, 0, LARGE_BYTES, 0);
-    look(&place, 0);
-    td_mapping_cache_on_left(&place.cache, count_left, &left);
+    open_place_that_leaves(&place, 1, &left);
     size_t before = open_descriptors();
     for (int i = 0; i < USES; i++) {
         td_blob_unref(map(&place, 0));
