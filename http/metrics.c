@@ -124,7 +124,7 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
 
 static void write_ways(const struct td_metrics *metrics, struct td_buffer *out)
 {
-    static const char *const names[TD_WAY_COUNT] = {NULL, "copy", "memory", "file", "windows"};
+    static const char *const names[TD_WAY_COUNT] = {NULL, "copy", "memory", "file", "checked"};
     td_metrics_head(out, "tensord_http_answers_total", "counter", "Answers with a body, by the way it was sent.");
     for (int i = 1; i < TD_WAY_COUNT; i++)
         td_buffer_printf(out, "tensord_http_answers_total{way=\"%s\"} %" PRIu64 "\n", names[i],

@@ -30,7 +30,7 @@ enum td_way {
     TD_WAY_COPY,
     TD_WAY_MEMORY,
     TD_WAY_FILE,
-    TD_WAY_WINDOWS,
+    TD_WAY_CHECKED,
     TD_WAY_COUNT
 };
 

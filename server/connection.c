@@ -18,6 +18,7 @@
 
 #include "core/array.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "server/kept_response.h"
 
 #include <linux/sockios.h>
@@ -290,17 +291,46 @@ void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
     begin_hold(connection);
 }
 
-bool td_connection_refer_by_sender(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len)
+/* Logs damage, at most once a second, since clients may ask for the same damaged file again and again. */
+static void tell_damage(struct td_registry *registry, const struct td_error *err)
 {
-    connection->sent_run = (struct td_sent_run){.len = len,
-                                                .file = blob->class->descriptor(blob),
-                                                .off = off,
-                                                .before_end = look_for_request,
-                                                .context = connection};
-    if (!td_sender_begin(connection->fd, &connection->sent_run))
+    enum { PAUSE_NS = 1000000000 };
+    uint64_t now = td_clock_ns();
+    uint64_t last = atomic_load(&registry->damage_told_ns);
+    if ((last == 0 || now - last >= PAUSE_NS) && atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
+        td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
+}
+
+void td_connection_break_off(struct td_connection *connection, const struct td_error *err)
+{
+    int none = TD_CUT_NONE;
+    /* A changed file may look damaged too; the reader has told the two apart already (storage/decoded.c). */
+    enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
+                      : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
+                                                           : TD_CUT_CHANGED;
+    if (cut == TD_CUT_DAMAGED)
+        tell_damage(connection->registry, err);
+    (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)cut);
+}
+
+static void break_off(void *context, const struct td_error *err)
+{
+    td_connection_break_off(context, err);
+}
+
+bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how)
+{
+    if (!td_sender_begin(connection->fd, &connection->sent_body.sent))
         return false;
-    connection->referenced = td_blob_ref(blob);
-    connection->proves_nothing = true; /* until look_for_request finds that it does not */
+    struct td_sending called = *how;
+    called.before_end = look_for_request;
+    called.failed = break_off;
+    called.context = connection;
+    td_sent_body_init(&connection->sent_body, body, &called);
+    if (how->reference != NULL) {
+        connection->referenced = td_blob_ref(how->reference);
+        connection->proves_nothing = true; /* until look_for_request finds that it does not */
+    }
     return true;
 }
 
@@ -313,19 +343,22 @@ void td_connection_hold(struct td_connection *connection)
 void td_connection_end_answer(struct td_connection *connection, bool is_complete)
 {
     struct td_blob *blob = connection->referenced;
+    bool is_sent = connection->sent_body.sent.len > 0;
     if (connection->is_held && is_complete)
         end_hold(connection);
     connection->is_held = false;
-    if (blob == NULL)
+    if (blob == NULL && !is_sent)
         return;
     connection->referenced = NULL;
-    td_sender_end(connection->fd);
-    if (is_complete) {
+    if (is_sent)
+        td_sender_end(connection->fd);
+    if (is_complete && blob != NULL) {
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */
     }
     td_connection_unpin(connection);
     td_blob_unref(blob);
+    td_sent_body_fini(&connection->sent_body);
 }
 
 void td_connection_prove(struct td_connection *connection)

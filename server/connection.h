@@ -13,7 +13,7 @@
 #include "http/request.h"
 #include "server/address_counts.h"
 #include "server/delivery.h"
-#include "server/sender.h"
+#include "server/sent_body.h"
 #include "storage/body.h"
 
 #include <netinet/in.h>
@@ -60,12 +60,12 @@ struct td_connection {
     struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
     struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
     bool near;                     /* its send queue is short; used by its own thread alone */
+    struct td_sent_body sent_body; /* of the answer that is being sent; empty: it goes another way */
     /* an answer that is being sent by reference; used by its own thread alone */
-    struct td_blob *referenced;  /* one reference; NULL: none */
-    struct td_sent_run sent_run; /* for server/sender */
-    bool is_held;                /* the end of the answer is held back */
-    uint64_t received_bytes;     /* of all requests up to this one */
-    bool proves_nothing;         /* the next request does not prove that this answer was read */
+    struct td_blob *referenced; /* one reference; NULL: none */
+    bool is_held;               /* the end of the answer is held back */
+    uint64_t received_bytes;    /* of all requests up to this one */
+    bool proves_nothing;        /* the next request does not prove that this answer was read */
     /* a complete answer that was sent by reference and may not have been read */
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
@@ -172,10 +172,13 @@ bool td_connection_may_refer(const struct td_connection *connection, const struc
  * back its header until bytes of its body follow. td_connection_pin comes first. */
 void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
 
-/* Begins an answer of up to TD_SENDER_BYTES bytes that server/sender sends by reference: takes a reference on the blob,
- * which has a descriptor. td_connection_pin comes first. Returns false, with nothing begun, when that is not possible
- * for this connection. */
-bool td_connection_refer_by_sender(struct td_connection *connection, struct td_blob *blob, uint64_t off, size_t len);
+/* Begins an answer whose body server/sender sends, as *how says; its callbacks are set here. Takes *body over, and a
+ * reference on how->reference. A body that is pinned goes through td_connection_pin first. Returns false, with nothing
+ * begun, when that is not possible for this connection. */
+bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how);
+
+/* Records why the answer is broken off, and logs damage. Called by the thread that makes the answer or sends it. */
+void td_connection_break_off(struct td_connection *connection, const struct td_error *err);
 
 /* Begins an answer that is not sent by reference. While an earlier one is without proof, this answer is watched as if
  * sent by reference, so that the next request can be the proof. */

@@ -63,7 +63,7 @@ static void forget(struct td_kept_response *kept)
  */
 static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
-    void *bytes = by_sender ? td_sender_memory() : malloc(len);
+    void *bytes = by_sender ? td_sender_memory(len) : malloc(len);
     if (bytes == NULL)
         return false;
     kept->bytes = by_sender ? NULL : bytes;

@@ -34,8 +34,8 @@ struct td_kept_response {
 /* Returns whether a response can be kept: all that it points to is static, and the connection goes on after it. */
 bool td_kept_response_suits(const struct td_response *response);
 
-/* Adapts the kept response, or makes a new one, for a body of len bytes. by_sender: up to TD_SENDER_BYTES bytes that
- * server/sender sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least one. The answer
+/* Adapts the kept response, or makes a new one, for a body of len bytes. by_sender: bytes that server/sender
+ * sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least one. The answer
  * before must have been sent. Returns false without memory. */
 bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
                               bool by_sender);

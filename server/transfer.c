@@ -1,19 +1,19 @@
-/* td_transfer_create chooses the way: no body at all (HEAD, 304), file or memory if the body lies in memory or under
- * leases, copy if it is short, else windows. What is hard:
+/* td_transfer_create chooses the way: no body at all (HEAD, 304), copy if it is short, file or memory if the body lies
+ * in memory or under leases, else checked. Then it chooses who sends: server/sender all that is longer than
+ * TD_REFERENCE_BYTES; libmicrohttpd what is shorter, what a shared thread sends in turns or has jobs read, and
+ * everything while its calls are not seen to come to server/sender. What is hard:
  *   - file, memory: a lease may break while the body is being registered. The connection is registered first and the
  *     body looked at again after that, so that either this thread or the one that breaks the lease notices.
  *   - file: the kernel hands out pages of the file itself, so a write shows in bytes that the client has not read.
  *     server/connection keeps the lease until the client has read them. An answer after which this side closes the
  *     connection is not sent so, since no further request would prove that.
  *   - copy: a file that changed during the copy turns the answer into an error, while its status can still change.
- *   - windows: the status is already sent, so a change can only break the answer off: the files are checked after the
- *     last window was read and before it is sent.
+ *   - checked: the status is already sent, so a change can only break the answer off: the files are checked after the
+ *     last bytes were read and before these are sent.
  *   - Most answers of a connection differ from the one before by their bytes and their range alone. Then the response
  *     of libmicrohttpd is used again (server/kept_response). */
 #include "server/transfer.h"
 
-#include "core/clock.h"
-#include "core/log.h"
 #include "core/waiting.h"
 #include "server/answer_header.h"
 #include "server/jobs.h"
@@ -67,27 +67,10 @@ static struct transfer *transfer_take(struct td_response *response, struct td_co
     return transfer;
 }
 
-/* Logs damage, at most once a second, since clients may ask for the same damaged file again and again. */
-static void tell_damage(struct td_registry *registry, const struct td_error *err)
-{
-    enum { PAUSE_NS = 1000000000 };
-    uint64_t now = td_clock_ns();
-    uint64_t last = atomic_load(&registry->damage_told_ns);
-    if ((last == 0 || now - last >= PAUSE_NS) && atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
-        td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
-}
-
 /* Records why the answer is broken off, and returns what makes libmicrohttpd do it. */
 static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *err)
 {
-    int none = TD_CUT_NONE;
-    /* A changed file may look damaged too; the reader has told the two apart already (storage/decoded.c). */
-    enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
-                      : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
-                                                           : TD_CUT_CHANGED;
-    if (cut == TD_CUT_DAMAGED)
-        tell_damage(transfer->connection->registry, err);
-    (void)atomic_compare_exchange_strong(&transfer->connection->cut, &none, (int)cut);
+    td_connection_break_off(transfer->connection, err);
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
@@ -221,19 +204,20 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
-/* Returns whether the body can go by reference: it is one run of a file, and the connection can prove that its client
- * reads. */
-static bool may_refer(const struct td_response *response, const struct td_connection *connection)
+/* Returns the blob whose long runs can go by reference: the connection can prove that its client reads. NULL: none. */
+static struct td_blob *reference_of(const struct td_response *response, const struct td_connection *connection)
 {
     const struct td_body *body = &response->body;
-    const struct td_extent *extent = &body->extents[0];
-    return body->total_bytes > TD_REFERENCE_BYTES && body->extent_count == 1 && extent->count == 1 &&
-           extent->blob->class->descriptor != NULL && !response->close &&
-           td_connection_may_refer(connection, extent->blob);
+    for (size_t i = 0; i < body->extent_count && !response->close; i++) {
+        struct td_blob *blob = body->extents[i].blob;
+        if (body->extents[i].len > TD_REFERENCE_BYTES && blob->class->descriptor != NULL)
+            return td_connection_may_refer(connection, blob) ? blob : NULL;
+    }
+    return NULL;
 }
 
-/* Makes a response that libmicrohttpd sends from a descriptor, for a body that may go by reference and is pinned.
- * Returns NULL when descriptors or memory are short. */
+/* Makes a response that libmicrohttpd sends from a descriptor, for a body of one run that may go by reference and is
+ * pinned. Returns NULL when descriptors or memory are short. */
 static struct MHD_Response *create_file(const struct td_body *body, struct td_connection *connection)
 {
     const struct td_extent *extent = &body->extents[0];
@@ -261,29 +245,39 @@ static struct td_kept_response *prepare_kept(const struct td_response *response,
     return ok ? connection->kept : NULL;
 }
 
-/* Makes a response that server/sender sends, for a body that may go by reference and is pinned. Returns NULL when it
- * cannot send it. */
-static struct MHD_Response *create_sent(const struct td_response *response, struct td_connection *connection,
+/* Makes a response whose body server/sender sends, and sets the way. Returns NULL when it cannot send it. */
+static struct MHD_Response *create_sent(struct td_response *response, struct td_connection *connection, bool pinned,
                                         struct td_transfer *transfer)
 {
     uint64_t total = response->body.total_bytes;
-    const struct td_extent *extent = &response->body.extents[0];
-    /* A shared thread sends what is longer by libmicrohttpd, whose connections take turns. */
-    if (total > (connection->jobs != NULL ? TD_TURN_BYTES : TD_SENDER_BYTES) || !td_kept_response_suits(response) ||
-        td_sender_memory() == NULL)
+    char *memory = total > SIZE_MAX ? NULL : td_sender_memory((size_t)total);
+    struct td_sending how = {.reference = pinned ? reference_of(response, connection) : NULL, .is_pinned = pinned};
+    struct td_kept_response *kept = NULL;
+    struct MHD_Response *made = NULL;
+    if (memory == NULL)
         return NULL;
-    struct td_kept_response *kept = prepare_kept(response, connection, true);
-    if (kept == NULL || !td_connection_refer_by_sender(connection, extent->blob, extent->off, (size_t)total))
+    if (td_kept_response_suits(response))
+        kept = prepare_kept(response, connection, true);
+    else
+        made = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
+    /* The kernel reads ahead for pread, and less for a mapping. */
+    how.is_copied = !pinned && connection->jobs == NULL && !td_body_is_cached(&response->body);
+    if (how.reference == NULL && total >= TD_NEAR_ANSWER_BYTES)
+        td_connection_shorten_queue(connection);
+    if ((kept == NULL && made == NULL) || !td_connection_send(connection, &response->body, &how)) {
+        if (made != NULL)
+            MHD_destroy_response(made);
         return NULL;
-    transfer->is_kept = true;
-    return kept->made;
+    }
+    transfer->is_kept = kept != NULL;
+    transfer->way = how.reference != NULL ? TD_WAY_FILE : pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
+    return kept != NULL ? kept->made : made;
 }
 
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
-    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS || !td_body_is_pinned(body) ||
-        !td_connection_pin(connection, body))
+    if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_connection_pin(connection, body))
         return false;
     /* A lease may have broken before the registration: look again. */
     if (td_body_is_pinned(body))
@@ -343,30 +337,26 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
     return kept->made;
 }
 
-/* Makes the response for a body, and sets the way. */
-static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
-                                             struct td_transfer *transfer)
+/* Returns whether server/sender is to send the body. A shared thread has it send only what goes out at once, and what
+ * takes little time to look at. */
+static bool is_for_sender(const struct td_body *body, const struct td_connection *connection)
+{
+    return body->total_bytes > TD_REFERENCE_BYTES &&
+           (connection->jobs == NULL ||
+            (body->total_bytes <= TD_TURN_BYTES && td_body_run_count(body) <= TD_IOVEC_RUNS));
+}
+
+/* Makes a response whose body libmicrohttpd sends, and sets the way. pinned: it can be sent in place. */
+static struct MHD_Response *create_plain(struct td_response *response, struct td_connection *connection, bool pinned,
+                                         struct td_transfer *transfer)
 {
     uint64_t total = response->body.total_bytes;
-    uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
-    if (total >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(&response->body))
-        td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
-    bool pinned = pin(&response->body, connection);
-    if (pinned && !is_ready(&response->body, connection)) {
-        td_connection_unpin(connection);
-        pinned = false;
-        if (td_waiting_was_refused())
-            return NULL;
-    }
-    struct MHD_Response *made = NULL;
-    if (pinned && may_refer(response, connection)) {
-        made = create_sent(response, connection, transfer);
-        if (made == NULL)
-            made = create_file(&response->body, connection);
-    }
-    if (made != NULL) {
+    uint64_t runs = td_body_run_count(&response->body);
+    if (pinned && runs == 1 && reference_of(response, connection) != NULL) {
+        struct MHD_Response *made = create_file(&response->body, connection);
         transfer->way = TD_WAY_FILE;
-        return made;
+        if (made != NULL)
+            return made;
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
@@ -375,8 +365,35 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
-    transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_WINDOWS;
+    if (pinned && runs > TD_IOVEC_RUNS) {
+        td_connection_unpin(connection);
+        pinned = false;
+    }
+    transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
     return create_moved(response, connection, pinned);
+}
+
+/* Makes the response for a body, and sets the way. */
+static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
+                                             struct td_transfer *transfer)
+{
+    struct td_body *body = &response->body;
+    struct MHD_Response *made = NULL;
+    uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
+    if (body->total_bytes >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(body))
+        td_body_prefetch(body, TD_PREFETCH_BYTES);
+    bool for_sender = is_for_sender(body, connection);
+    bool pinned = (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
+    bool ready = (for_sender || pinned) && is_ready(body, connection);
+    if (pinned && !ready) {
+        td_connection_unpin(connection);
+        pinned = false;
+    }
+    if (td_waiting_was_refused())
+        return NULL;
+    if (for_sender && ready)
+        made = create_sent(response, connection, pinned, transfer);
+    return made != NULL ? made : create_plain(response, connection, pinned, transfer);
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
@@ -409,6 +426,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     transfer->header_bytes = td_answer_header_bytes(response, announced_bytes);
     if (made != NULL && (td_waiting_was_refused() || !td_answer_header_add(made, response))) {
         MHD_destroy_response(made);
+        td_connection_end_answer(connection, false);
         made = NULL;
     }
     return made;

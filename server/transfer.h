@@ -1,10 +1,10 @@
 /* Transfers: turn a td_response into the response that libmicrohttpd sends, in the fastest way that is safe:
- *   file     one run of a file under a lease is sent by reference (sendfile): nothing is copied on this side
+ *   file     long runs of a file under a lease are sent by reference (sendfile): nothing is copied on this side
  *   memory   a body in memory, or in mappings under leases, is sent in place; the kernel copies it
  *   copy     a small body is copied, and its files are checked after the copy
- *   windows  any other body is copied window by window; before the last window the files are checked, and the answer is
- *            broken off when one of them has changed
- * In each way, a complete answer never mixes two versions of a file; docs/security.md names the exceptions. */
+ *   checked  any other body; before its end is sent the files are checked, and the answer is broken off when one of
+ * them has changed In each way, a complete answer never mixes two versions of a file; docs/security.md names the
+ * exceptions. */
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 
@@ -20,13 +20,11 @@
 enum {
     TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
     TD_COPY_BYTES = TD_KEPT_BYTES,       /* longest body that is copied even if it could be sent in place */
-    TD_REFERENCE_BYTES = 32 * 1024,      /* longest run that is copied even if it could be sent by reference */
     TD_TURN_BYTES = 256 * 1024,          /* longest body that a shared thread sends at once, by reference or flat */
-    TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
     TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
     TD_LOOK_BYTES = 1024 * 1024,         /* longest body of which a thread that must not wait looks at all pages */
-    TD_SHARED_BYTES = 64 * 1024 * 1024,  /* longest body that a shared thread sends without windows */
+    TD_SHARED_BYTES = 64 * 1024 * 1024,  /* longest body that a shared thread sends without jobs */
     TD_BLOCK_BYTES = 64 * 1024,          /* of a window, what libmicrohttpd gets at a time from a job */
     TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };

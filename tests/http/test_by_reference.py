@@ -15,8 +15,9 @@ ROOM = 1 << 20
 URL = "/models/m/tensors/w"
 SHORT = 128 << 10
 # Bytes of the tensor, each fits a receive buffer; whether a short request comes first, so that the connection is of the
-# shared lane: server/sender in either lane, and libmicrohttpd.
-CASES = {"shared-short": (SHORT, True), "own": (300 << 10, False), "shared-long": (300 << 10, True)}
+# shared lane: server/sender in either lane, and libmicrohttpd; and what is requested: one run, or one behind a header.
+CASES = {"shared-short": (SHORT, True, ""), "own": (300 << 10, False, ""), "shared-long": (300 << 10, True, ""),
+         "own-runs": (300 << 10, False, "?format=npy")}
 
 
 @pytest.fixture(params=CASES)
@@ -42,7 +43,7 @@ def unread_answer(case):
         if case[1]:
             assert c.request(URL, [("Range", "bytes=0-0")]).status == 206
         before = ways(srv)["file"]
-        c.send(request_bytes(URL) + then)
+        c.send(request_bytes(URL + case[2]) + then)
         srv.wait_for(lambda: ways(srv)["file"] == before + 1, "the answer is complete")
         return c
     return go
@@ -102,8 +103,9 @@ def test_each_answer_is_counted_by_its_way(root, start):
         (URL, [("Range", "bytes=5-32773")], "file"),
         (URL, [("Connection", "close")], "memory"),                     # no further request would prove anything
         (URL, [("Range", "bytes=0-99")], "copy"),
-        (URL, [("Range", "bytes=0-20000,40000-60000")], "memory"),      # several runs
-        (URL + "?format=npy", [], "memory"),
+        (URL, [("Range", "bytes=0-20000,40000-60000")], "memory"),      # short runs
+        (URL, [("Range", "bytes=0-40000,50000-99999")], "file"),        # long runs
+        (URL + "?format=npy", [], "file"),
     ]:
         before = others()
         assert s.get(target, headers).status in (200, 206)
@@ -113,7 +115,7 @@ def test_each_answer_is_counted_by_its_way(root, start):
     scraper.close()
     s = start(root, "--leases", "off")
     assert s.get(URL).status == 200
-    s.wait_for(lambda: ways(s)["windows"] == 1, "the answer is counted")
+    s.wait_for(lambda: ways(s)["checked"] == 1, "the answer is counted")
     assert ways(s)["file"] == 0
 
 
@@ -128,7 +130,7 @@ def test_a_writer_waits_until_the_answer_is_read(root, start, unread_answer):
         time.sleep(1.5)
         assert writer.waited is None, "the writer did not wait for the reader"
         r = c.read_response()
-        assert r.status == 200 and r.body == want
+        assert r.status == 200 and r.body.endswith(want)
         writer.join(10)
         assert 1.4 < writer.waited < 10
     s.wait_for(lambda: s.get(URL).status in (200, 503), "the server goes on")
@@ -160,7 +162,7 @@ def test_a_client_that_pipelines_proves_nothing_by_its_next_request(root, start,
         writer.start()
         time.sleep(1)
         assert writer.waited is None
-        assert c.read_response().body == want and c.read_response().status == 200
+        assert c.read_response().body.endswith(want) and c.read_response().status == 200
         writer.join(10)
         assert writer.waited is not None
 
@@ -176,14 +178,14 @@ def test_the_lease_outlives_the_connection(root, start, unread_answer):
         writer.start()
         time.sleep(1)
         assert writer.waited is None
-        assert c.read_response().body == want
+        assert c.read_response().body.endswith(want)
         writer.join(10)
         assert writer.waited is not None
 
 
 def test_a_file_declared_immutable_needs_no_lease(root, start):
     """Another user's file is sent by reference when the operator promises that nobody writes to it."""
-    for option, way in (("mutable", "windows"), ("immutable", "file")):
+    for option, way in (("mutable", "checked"), ("immutable", "file")):
         s = start(root, "--files", option, "--leases", "off")
         assert s.get(URL).body == data_of(root)
         s.wait_for(lambda: ways(s)[way] == 1, f"the answer is counted as {way}")

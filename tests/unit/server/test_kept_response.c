@@ -127,7 +127,7 @@ static void a_body_by_reference_needs_another_response(void **state)
         if (kept->bytes != NULL)
             memset(kept->bytes, i, 100);
     }
-    assert_true(td_kept_response_prepare(kept, &response, TD_SENDER_BYTES, true));
+    assert_true(td_kept_response_prepare(kept, &response, (size_t)1 << 36, true));
     td_response_fini(&response);
     td_kept_response_destroy(kept);
     assert_int_equal(close(pair[0]) + close(pair[1]), 0);
