@@ -56,12 +56,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import Conn, Incomplete, ProtocolError, Server, as_nobody, is_sanitized, parse_multipart  # noqa: E402
 
-TENSORS = 4
+TENSORS, ROWS = 4, 8
 RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file stay well below the settle time
 SLACK = 2.0                               # scheduling of two busy cores, and the scan itself
 BOUND = RESCAN + SETTLE + SLACK
 GRACE = 2.0                               # arrived_grace_ns of server/connection.c
-COPIED = 16 << 10                         # TD_REFERENCE_BYTES: longest run that is always copied
+COPIED = 32 << 10                         # TD_REFERENCE_BYTES: longest run that is always copied
 SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
 
@@ -132,18 +132,38 @@ class File:
         self.stalls = []  # (from, to): a writer's pause within one generation beyond the settle time
         self.gen = self.touches = 0
         quarter = nbytes // TENSORS
-        self.targets = {f"/models/{name}/files/model.safetensors": (0, self.size)}
+        # target -> its runs in the file, as (from, to)
+        self.targets = {f"/models/{name}/files/model.safetensors": [(0, self.size)]}
         for i in range(TENSORS):
-            self.targets[f"/models/{name}/tensors/w{i}"] = (self.base + i * quarter, self.base + (i + 1) * quarter)
+            begin, row = self.base + i * quarter, quarter // ROWS
+            url = f"/models/{name}/tensors/w{i}"
+            self.targets[url] = [(begin, begin + quarter)]
+            self.targets[url + "?shard=1:1/2"] = [(begin + k * row + row // 2, begin + (k + 1) * row)
+                                                  for k in range(ROWS)]
 
     def header(self, gen):
         quarter = self.nbytes // TENSORS
         head = {"__metadata__": {"file": f"{self.index:04d}", "gen": f"{gen:010d}"}}
         for i in range(TENSORS):
-            head[f"w{i}"] = {"dtype": "U64", "shape": [quarter // 8], "data_offsets": [i * quarter, (i + 1) * quarter]}
+            head[f"w{i}"] = {"dtype": "U64", "shape": [ROWS, quarter // 8 // ROWS],
+                             "data_offsets": [i * quarter, (i + 1) * quarter]}
         raw = json.dumps(head).encode()
         raw += b" " * (-(8 + len(raw)) % 64)
         return struct.pack("<Q", len(raw)) + raw
+
+    def length(self, target):
+        return sum(b - a for a, b in self.targets[target])
+
+    def pieces(self, target, at, data):
+        """Return bytes from `at` on of the target as (place in the file, bytes), one for each run."""
+        found = []
+        for a, b in self.targets[target]:
+            n = min(b - a - at, len(data))
+            if n > 0:
+                found.append((a + at, data[:n]))
+                data = data[n:]
+            at = max(0, at - (b - a))
+        return found
 
     def content(self, gen):
         """Return the whole file of one generation."""
@@ -185,6 +205,10 @@ class File:
         else:
             candidates = range(max(0, self.gen - 60), self.gen + 1)
         return frozenset(g for g in candidates if self.piece(g, start, start + len(data)) == data)
+
+    def has_word(self, start, data):
+        """Return whether the bytes at `start` of the file have a whole word of its data."""
+        return max(self.base, -(-start // 8) * 8) + 8 <= start + len(data)
 
     def mixture(self, start, data):
         """Return the generations that the words of the bytes at `start` of the file name, if every byte is that of one
@@ -525,12 +549,12 @@ class Client(threading.Thread):
         target = rng.choice(list(f.targets))
         if self.kind == "slow" and rng.random() < 0.5:  # more than the sockets hold, so that a writer comes in between
             target = f"/models/{f.name}/files/model.safetensors"
-        start, end = f.targets[target]
+        length = f.length(target)
         op, headers, sent_etag, sent_range, method = "get", [], None, None, "GET"
         tags = self.known[target]
         k = rng.random()
         if rng.random() < (0.3 if self.kind == "slow" or waits else 0.7):
-            sent_range = self.random_range(end - start)
+            sent_range = self.random_range(length)
             headers.append(("Range", sent_range))
         if tags and k < 0.55:
             sent_etag = rng.choice(list(tags)[-3:] if rng.random() < 0.7 else list(tags))
@@ -565,14 +589,14 @@ class Client(threading.Thread):
             t1 = time.monotonic()
             self.bytes += len(r.body)
             if status in (200, 206) and method == "GET":
-                gens, note = self.judge(f, start, end, r, sent_range)
-                if self.may_lie_open(r, headers):
+                pieces, note = self.pieces(f, target, r)
+                gens, note = (frozenset(), note) if note else self.judge(f, pieces)
+                if self.may_lie_open(pieces, headers):
                     whole_since = c.whole_since()
-                    first = int(r.get("Content-Range")[6:].split("-")[0]) if status == 206 else 0
-                    mixture = gens or f.mixture(start + first, r.body)
+                    mixture = gens or mixture_of(f, pieces)
             elif status == 200:
-                if r.length != end - start:
-                    note = f"HEAD says {r.length} bytes, wanted {end - start}"
+                if r.length != length:
+                    note = f"HEAD says {r.length} bytes, wanted {length}"
             elif status == 503:
                 if r.get("Retry-After") is None:
                     note = "503 without Retry-After"
@@ -597,33 +621,38 @@ class Client(threading.Thread):
                    whole_since, mixture))
         return None
 
-    def may_lie_open(self, r, headers):
-        """Return whether the answer, of 200 or 206, may have been sent by reference to where the server cannot look."""
-        return self.namespace is not None and self.is_referred and len(r.body) > COPIED and \
-            ("Connection", "close") not in headers and \
-            not (r.get("Content-Type") or "").startswith("multipart/")
+    def may_lie_open(self, pieces, headers):
+        """Return whether some of the answer, of 200 or 206, may have been sent by reference to where the server cannot
+        look."""
+        return self.namespace is not None and self.is_referred and ("Connection", "close") not in headers and \
+            any(len(data) > COPIED for _, data in pieces)
 
-    def judge(self, f, start, end, r, sent_range):
-        """Return the generations that a complete body can be of; none, and a note, for a mixture."""
-        n = end - start
+    def pieces(self, f, target, r):
+        """Return the bytes of an answer, of 200 or 206, as (place in the file, bytes), and a note if it has not the
+        bytes that it says."""
+        n = f.length(target)
         if r.status == 200:
-            pieces = [(0, r.body)]
+            parts = [(0, r.body)]
             if len(r.body) != n:
-                return frozenset(), f"a 200 of {len(r.body)} bytes, the target has {n}"
+                return [], f"a 200 of {len(r.body)} bytes, the target has {n}"
         elif (r.get("Content-Type") or "").startswith("multipart/"):
-            pieces = [(a, data) for a, b, total, _, data in parse_multipart(r)]
+            parts = [(a, data) for a, b, total, _, data in parse_multipart(r)]
         else:
             a, rest = r.get("Content-Range")[6:].split("-")
             b, total = rest.split("/")
             if int(total) != n or int(b) - int(a) + 1 != len(r.body):
-                return frozenset(), f"Content-Range {r.get('Content-Range')}, {len(r.body)} bytes, the target has {n}"
-            pieces = [(int(a), r.body)]
+                return [], f"Content-Range {r.get('Content-Range')}, {len(r.body)} bytes, the target has {n}"
+            parts = [(int(a), r.body)]
+        return [piece for a, data in parts for piece in f.pieces(target, a, data)], ""
+
+    def judge(self, f, pieces):
+        """Return the generations that a complete body can be of; none, and a note, for a mixture."""
         gens = None
         for a, data in pieces:
-            mine = f.generations_of(start + a, data)
+            mine = f.generations_of(a, data)
             gens = mine if gens is None else gens & mine
         if not gens:
-            return gens, "body: " + " | ".join(f.describe(start + a, d) for a, d in pieces)
+            return frozenset(), "body: " + " | ".join(f.describe(a, d) for a, d in pieces)
         return gens, ""
 
     def manifest(self, f):
@@ -640,7 +669,7 @@ class Client(threading.Thread):
                 etag = doc["etag"]
                 gens = frozenset([int(doc["metadata"]["gen"])])
                 for t in doc["tensors"]:
-                    a, b = f.targets[t["href"]]
+                    (a, b), = f.targets[t["href"]]
                     if (t["offset"], t["nbytes"]) != (a, b - a):
                         note = f"manifest says {t}"
                 if len(doc["tensors"]) != TENSORS or note:
@@ -654,6 +683,14 @@ class Client(threading.Thread):
         self.records.append(
             Record(t0, t1, self.number, f.index, target + "#etag", "manifest", None, None, status, etag, gens, whole,
                    note))
+
+
+def mixture_of(f, pieces):
+    """Return the generations that the pieces name, if every byte is that of one of them; else none. A piece without a
+    whole word names none, but has to be that of some generation."""
+    each = [f.mixture(a, data) for a, data in pieces if f.has_word(a, data)]
+    others = [f.generations_of(a, data) for a, data in pieces if not f.has_word(a, data)]
+    return frozenset().union(*each) if all(each) and all(others) else frozenset()
 
 
 class Violation(AssertionError):
@@ -890,11 +927,11 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
             raise Violation(f"{summary}\n{len(found)} violations with seed {seed}; the first:\n" +
                             "\n\n".join(found[:3]))
         for f in files:                                       # in the end everybody sees the last generation, whole
-            for t, (a, b) in f.targets.items():
+            for t, runs in f.targets.items():
                 r = server.get(t)
-                if r.status != 200 or r.body != f.content(f.gen)[a:b]:
-                    raise Violation(
-                        f"seed {seed}: after the last write {t} is not generation {f.gen}: {r} {f.describe(a, r.body)}")
+                if r.status != 200 or r.body != b"".join(f.content(f.gen)[a:b] for a, b in runs):
+                    raise Violation(f"seed {seed}: after the last write {t} is not generation {f.gen}: {r} " +
+                                    "; ".join(f.describe(a, d) for a, d in f.pieces(t, 0, r.body)))
         if sum(1 for r in records if r.gens) < 10 * seconds:
             raise Violation(f"{summary}\ntoo few answers to mean anything")
         touch_all()

@@ -51,8 +51,18 @@ def test_words_name_their_generation(tmp_path):
     for cut in (f.base + 8, f.base + 4096, f.size - 8, f.size - 1, f.base - 5):
         assert not f.generations_of(0, a[:cut] + b[cut:]), f"a mixture at byte {cut} goes unseen"
     assert not f.generations_of(f.base, bytes(1000)), "zeros go unseen"
+    sliced = "/models/f/tensors/w1?shard=1:1/2"
+    runs = f.targets[sliced]
+    body = b"".join(a[x:y] for x, y in runs)
+    assert len(body) == f.length(sliced) == 8192 and len(runs) == 8
+    assert f.pieces(sliced, 1000, body[1000:3000]) == [(runs[0][0] + 1000, a[runs[0][0] + 1000:runs[0][1]]),
+                                                       (runs[1][0], a[runs[1][0]:runs[1][1]]),
+                                                       (runs[2][0], a[runs[2][0]:runs[2][0] + 952])]
     mixed = a[:5000] + b[5000:70000 - f.base]
     assert f.mixture(0, mixed) == {5, 9} and f.mixture(3, mixed[3:]) == {5, 9} and f.mixture(0, a) == {5}
+    pieces = [(0, mixed[:4000]), (f.base + 5, mixed[f.base + 5:f.base + 8]), (9000, mixed[9000:])]
+    assert history.mixture_of(f, pieces) == {5, 9}
+    assert not history.mixture_of(f, [*pieces[:1], (f.base + 5, b"xyz"), *pieces[2:]]), "bytes of no generation"
     assert not f.mixture(0, mixed[:20] + b"\0" + mixed[21:]), "a header of no generation goes unseen"
     assert not f.mixture(0, mixed[:9000] + b"\0" + mixed[9001:]), "a word of no generation goes unseen"
     assert "gen 5 from byte" in f.describe(0, a[:2000] + b[2000:]) and "gen 9 from" in f.describe(
