@@ -2,9 +2,9 @@
  * own. */
 #include "core/scheduling.h"
 
+#include "core/small_thread.h"
 #include "core/waiting.h"
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,20 +45,11 @@ static void *background_main(void *argument)
 
 bool td_run_in_background(void (*run)(void *argument), void *argument, struct td_error *err)
 {
-    enum { STACK_BYTES = 256 * 1024 };
     struct background background = {.run = run, .argument = argument};
     pthread_t thread;
-    pthread_attr_t attributes;
     if (!td_may_wait(err))
         return false;
-    if (pthread_attr_init(&attributes) != 0) {
-        run(argument);
-        return true;
-    }
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    bool is_started = pthread_create(&thread, &attributes, background_main, &background) == 0;
-    (void)pthread_attr_destroy(&attributes);
-    if (is_started)
+    if (td_small_thread_start(background_main, &background, &thread) == 0)
         (void)pthread_join(thread, NULL);
     else
         run(argument);

@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/scheduling.h"
+#include "core/small_thread.h"
 #include "core/waiting.h"
 #include "server/access_line.h"
 #include "server/jobs.h"
@@ -32,9 +33,8 @@
 
 /* POOL_OTHER_BYTES: a connection's pool holds, beside the request's header, 64 bytes for each field, a vector of
  * TD_IOVEC_RUNS and the answer's header. It is no larger, because libmicrohttpd clears all of it after every request.
- * STACK_BYTES: of a connection's thread. TARGET_KEPT_BYTES: a buffer for targets that is longer is freed after each
- * request. */
-enum { POOL_OTHER_BYTES = 12 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
+ * TARGET_KEPT_BYTES: a buffer for targets that is longer is freed after each request. */
+enum { POOL_OTHER_BYTES = 12 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
     struct MHD_Daemon *daemon;   /* a thread for each connection */
@@ -606,6 +606,7 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
 {
     const struct td_config *config = server->config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts */
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
      * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
@@ -618,7 +619,7 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
                             MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
                             MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
-                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                            MHD_OPTION_THREAD_STACK_SIZE, stack_bytes,            //
                             MHD_OPTION_CONNECTION_LIMIT, limit,                   //
                             MHD_OPTION_END);
 }

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "core/small_thread.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -77,16 +78,7 @@ static void *jobs_main(void *argument)
 /* Starts one more thread, which is detached. Returns 0 or an error number. Under the lock. */
 static int start_thread(struct td_jobs *jobs)
 {
-    enum { STACK_BYTES = 256 * 1024 };
-    pthread_t thread;
-    pthread_attr_t attributes;
-    int sys = pthread_attr_init(&attributes);
-    if (sys != 0)
-        return sys;
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sys = pthread_create(&thread, &attributes, jobs_main, jobs);
-    (void)pthread_attr_destroy(&attributes);
+    int sys = td_small_thread_start(jobs_main, jobs, NULL);
     if (sys == 0)
         jobs->threads++;
     return sys;
