@@ -1,6 +1,7 @@
 """Fixtures shared by the HTTP tests. After each module, all servers that it started must have ended well."""
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ def every_server_ended_well():
     left = list(harness.Server.live)
     for s in left:
         s.stop()
+
+
+@pytest.fixture
+def place():
+    """A directory that any user can reach; pytest's own directory is closed to others."""
+    where = Path(tempfile.mkdtemp(prefix="tensord-place-"))
+    where.chmod(0o755)
+    yield where
+    shutil.rmtree(where)
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,11 @@
 """A server that is not the files' owner, as in a container with a read-only mount: no lease pins the files, and answers
 are still right. A file that the server may not read is a 403 for that file alone."""
 import os
-import shutil
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from harness import NOBODY, Server, as_nobody, check_error, tensor, write_by_hand
-
-
-@pytest.fixture
-def place():
-    """A directory that any user can reach; pytest's own directory is closed to others."""
-    where = Path(tempfile.mkdtemp(prefix="tensord-permissions-"))
-    where.chmod(0o755)
-    yield where
-    shutil.rmtree(where)
 
 
 def test_another_user(place):

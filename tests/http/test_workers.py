@@ -1,6 +1,7 @@
 """Connections that share threads (--workers): what would wait leaves the thread, so that nobody else waits for it."""
 import contextlib
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from harness import Conn, age, request_bytes, tensor, write_by_hand
+from harness import NOBODY, Conn, age, as_nobody, check_error, request_bytes, tensor, write_by_hand
 
 BYTES = 4 << 20
 TENSOR = "/models/m/tensors/w"
@@ -163,9 +164,9 @@ def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
 
 
 @pytest.fixture
-def stuck(tmp_path):
-    """A root on a file system whose reads hang while the second value, a path, exists."""
-    source, mount_point, hold = tmp_path / "source", tmp_path / "mount", tmp_path / "hold"
+def stuck(place):
+    """A root on a file system whose reads hang while the third value, a path, exists."""
+    source, mount_point, hold = place / "source", place / "mount", place / "hold"
     write_model(source, ["m", "cached", "asked"])
     mount_point.mkdir()
     script = os.path.join(os.path.dirname(__file__), "stuck_disk.py")
@@ -248,6 +249,53 @@ def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):
         srv.wait_for(lambda: counted() == 17, "they are counted")
         srv.wait_for(lambda: srv.gauge("tensord_http_requests_in_flight") == 1, "nothing is left")
         assert conns[8].request(TENSOR, SHORT).body == data_of(source)[:4096]
+
+
+@contextlib.contextmanager
+def no_further_thread(srv):
+    """Let the system start no thread for the server of as_nobody: root has no such limit. It is the server's user who
+    sets the limit, since root in a container may not."""
+    before = resource.getrlimit(resource.RLIMIT_NPROC)[0]  # the server has inherited it
+
+    def limit(threads):
+        subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "prlimit", "--pid",
+                        str(srv.proc.pid), f"--nproc={threads}:"], check=True)
+
+    limit(1)
+    try:
+        yield
+    finally:  # at its end, LeakSanitizer starts a process
+        limit("unlimited" if before == resource.RLIM_INFINITY else before)
+
+
+def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, start):
+    """All threads for jobs wait for the disk, and no further one can be started: what would wait is answered 503 at
+    once, until the disk goes on. What came before waits."""
+    source, mount_point, hold = stuck
+    with start(mount_point, "--workers", "1", binary=as_nobody(place)) as srv, contextlib.ExitStack() as stack:
+        calm, *waiting = [stack.enter_context(Conn(srv.port, timeout=60)) for _ in range(9)]
+        for c in (calm, *waiting):
+            assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        stack.enter_context(no_further_thread(srv))
+        stack.callback(hold.unlink, missing_ok=True)  # the server cannot be stopped before
+        hold.touch()
+        for i, c in enumerate(waiting):
+            c.send(request_bytes(TENSOR, {"Range": f"bytes={300000 * i}-{300000 * i + 4095}"}))
+
+        def refused():
+            """Return the answer when it comes at once. Until the jobs are stuck, this is one more that waits."""
+            r = srv.get(TENSOR, SHORT, timeout=0.5)
+            return r.status == 503 and r
+
+        r = srv.wait_for(refused, "a request is refused")
+        check_error(r, 503, "no thread is free, and no further one can be started; try again")
+        assert r.get("Connection") == "close"
+        assert "no further thread could be started for what has to wait" in srv.stderr()
+        assert srv.get("/healthz").status == 200
+        hold.unlink()
+        for i, c in enumerate(waiting):
+            assert c.read_response().body == data_of(source)[300000 * i:300000 * i + 4096]
+        assert calm.request(TENSOR, {"Range": "bytes=3000000-3004095"}).body == data_of(source)[3000000:3004096]
 
 
 def test_the_server_stops_while_a_job_waits_for_a_disk(stuck, start):
