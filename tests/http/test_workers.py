@@ -163,6 +163,15 @@ def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
 # ---------------------------------------------------------------------------------------------- a disk that hangs
 
 
+@contextlib.contextmanager
+def released(hold):
+    """Let the disk go on at the end, also of a test that fails: the server cannot be stopped before."""
+    try:
+        yield
+    finally:
+        hold.unlink(missing_ok=True)
+
+
 @pytest.fixture
 def stuck(place):
     """A root on a file system whose reads hang while the third value, a path, exists."""
@@ -183,7 +192,7 @@ def stuck(place):
 @pytest.mark.parametrize("asked", [SHORT, {"Range": "bytes=1000000-1200000"}, {}])
 def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
     source, mount_point, hold = stuck
-    with start(mount_point, "--workers", "1") as srv, contextlib.ExitStack() as stack:
+    with start(mount_point, "--workers", "1") as srv, released(hold), contextlib.ExitStack() as stack:
         calm, waiting = [], []
         for _ in range(4):
             calm.append(stack.enter_context(Conn(srv.port)))
@@ -214,7 +223,8 @@ def test_attributes_that_do_not_come_hold_up_nobody_else(stuck, start):
     """All bytes are in memory, but only the file system knows whether the file is still the same."""
     source, mount_point, hold = stuck
     asked = "/models/asked/tensors/w"
-    with start(mount_point, "--workers", "1") as srv, Conn(srv.port) as calm, Conn(srv.port, timeout=60) as waiting:
+    with start(mount_point, "--workers", "1") as srv, released(hold), Conn(srv.port) as calm, \
+            Conn(srv.port, timeout=60) as waiting:
         for _ in range(2):
             assert calm.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
             assert waiting.request(asked, SHORT).body == data_of(source, "asked")[:4096]
@@ -229,7 +239,7 @@ def test_attributes_that_do_not_come_hold_up_nobody_else(stuck, start):
 
 def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):
     source, mount_point, hold = stuck
-    with start(mount_point, "--workers", "1") as srv, contextlib.ExitStack() as stack:
+    with start(mount_point, "--workers", "1") as srv, released(hold), contextlib.ExitStack() as stack:
         def counted():
             return sum(v for name, labels, v in srv.metrics()[2]
                        if name == "tensord_http_requests_total" and labels["route"] == "tensor")
@@ -272,12 +282,12 @@ def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, st
     """All threads for jobs wait for the disk, and no further one can be started: what would wait is answered 503 at
     once, until the disk goes on. What came before waits."""
     source, mount_point, hold = stuck
-    with start(mount_point, "--workers", "1", binary=as_nobody(place)) as srv, contextlib.ExitStack() as stack:
+    with start(mount_point, "--workers", "1", binary=as_nobody(place)) as srv, released(hold), \
+            contextlib.ExitStack() as stack:
         calm, *waiting = [stack.enter_context(Conn(srv.port, timeout=60)) for _ in range(9)]
         for c in (calm, *waiting):
             assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
         stack.enter_context(no_further_thread(srv))
-        stack.callback(hold.unlink, missing_ok=True)  # the server cannot be stopped before
         hold.touch()
         for i, c in enumerate(waiting):
             c.send(request_bytes(TENSOR, {"Range": f"bytes={300000 * i}-{300000 * i + 4095}"}))
@@ -301,10 +311,10 @@ def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, st
 def test_the_server_stops_while_a_job_waits_for_a_disk(stuck, start):
     """As with a thread that waits for a disk, the stop takes until the disk answers."""
     source, mount_point, hold = stuck
-    with start(mount_point, "--workers", "1", "--drain-timeout", "0") as srv, Conn(srv.port) as c:
+    with start(mount_point, "--workers", "1", "--drain-timeout", "0") as srv, released(hold), Conn(srv.port) as c:
         assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
         hold.touch()
         c.send(request_bytes(TENSOR, {"Range": "bytes=3000000-3004095"}))
         time.sleep(0.3)
-        threading.Timer(1, hold.unlink).start()
+        threading.Timer(1, hold.unlink, kwargs={"missing_ok": True}).start()
         srv.stop()
