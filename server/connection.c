@@ -344,7 +344,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
 {
     struct td_blob *blob = connection->referenced;
     bool is_sent = connection->sent_body.sent.len > 0;
-    if (connection->is_held && is_complete)
+    if (connection->is_held)
         end_hold(connection);
     connection->is_held = false;
     if (blob == NULL && !is_sent)

@@ -296,6 +296,8 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     uint64_t total = transfer->body.total_bytes;
     bool by_jobs = connection->jobs != NULL;
     size_t block_bytes = by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES;
+    if (pinned && !by_jobs && total <= TD_LOOK_BYTES)
+        td_body_touch(&transfer->body);
     if (pinned)
         made = create_pinned(transfer);
     else if (!by_jobs || add_window(transfer))
@@ -384,13 +386,14 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         td_body_prefetch(body, TD_PREFETCH_BYTES);
     bool for_sender = is_for_sender(body, connection);
     bool pinned = (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
-    bool ready = (for_sender || pinned) && is_ready(body, connection);
+    bool ready = (pinned || connection->jobs == NULL) && is_ready(body, connection);
     if (pinned && !ready) {
         td_connection_unpin(connection);
         pinned = false;
     }
     if (td_waiting_was_refused())
         return NULL;
+    /* A shared thread must not look at files while it sends. */
     if (for_sender && ready)
         made = create_sent(response, connection, pinned, transfer);
     return made != NULL ? made : create_plain(response, connection, pinned, transfer);

@@ -2,9 +2,8 @@
  *   file     long runs of a file under a lease are sent by reference (sendfile): nothing is copied on this side
  *   memory   a body in memory, or in mappings under leases, is sent in place; the kernel copies it
  *   copy     a small body is copied, and its files are checked after the copy
- *   checked  any other body; before its end is sent the files are checked, and the answer is broken off when one of
- * them has changed In each way, a complete answer never mixes two versions of a file; docs/security.md names the
- * exceptions. */
+ *   checked  any other body; before its end is sent the files are checked, and the answer is broken off if one changed
+ * In each way, a complete answer never mixes two versions of a file; docs/security.md names the exceptions. */
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 

@@ -5,6 +5,7 @@
 
 #include "core/array.h"
 #include "core/checked.h"
+#include "storage/fault_guard.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -275,6 +276,18 @@ void td_body_prefetch(const struct td_body *body, uint64_t len)
 {
     for (size_t i = 0; i < body->extent_count && len > 0; i++)
         len -= prefetch_extent(&body->extents[i], len);
+}
+
+void td_body_touch(const struct td_body *body)
+{
+    struct td_body_cursor cursor = {0};
+    struct td_blob *blob = NULL;
+    uint64_t off = 0;
+    uint64_t len;
+    for (td_body_next(body, &cursor, SIZE_MAX, &blob, &off, &len); len > 0;
+         td_body_next(body, &cursor, SIZE_MAX, &blob, &off, &len))
+        if (blob->bytes != NULL)
+            (void)td_fault_guard_touch(blob->bytes + off, (size_t)len);
 }
 
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err)

@@ -75,6 +75,10 @@ bool td_body_is_cached(const struct td_body *body);
  * between runs are read too and count towards len. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
+/* Brings all bytes that lie in memory or in mappings into memory, and waits for the disk, so that a system call that
+ * sends them does not wait (td_fault_guard_touch). Reports no errors: the system call does. */
+void td_body_touch(const struct td_body *body);
+
 /* How many extents of a body, or blocks of a composed blob, are looked at to find the first that can be damaged: a
  * header comes before the first tensor. */
 enum { TD_PREPARE_LOOKAHEAD = 4 };

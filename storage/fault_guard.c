@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 static _Thread_local sigjmp_buf fault_escape;
 static _Thread_local volatile sig_atomic_t fault_armed;
@@ -85,6 +86,28 @@ bool td_fault_guard_copy(void *out, const void *from, size_t len)
     fault_armed = 1;
     atomic_signal_fence(memory_order_seq_cst);
     memcpy(out, from, len);
+    atomic_signal_fence(memory_order_seq_cst);
+    fault_armed = 0;
+    return true;
+}
+
+__attribute__((noinline)) static void touch(const volatile uint8_t *from, size_t len, size_t page)
+{
+    for (size_t at = 0; at < len; at += page)
+        (void)from[at];
+    (void)from[len - 1];
+}
+
+bool td_fault_guard_touch(const void *from, size_t len)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (len == 0)
+        return true;
+    if (sigsetjmp(fault_escape, 0) != 0)
+        return false;
+    fault_armed = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    touch(from, len, page);
     atomic_signal_fence(memory_order_seq_cst);
     fault_armed = 0;
     return true;

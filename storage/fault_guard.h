@@ -18,4 +18,9 @@ bool td_fault_guard_copy(void *out, const void *from, size_t len);
  * td_fault_guard_copy does. */
 bool td_fault_guard_gather(void *out, const void *from, size_t len, size_t count, size_t stride);
 
+/* Reads a byte of each page of [from, from+len), so that all of them are in memory; waits for the disk. Returns false
+ * when a page cannot be read. A system call that meets a page which is not in memory may wait for the disk with a lock
+ * held: send, with that of the socket. */
+bool td_fault_guard_touch(const void *from, size_t len);
+
 #endif

@@ -298,10 +298,12 @@ class Response:
 class Conn:
     """One TCP connection, with a strict reader of HTTP/1.1 answers."""
 
-    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1"):
+    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1", mss=None):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        if mss:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
         self.sock.settimeout(timeout)
         if source:
             self.sock.bind((source, 0))

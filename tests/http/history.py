@@ -251,7 +251,7 @@ class Writer(threading.Thread):
     def pace(self, out):
         """Run after each step of writing: the machine may have delayed this thread, also within a step, until the mtime
         of the step before was older than files need to settle. The server is then right to publish the file as it was.
-        """
+        A truncation is a step, too: the kernel sets the size before the times, and may wait for the disk in between."""
         age = time.time() - self.stamp
         if age > SETTLE:
             now = time.monotonic()
@@ -312,8 +312,9 @@ class Writer(threading.Thread):
                 self.own(gen)
                 self.spill(out, mapped, raw)
         elif how == "truncate":
+            self.stamp = time.time()
             with open(f.path, "wb", buffering=0) as out:
-                self.stamp = os.fstat(out.fileno()).st_mtime
+                self.pace(out)
                 self.spill(out, out, raw)
         elif how == "unlink":
             os.unlink(f.path)

@@ -237,6 +237,55 @@ def test_attributes_that_do_not_come_hold_up_nobody_else(stuck, start):
         assert waiting.read_response().body == data_of(source, "asked")[:4096]
 
 
+def test_a_file_is_looked_at_by_a_job(stuck, start):
+    """An answer of more than 32 KiB, which a slow client reads while the file system says nothing of the file."""
+    source, mount_point, hold = stuck
+    asked = "/models/asked/tensors/w"
+    with start(mount_point, "--workers", "1") as srv, released(hold), Conn(srv.port, timeout=2) as calm, \
+            Conn(srv.port, timeout=60, rcvbuf=4096, mss=536) as waiting:
+        # With what the kernel needs for each segment, the sockets hold less than the answer.
+        for c in (calm, waiting):
+            assert c.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        assert srv.get(asked).body == data_of(source, "asked")    # all of it is in memory
+        waiting.send(request_bytes(asked, {"Range": "bytes=0-250000"}))
+        time.sleep(0.3)
+        hold.touch()
+        body = []
+        reader = threading.Thread(target=lambda: body.append(waiting.read_response().body))
+        reader.start()
+        time.sleep(0.3)
+        for _ in range(20):
+            assert calm.request("/models/cached/tensors/w", SHORT).body == data_of(source, "cached")[:4096]
+        hold.unlink()
+        reader.join(60)
+        assert body == [data_of(source, "asked")[:250001]]
+
+
+@pytest.mark.parametrize("options, headers", [((), {}), (("--files", "immutable"), {}),
+                                              (("--files", "immutable"), {"Connection": "close"})])
+def test_nobody_waits_for_a_socket_whose_answer_waits_for_a_disk(stuck, start, options, headers):
+    """The kernel locks a socket while it copies to it, and would wait for the disk so. The thread that enforces
+    deadlines looks at every socket, and new connections wait for it."""
+    source, mount_point, hold = stuck
+    path = mount_point / "m" / "model.safetensors"
+    with start(mount_point, *options) as srv, released(hold), Conn(srv.port, timeout=60) as waiting:
+        first = path.stat().st_size - BYTES
+        for target in ("/models/cached/tensors/w", "/healthz"):
+            assert srv.get(target).status == 200
+        with open(path, "rb") as f:    # what is looked at is in memory, and nothing else
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            for at in (0, *(first + (BYTES - 1) // 3 * i for i in range(4))):
+                os.pread(f.fileno(), 1, at)
+            hold.touch()
+            waiting.send(request_bytes(TENSOR, headers))
+            time.sleep(0.5)
+            for _ in range(5):
+                assert srv.get("/healthz", timeout=3).status == 200
+        hold.unlink()
+        assert waiting.read_response().body == data_of(source)
+
+
 def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):
     source, mount_point, hold = stuck
     with start(mount_point, "--workers", "1") as srv, released(hold), contextlib.ExitStack() as stack:

@@ -2,6 +2,7 @@
  * long runs of the referenced file go by sendfile, and an answer whose file changes or shrinks is never complete. */
 #include "server/sent_body.h"
 
+#include "storage/fault_guard.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -300,6 +301,7 @@ static void shrunken_files_never_complete(void **state)
     (void)state;
     uint8_t *got = malloc(BODY_BYTES);
     uint64_t seed = 3;
+    assert_true(td_fault_guard_install()); /* after cmocka's */
     assert_non_null(got);
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         for (int is_reference = 0; is_reference <= 1; is_reference++) {

@@ -394,7 +394,7 @@ static void runs_of_files_go_by_reference(void **state)
         {LARGE, 1, false, false, false, TD_WAY_CHECKED, false, true},
         {1000, 2000, false, false, false, TD_WAY_CHECKED, false, true},
         {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY, false, false},
-        {TD_TURN_BYTES, 1, false, false, false, TD_WAY_CHECKED, true, true},
+        {TD_TURN_BYTES, 1, false, false, false, TD_WAY_COPY, true, false},
         {TD_TURN_BYTES + 1, 1, false, false, false, TD_WAY_CHECKED, true, false},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {

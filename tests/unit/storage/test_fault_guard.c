@@ -57,6 +57,23 @@ static void good_memory_is_copied(void **state)
     unmap(&mapped);
 }
 
+static void pages_are_touched(void **state)
+{
+    (void)state;
+    struct mapped mapped;
+    assert_true(td_fault_guard_install());
+    map(&mapped);
+    assert_true(td_fault_guard_touch(mapped.bytes, (size_t)PAGE * PAGES));
+    assert_true(td_fault_guard_touch(mapped.bytes + 17, 0));
+    assert_int_equal(ftruncate(mapped.fd, PAGE + 100), 0);
+    assert_true(td_fault_guard_touch(mapped.bytes, PAGE * 2));
+    assert_true(td_fault_guard_touch(mapped.bytes + PAGE * 2 - 1, 1));
+    assert_false(td_fault_guard_touch(mapped.bytes + PAGE * 2 - 1, 2)); /* the last byte alone is on the page */
+    assert_false(td_fault_guard_touch(mapped.bytes, PAGE * 2 + 1));
+    assert_false(td_fault_guard_touch(mapped.bytes + 5, PAGE * 2));
+    unmap(&mapped);
+}
+
 /* A load past the end of a shrunk file raises SIGBUS; bytes before the end stay readable. */
 static void truncated_memory_is_a_false_result(void **state)
 {
@@ -214,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_memory_is_copied),
+        cmocka_unit_test(pages_are_touched),
         cmocka_unit_test(truncated_memory_is_a_false_result),
         cmocka_unit_test(runs_are_gathered),
         cmocka_unit_test(guard_is_per_thread),
