@@ -214,6 +214,20 @@ def test_a_writer_notes_pauses_within_its_steps(tmp_path):
     assert out.steps == 2 and len(f.stalls) == 1
 
 
+def test_a_writer_notes_a_truncation_that_takes_long(tmp_path, monkeypatch):
+    """The times of the file are set at its end."""
+    f = history.File(tmp_path, 0, "f", "truncate", 64 << 10)
+    writer = history.Writer(f, 1, None)
+
+    def slow_open(*args, **kwargs):
+        time.sleep(0.5)
+        return open(*args, **kwargs)
+
+    monkeypatch.setattr(history, "open", slow_open, raising=False)
+    writer.write("truncate")
+    assert len(f.stalls) == 1
+
+
 @pytest.mark.parametrize("how", ["inplace", "mmap"])
 def test_a_writer_in_place_notes_when_it_has_the_file(tmp_path, how):
     f = history.File(tmp_path, 0, "f", how, 64 << 10)
