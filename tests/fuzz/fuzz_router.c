@@ -182,14 +182,18 @@ static void check_multipart(const struct td_response *response, const char *body
 
 static void check_partial(const struct td_request *request, const struct td_response *response, const char *body)
 {
-    struct td_header accept[REQUEST_TEXT_HEADERS]; /* Accept chooses between a page and JSON */
+    /* Accept chooses between a page and JSON; a list is cut into pages where the next one's link can be made. */
+    static const char *const names[] = {"Accept", "Host", "X-Forwarded-Proto"};
+    struct td_header kept[REQUEST_TEXT_HEADERS];
     struct td_request plain = *request;
     struct td_response all;
-    plain.headers = accept;
+    plain.headers = kept;
     plain.header_count = 0;
-    const struct td_header *header;
-    for (size_t at = 0; (header = td_request_next_header(request, "Accept", &at)) != NULL;)
-        accept[plain.header_count++] = *header;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct td_header *header;
+        for (size_t at = 0; (header = td_request_next_header(request, names[i], &at)) != NULL;)
+            kept[plain.header_count++] = *header;
+    }
     const char *query = memchr(plain.target.p, '?', plain.target.len);
     if (plain.facade == &td_s3_facade && query != NULL) /* ?partNumber=1 is a range as well */
         plain.target.len = (size_t)(query - plain.target.p);

@@ -282,6 +282,7 @@ def router_seeds():
         "range_beyond": "GET\n/models/m/tensors/a\nRange: bytes=40-",
         "range_manifest": "GET\n/models/m/tensors\nRange: bytes=10-20",
         "range_list": "GET\n/models\nRange: bytes=0-0,2-2",
+        "range_hub_page": "GET\n/api/models?limit=1\nRange: bytes=6-\nHost: h",
         "if_range": "GET\n/models/m/tensors/a\nRange: bytes=1-3\nIf-Range: \"x\"",
         "if_none": "GET\n/models/m/tensors/a\nIf-None-Match: *",
         "if_match": "HEAD\n/models/m/tensors/a\nIf-Match: \"x\"",
