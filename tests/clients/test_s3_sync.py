@@ -68,11 +68,18 @@ class Tool:
 
     def fetched(self, *args):
         """Return the objects whose bytes a call fetched."""
+        self.wait_for_log()
         before = len(self.fetches())
         self(*args)
-        self.server.get("/readyz")        # the log has one writer, so all lines of the call come before this one
-        self.server.wait_for(lambda: "/readyz" in self.server.log().splitlines()[-1], "the log's last line")
+        self.wait_for_log()
         return self.fetches()[before:]
+
+    def wait_for_log(self):
+        """Wait for the lines of all answers so far: the log has one writer, so they come before the one asked for
+        here."""
+        probes = self.server.log().count(' target="/readyz"')
+        self.server.get("/readyz")
+        self.server.wait_for(lambda: self.server.log().count(' target="/readyz"') > probes, "the log's last line")
 
     def fetches(self):
         return re.findall(r'method="GET" target="([^"]*)" .* route=s3_object', self.server.log())
