@@ -270,12 +270,14 @@ static void look_for_request(void *context)
         info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
 }
 
-/* Lets the end of the answer go. In the first answers of a connection libmicrohttpd itself has let it go before; the
- * look may then take a prompt client for one that pipelines. */
-static void end_hold(struct td_connection *connection)
+/* Lets the end of the answer go. After one that is not complete, the next request proves as little as before. In the
+ * first answers of a connection libmicrohttpd itself has let the end go before; the look may then take a prompt client
+ * for one that pipelines. */
+static void end_hold(struct td_connection *connection, bool is_complete)
 {
     int off = 0;
-    look_for_request(connection);
+    if (is_complete)
+        look_for_request(connection);
     (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
 }
 
@@ -345,7 +347,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
     struct td_blob *blob = connection->referenced;
     bool is_sent = connection->sent_body.sent.len > 0;
     if (connection->is_held)
-        end_hold(connection);
+        end_hold(connection, is_complete);
     connection->is_held = false;
     if (blob == NULL && !is_sent)
         return;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <semaphore.h>
 
-/* What the system answers, and how the last thread was asked for. */
+/* The errors that the wrapped functions return, and the attributes of the last thread that was started. */
 static int create_error, init_error, detach_state;
 static size_t stack_bytes;
 

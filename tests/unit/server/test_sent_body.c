@@ -105,7 +105,7 @@ static int close_sources(void **state)
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
-/* What the callbacks and sendfile saw. */
+/* Records the calls of the callbacks and of sendfile. */
 static struct {
     struct td_sent_body *sent;
     uint64_t by_reference; /* bytes */
