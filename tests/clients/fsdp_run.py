@@ -4,6 +4,7 @@
     fsdp_run.py load WORLD_SIZE CODE FULL       resumes by CODE, the lines of docs/recipes.md; the whole state to FULL
     fsdp_run.py hf   WORLD_SIZE DIRECTORY FULL  loads the weights of DIRECTORY by HuggingFaceStorageReader; likewise
 """
+import os
 import sys
 import tempfile
 
@@ -62,6 +63,9 @@ def work(rank, world_size, store, verb, place, full):
     if rank == 0:
         torch.save(state, full)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)     # while the interpreter ends, a thread of Gloo that still wants it can abort the process (PyTorch)
 
 
 def main():
