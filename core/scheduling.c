@@ -18,15 +18,18 @@ struct attributes {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-enum { NICE = 5, SLICE_NS = 100 * 1000 };
+enum { BACKGROUND_NICE = 5, SOON_NICE_STEPS = 5, SLICE_NS = 100 * 1000 };
 
-void td_thread_prefer_short_slices(void)
+void td_thread_run_soon(void)
 {
+    /* by two calls, since the kernel refuses one that asks for both when the nice value may not fall */
     struct attributes attributes;
-    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0)
-        return;
-    attributes.runtime_ns = SLICE_NS;
-    (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0) {
+        attributes.runtime_ns = SLICE_NS;
+        (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+    }
+    /* on Linux: of the thread */
+    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - SOON_NICE_STEPS);
 }
 
 struct background {
@@ -37,8 +40,8 @@ struct background {
 static void *background_main(void *argument)
 {
     const struct background *background = argument;
-    if (getpriority(PRIO_PROCESS, 0) < NICE)
-        (void)setpriority(PRIO_PROCESS, 0, NICE); /* on Linux: of the thread */
+    if (getpriority(PRIO_PROCESS, 0) < BACKGROUND_NICE)
+        (void)setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE); /* on Linux: of the thread */
     background->run(background->argument);
     return NULL;
 }

@@ -4,10 +4,13 @@
 
 #include "core/error.h"
 
-/* Asks that the running thread runs soon after it wakes, for a thread that works in short bursts: it gets time slices
- * of 0.1 ms, and so precedes threads with longer ones, without getting more time than these (EEVDF, Linux 6.12). Other
- * kernels ignore it, and the thread's policy and nice value stay. */
-void td_thread_prefer_short_slices(void);
+/* Asks that the running thread runs soon after it wakes, for a thread that works in short bursts:
+ *   - It gets time slices of 0.1 ms, and so precedes threads with longer ones, without getting more time than these
+ *     (EEVDF, Linux 6.12). Other kernels ignore it.
+ *   - Its nice value falls by 5, to -20 at the least, so that it may use more time than other threads when many want
+ *     to run. Without CAP_SYS_NICE, or a sufficient RLIMIT_NICE, the nice value stays.
+ * The thread's policy stays. Call it once per thread. */
+void td_thread_run_soon(void);
 
 /* Calls run(argument) on a thread of its own, which has a lower priority than other threads (nice 5), and waits for
  * it: for long computations. On the running thread if none can be started. Returns false, with nothing called, when the

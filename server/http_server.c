@@ -150,7 +150,7 @@ static void prepare_worker(void)
 {
     static _Thread_local bool is_prepared;
     if (!is_prepared)
-        td_thread_prefer_short_slices();
+        td_thread_run_soon();
     is_prepared = true;
 }
 
