@@ -296,7 +296,7 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     uint64_t total = transfer->body.total_bytes;
     bool by_jobs = connection->jobs != NULL;
     size_t block_bytes = by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES;
-    if (pinned && !by_jobs && total <= TD_LOOK_BYTES)
+    if (pinned && !by_jobs)
         td_body_touch(&transfer->body);
     if (pinned)
         made = create_pinned(transfer);
@@ -367,7 +367,10 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
-    if (pinned && runs > TD_IOVEC_RUNS) {
+    /* The kernel reads pages that it lacks with the socket locked, and the reaper would wait for the socket: what is
+     * too long to be touched first goes through windows. A shared thread has all of it in memory (is_ready). */
+    bool is_untouched = connection->jobs == NULL && total > TD_LOOK_BYTES;
+    if (pinned && (runs > TD_IOVEC_RUNS || is_untouched)) {
         td_connection_unpin(connection);
         pinned = false;
     }
