@@ -68,21 +68,12 @@ class Tool:
 
     def fetched(self, *args):
         """Return the objects whose bytes a call fetched."""
-        self.wait_for_log()
         before = len(self.fetches())
         self(*args)
-        self.wait_for_log()
         return self.fetches()[before:]
 
-    def wait_for_log(self):
-        """Wait for the lines of all answers so far: the log has one writer, so they come before the one asked for
-        here."""
-        probes = self.server.log().count(' target="/readyz"')
-        self.server.get("/readyz")
-        self.server.wait_for(lambda: self.server.log().count(' target="/readyz"') > probes, "the log's last line")
-
     def fetches(self):
-        return re.findall(r'method="GET" target="([^"]*)" .* route=s3_object', self.server.log())
+        return re.findall(r'method="GET" target="([^"]*)" .* route=s3_object', self.server.whole_log())
 
 
 @pytest.fixture

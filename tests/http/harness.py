@@ -565,6 +565,14 @@ class Server:
     def log(self):
         return Path(self.out_path).read_bytes().decode("utf-8", "surrogateescape")
 
+    def whole_log(self):
+        """Return the access log when it has the lines of all answers so far. It has one writer, so these come before
+        the line of the request that is made here."""
+        mark = f"/log-mark-{time.monotonic_ns()}"
+        self.get(mark)
+        self.wait_for(lambda: mark in self.log(), "the line of the last request in the access log")
+        return self.log()
+
     def _wait_port(self, timeout):
         deadline = time.monotonic() + timeout
         while True:
