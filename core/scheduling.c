@@ -1,5 +1,5 @@
-/* A thread without privileges can lower its priority, and not raise it again: so a long computation has a thread of its
- * own. */
+/* On Linux, setpriority(PRIO_PROCESS, 0, ...) means the running thread. A thread without privileges can lower its
+ * priority, and not raise it again: so a long computation has a thread of its own. */
 #include "core/scheduling.h"
 
 #include "core/small_thread.h"
@@ -18,17 +18,20 @@ struct attributes {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
+enum { RESET_ON_FORK = 1 }; /* SCHED_FLAG_RESET_ON_FORK of linux/sched.h */
+
 enum { BACKGROUND_NICE = 5, SOON_NICE_STEPS = 5, SLICE_NS = 100 * 1000 };
 
 void td_thread_run_soon(void)
 {
-    /* by two calls, since the kernel refuses one that asks for both when the nice value may not fall */
     struct attributes attributes;
-    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0) {
-        attributes.runtime_ns = SLICE_NS;
-        (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
-    }
-    /* on Linux: of the thread */
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0)
+        return;
+    attributes.flags |= RESET_ON_FORK;
+    attributes.runtime_ns = SLICE_NS;
+    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)
+        return; /* a thread that this one starts would inherit the nice value */
+    /* By a call of its own: the kernel refuses the other one as a whole where the nice value may not fall. */
     (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - SOON_NICE_STEPS);
 }
 
@@ -41,7 +44,7 @@ static void *background_main(void *argument)
 {
     const struct background *background = argument;
     if (getpriority(PRIO_PROCESS, 0) < BACKGROUND_NICE)
-        (void)setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE); /* on Linux: of the thread */
+        (void)setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
     background->run(background->argument);
     return NULL;
 }

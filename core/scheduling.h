@@ -9,7 +9,8 @@
  *     (EEVDF, Linux 6.12). Other kernels ignore it.
  *   - Its nice value falls by 5, to -20 at the least, so that it may use more time than other threads when many want
  *     to run. Without CAP_SYS_NICE, or a sufficient RLIMIT_NICE, the nice value stays.
- * The thread's policy stays. Call it once per thread. */
+ * The thread's policy stays. Threads that it starts have the kernel's slices, and nice 0 where its own value is below
+ * 0. Call it once per thread. */
 void td_thread_run_soon(void);
 
 /* Calls run(argument) on a thread of its own, which has a lower priority than other threads (nice 5), and waits for

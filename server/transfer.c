@@ -369,8 +369,8 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
     }
     /* The kernel reads pages that it lacks with the socket locked, and the reaper would wait for the socket: what is
      * too long to be touched first goes through windows. A shared thread has all of it in memory (is_ready). */
-    bool is_untouched = connection->jobs == NULL && total > TD_LOOK_BYTES;
-    if (pinned && (runs > TD_IOVEC_RUNS || is_untouched)) {
+    bool is_too_long = connection->jobs == NULL && total > TD_LOOK_BYTES;
+    if (pinned && (runs > TD_IOVEC_RUNS || is_too_long)) {
         td_connection_unpin(connection);
         pinned = false;
     }

@@ -22,11 +22,10 @@ enum {
     TD_TURN_BYTES = 256 * 1024,          /* longest body that a shared thread sends at once, by reference or flat */
     TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */
     TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
-    TD_LOOK_BYTES =
-        1024 * 1024, /* longest body of which a thread looks at all pages, or touches them, before it sends */
-    TD_SHARED_BYTES = 64 * 1024 * 1024, /* longest body that a shared thread sends without jobs */
-    TD_BLOCK_BYTES = 64 * 1024,         /* of a window, what libmicrohttpd gets at a time from a job */
-    TD_IOVEC_RUNS = 256                 /* pieces of a pinned body; their vector must fit the connection's pool */
+    TD_LOOK_BYTES = 1024 * 1024,         /* longest body whose pages are all looked at, or touched, before it is sent */
+    TD_SHARED_BYTES = 64 * 1024 * 1024,  /* longest body that a shared thread sends without jobs */
+    TD_BLOCK_BYTES = 64 * 1024,          /* of a window, what libmicrohttpd gets at a time from a job */
+    TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
 /* A body as it is sent. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -68,30 +69,47 @@ static void a_thread_that_must_not_wait_is_refused(void **state)
     assert_int_equal(seen.calls, 0);
 }
 
+/* ---- threads that run soon ----------------------------------------------------------------------------- */
+
 enum { SOON_SLICE_NS = 100 * 1000, SOON_STEPS = 5 };
 
-/* sched_setattr(2) */
-struct attributes {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime_ns, deadline_ns, period_ns;
-};
+static int wanted_nice; /* the last value that setpriority was called with */
 
-/* What a thread finds of itself before and after. */
-struct soon {
-    void (*ask)(void);
-    bool is_forbidden; /* its nice value may not fall */
-    struct attributes before, after;
-};
-
-static void fall_directly(void)
+int __real_setpriority(__priority_which_t which, id_t who, int nice);
+int __wrap_setpriority(__priority_which_t which, id_t who, int nice);
+int __wrap_setpriority(__priority_which_t which, id_t who, int nice)
 {
-    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - SOON_STEPS);
+    wanted_nice = nice;
+    return __real_setpriority(which, who, nice);
 }
 
-static void *ask_for_it(void *argument)
+/* The scheduling of one thread. */
+struct scheduling {
+    int policy, nice;
+    uint64_t slice_ns; /* 0: the kernel has no slices (Linux before 6.12) */
+};
+
+static struct scheduling own_scheduling(void)
+{
+    uint64_t attributes[6] = {0}; /* struct sched_attr of sched_setattr(2): the fourth is sched_runtime */
+    assert_int_equal(syscall(SYS_sched_getattr, 0, attributes, sizeof attributes, 0), 0);
+    return (struct scheduling){
+        .policy = sched_getscheduler(0), .nice = getpriority(PRIO_PROCESS, 0), .slice_ns = attributes[3]};
+}
+
+/* A thread before and after it asks to run soon, and a thread that it starts then. */
+struct soon {
+    bool is_forbidden; /* without CAP_SYS_NICE */
+    struct scheduling before, after, child;
+};
+
+static void *child_main(void *argument)
+{
+    ((struct soon *)argument)->child = own_scheduling();
+    return NULL;
+}
+
+static void *soon_main(void *argument)
 {
     struct soon *soon = argument;
     if (soon->is_forbidden) { /* for this thread alone */
@@ -101,40 +119,38 @@ static void *ask_for_it(void *argument)
         caps[0].effective &= ~(UINT32_C(1) << CAP_SYS_NICE);
         assert_int_equal(syscall(SYS_capset, &header, caps), 0);
     }
-    assert_int_equal(syscall(SYS_sched_getattr, 0, &soon->before, sizeof soon->before, 0), 0);
-    soon->ask();
-    assert_int_equal(syscall(SYS_sched_getattr, 0, &soon->after, sizeof soon->after, 0), 0);
+    pthread_t child;
+    soon->before = own_scheduling();
+    td_thread_run_soon();
+    soon->after = own_scheduling();
+    assert_int_equal(pthread_create(&child, NULL, child_main, soon), 0);
+    assert_int_equal(pthread_join(child, NULL), 0);
     return NULL;
 }
 
-/* Runs ask() on a thread of its own, since a thread cannot always raise its nice value again. */
-static struct soon asked(void (*ask)(void), bool is_forbidden)
+/* Has a thread ask to run soon: one of its own, since a thread cannot always raise its nice value again. Checks all but
+ * whether the nice value fell. */
+static struct soon run_soon(bool is_forbidden)
 {
-    struct soon soon = {.ask = ask, .is_forbidden = is_forbidden};
+    struct soon soon = {.is_forbidden = is_forbidden};
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, ask_for_it, &soon), 0);
+    assert_int_equal(pthread_create(&thread, NULL, soon_main, &soon), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(wanted_nice, soon.before.nice - SOON_STEPS);
+    assert_int_equal(soon.after.policy, soon.before.policy | SCHED_RESET_ON_FORK);
+    assert_int_equal(soon.after.slice_ns, soon.before.slice_ns == 0 ? 0 : SOON_SLICE_NS);
+    assert_int_equal(soon.child.policy, soon.before.policy);
+    assert_int_equal(soon.child.slice_ns, soon.before.slice_ns);
+    assert_int_equal(soon.child.nice, soon.after.nice < 0 ? 0 : soon.after.nice);
     return soon;
-}
-
-static void assert_short_slices(const struct soon *soon)
-{
-    assert_int_equal(soon->after.policy, soon->before.policy);
-    if (soon->before.runtime_ns != 0) /* the kernel has slices: Linux 6.12 */
-        assert_int_equal(soon->after.runtime_ns, SOON_SLICE_NS);
-    else
-        print_message("the slices are not checked: this kernel has none\n");
 }
 
 static void a_thread_that_runs_soon_may_use_more_time(void **state)
 {
     (void)state;
-    struct soon direct = asked(fall_directly, false);
-    struct soon soon = asked(td_thread_run_soon, false);
-    assert_short_slices(&soon);
-    assert_int_equal(soon.after.nice, direct.after.nice);
-    if (direct.after.nice == direct.before.nice)
-        print_message("the fall of the nice value is not checked: this process may not ask for it\n");
+    struct soon soon = run_soon(false);
+    if (soon.after.nice != soon.before.nice) /* the kernel allows it */
+        assert_int_equal(soon.after.nice, soon.before.nice - SOON_STEPS);
 }
 
 static void without_permission_it_has_short_slices_alone(void **state)
@@ -144,9 +160,8 @@ static void without_permission_it_has_short_slices_alone(void **state)
     assert_int_equal(getrlimit(RLIMIT_NICE, &old), 0);
     struct rlimit none = {.rlim_cur = 0, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NICE, &none), 0);
-    struct soon soon = asked(td_thread_run_soon, true);
+    struct soon soon = run_soon(true);
     assert_int_equal(setrlimit(RLIMIT_NICE, &old), 0);
-    assert_short_slices(&soon);
     assert_int_equal(soon.after.nice, soon.before.nice);
 }
 
