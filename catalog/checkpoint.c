@@ -521,10 +521,20 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
+static bool is_hashed(const struct unit *unit)
+{
+    for (size_t i = 0; i < unit->part_count; i++)
+        if (td_file_sha256(unit->parts[i]->file) == NULL)
+            return false;
+    return unit->index_entry == NULL || td_file_sha256(unit->index_entry->file) != NULL;
+}
+
+/* Makes both tags. They are equal until all files are hashed, so that hashing changes the tag once and not with each
+ * file. */
 static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
                            struct td_error *err)
 {
-    if (!make_tag(checkpoint, model, unit, false, checkpoint->tag) ||
+    if (!make_tag(checkpoint, model, unit, !is_hashed(unit), checkpoint->tag) ||
         !make_tag(checkpoint, model, unit, true, checkpoint->former_tag))
         return td_error_no_memory(err);
     return true;

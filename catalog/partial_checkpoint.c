@@ -160,6 +160,15 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
+static bool is_hashed(const struct td_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->part_count; i++)
+        if (td_file_sha256(checkpoint->parts[i]->file) == NULL)
+            return false;
+    const struct td_entry *index = checkpoint->lacks->index;
+    return index == NULL || td_file_sha256(index->file) != NULL;
+}
+
 /* Fills the checkpoint. Sets *is_any to whether it holds a tensor. */
 static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
                  struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any, struct td_error *err)
@@ -185,7 +194,7 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
     checkpoint->format = is_distributed(lacks) ? "dcp" : first->format->name;
     checkpoint->metadata = first->manifest.metadata;
     checkpoint->metadata_count = first->manifest.metadata_count;
-    return (make_tag(checkpoint, model, false, checkpoint->tag) &&
+    return (make_tag(checkpoint, model, !is_hashed(checkpoint), checkpoint->tag) &&
             make_tag(checkpoint, model, true, checkpoint->former_tag)) ||
            td_error_no_memory(err);
 }

@@ -113,7 +113,7 @@ struct td_checkpoint {
     size_t metadata_count;
     const struct td_lacks *lacks;  /* what an incomplete checkpoint lacks (partial_checkpoint.h); else NULL */
     char tag[TD_TAG_BYTES];        /* changes whenever anything in its manifest may change */
-    char former_tag[TD_TAG_BYTES]; /* the tag before its files were hashed */
+    char former_tag[TD_TAG_BYTES]; /* the tag until all its files are hashed */
 };
 
 struct td_model {

@@ -42,6 +42,8 @@ void td_response_init(struct td_response *response)
     response->accept_ranges = false;
     response->close = false;
     response->changed = false;
+    response->is_timed = false;
+    response->planning_ns = 0;
     response->header_count = 0;
     response->announced_bytes = 0;
     response->facade = NULL;
@@ -119,6 +121,26 @@ void td_response_add_header_text(struct td_response *response, const char *name,
     if (len > 0)
         memcpy(header->value, value.p, len);
     header->value[len] = '\0';
+}
+
+/* Writes a metric with its time in milliseconds, cut to tenths. */
+static void write_metric(char *out, size_t capacity, const char *name, uint64_t ns)
+{
+    uint64_t tenths = ns / 100000;
+    (void)snprintf(out, capacity, "%s;dur=%" PRIu64 ".%" PRIu64, name, tenths / 10, tenths % 10);
+}
+
+void td_response_add_timing(struct td_response *response, uint64_t took_ns)
+{
+    char total[48];
+    char planning[48] = "";
+    if (response->header_count == TD_RESPONSE_HEADERS)
+        return;
+    write_metric(total, sizeof total, "total", took_ns);
+    if (response->planning_ns > 0)
+        write_metric(planning, sizeof planning, ", plan", response->planning_ns);
+    td_response_add_header(response, "Server-Timing", "%s%s", total, planning);
+    response->is_timed = true;
 }
 
 static void write_etag(char etag[TD_ETAG_BYTES], const struct td_facade *facade, const char *text)

@@ -64,6 +64,8 @@ struct td_response {
     bool accept_ranges;              /* ranges apply; also sends Accept-Ranges: bytes */
     bool close;                      /* end the connection after this answer */
     bool changed;                    /* a file changed since the snapshot: a scan should start */
+    bool is_timed;                   /* a header field tells how long the answer took (td_response_add_timing) */
+    uint64_t planning_ns; /* the time that planning rank files for the answer took, where it is known; or 0 */
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
@@ -91,6 +93,14 @@ void td_response_add_header(struct td_response *response, const char *name, cons
 
 /* Does the same with a text that is ready. */
 void td_response_add_header_text(struct td_response *response, const char *name, struct td_text value);
+
+/* The answers that td_response_add_timing tells the time of: those that took at least 1 ms. */
+#define TD_TIMED_NS UINT64_C(1000000)
+
+/* Adds Server-Timing (https://www.w3.org/TR/server-timing/), in milliseconds: how long the server took to make the
+ * answer, at least TD_TIMED_NS, and planning_ns if that is not 0. Sets is_timed. Does nothing when there are
+ * TD_RESPONSE_HEADERS fields already. */
+void td_response_add_timing(struct td_response *response, uint64_t took_ns);
 
 /* Sets the ETag: adds the quotes, and the end that the facade gives its tags. A text that is too long for TD_ETAG_BYTES
  * is cut. */

@@ -7,11 +7,11 @@
 enum { SAFETENSORS_COUNT = 22 };
 
 static const struct td_dtype dtypes[] = {
-    /* huggingface/safetensors tensor.rs, Dtype::bitsize. By size, as formats list them. */
+    /* huggingface/safetensors tensor.rs: enum Dtype in its order, which is that of td_dtype_number; Dtype::bitsize */
+    {"BOOL", 1, 1},
     {"F4", 2, 1},
     {"F6_E2M3", 4, 3},
     {"F6_E3M2", 4, 3},
-    {"BOOL", 1, 1},
     {"U8", 1, 1},
     {"I8", 1, 1},
     {"F8_E5M2", 1, 1},
@@ -88,7 +88,7 @@ static const struct td_dtype dtypes[] = {
     {"Q2_0", 64, 18},
 };
 
-enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
+_Static_assert(sizeof dtypes / sizeof *dtypes == TD_DTYPE_COUNT, "TD_DTYPE_COUNT is the number of types");
 
 bool td_dtype_is_safetensors(const struct td_dtype *dtype)
 {
@@ -97,7 +97,7 @@ bool td_dtype_is_safetensors(const struct td_dtype *dtype)
 
 const struct td_dtype *td_dtype_find(struct td_text name)
 {
-    for (size_t i = 0; i < DTYPE_COUNT; i++)
+    for (size_t i = 0; i < TD_DTYPE_COUNT; i++)
         if (td_text_equals(name, dtypes[i].name))
             return &dtypes[i];
     return NULL;
@@ -105,7 +105,12 @@ const struct td_dtype *td_dtype_find(struct td_text name)
 
 const struct td_dtype *td_dtype_at(size_t i)
 {
-    return i < DTYPE_COUNT ? &dtypes[i] : NULL;
+    return i < TD_DTYPE_COUNT ? &dtypes[i] : NULL;
+}
+
+size_t td_dtype_number(const struct td_dtype *dtype)
+{
+    return (size_t)(dtype - dtypes);
 }
 
 bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nbytes)

@@ -18,6 +18,8 @@ struct td_dtype {
     uint16_t block_bytes; /* 0: elements of no fixed size (STRING, OBJECT), whose bytes are never served */
 };
 
+enum { TD_DTYPE_COUNT = 74 };
+
 /* Returns the entry with this name, or NULL. Names are case-sensitive, as in the formats. The pointer is static. */
 const struct td_dtype *td_dtype_find(struct td_text name);
 
@@ -26,6 +28,12 @@ bool td_dtype_is_safetensors(const struct td_dtype *dtype);
 
 /* Returns the i-th entry, or NULL past the last. */
 const struct td_dtype *td_dtype_at(size_t i);
+
+/* Returns the number of an entry, below TD_DTYPE_COUNT: td_dtype_at is the inverse. The types of safetensors come
+ * first, in the order in which the reference (safetensors tensor.rs) declares them: by size but for BOOL, which
+ * precedes the types below a byte. Its serializer sorts tensors by falling numbers, so that each begins at a multiple
+ * of its element's size. */
+size_t td_dtype_number(const struct td_dtype *dtype);
 
 /* Computes the bytes of elems elements. Returns false on overflow, or when elems does not fill whole blocks. */
 bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nbytes);

@@ -8,11 +8,17 @@ void td_stored_plan_unref(struct td_stored_plan *plan)
         free(plan);
 }
 
+const char *td_stored_plan_manifest(const struct td_stored_plan *plan)
+{
+    return plan->manifest[0] != '\0' ? plan->manifest : NULL;
+}
+
 void td_stored_plan_describe(const struct td_stored_plan *plan, struct td_rank_set *set)
 {
     set->name.tp_size = plan->tp_size;
     set->name.by_engine = plan->by_engine;
     set->name.by_config = plan->by_config;
+    set->name.is_boxes = plan->is_boxes;
     set->plan = td_text_n(plan->text, plan->len);
 }
 

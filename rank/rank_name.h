@@ -15,6 +15,7 @@ struct td_rank_name {
     struct td_text id;         /* id of a registered plan; else empty */
     uint64_t tp_size;          /* number of ranks */
     bool by_engine, by_config; /* an engine's rules make the files; these rules read config.json */
+    bool is_boxes;             /* a registered plan of boxes: it has one file, which is not for a rank */
 };
 
 /* Sets *out to the name of an engine's files for tp_size ranks; borrows `engine`. Returns false when there is no such

@@ -13,6 +13,7 @@
 #include "core/waiting.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
+#include "slicing/box_file.h"
 #include "slicing/rank_file.h"
 
 #include <errno.h>
@@ -68,13 +69,16 @@ void td_rank_store_fini(struct td_rank_store *store)
     (void)pthread_mutex_destroy(&store->lock);
 }
 
+/* Raised when a change makes other files of the same registered plan, as TD_ENGINE_REVISION is for engines. */
+enum { PLAN_REVISION = 1 };
+
 /* Makes a file's tag; `former`: the one before the files were hashed. */
 static bool make_tag(const struct td_rank_set *set, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
     const struct td_rank_name *name = &set->name;
     const struct td_checkpoint *checkpoint = set->checkpoint;
     const struct td_entry *config = name->by_config ? set->model->config : NULL;
-    uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
+    uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : PLAN_REVISION};
     struct td_digest *digest = td_digest_create();
     /* config.json is hashed long before the checkpoint: the tag shall change once, not twice */
     former = former || strcmp(checkpoint->tag, checkpoint->former_tag) == 0;
@@ -217,12 +221,11 @@ static void note_failure(struct td_rank_maker *maker)
         maker->planned_bytes = TD_RANK_TRIM_BYTES;
 }
 
-bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
+/* Plans a rank's file; the maker has a place. */
+static bool plan_rank(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->set->checkpoint);
     *out = (struct td_plan){0};
-    if (!enter(maker, NULL, NULL, NULL, err))
-        return false;
     if (!prepare(maker, err) || !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err)) {
         note_failure(maker);
         return false;
@@ -230,6 +233,17 @@ bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_pl
     if (out->arena.used_bytes > maker->planned_bytes)
         maker->planned_bytes = out->arena.used_bytes;
     return true;
+}
+
+bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
+{
+    *out = (struct td_plan){0};
+    if (!enter(maker, NULL, NULL, NULL, err))
+        return false;
+    uint64_t since_ns = td_clock_ns();
+    bool ok = plan_rank(maker, rank, out, err);
+    maker->planning_ns += td_clock_ns() - since_ns;
+    return ok;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -247,12 +261,29 @@ static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan,
     return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
+static bool make_rank_file(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, struct td_error *err)
+{
+    struct td_plan plan;
+    bool ok = plan_rank(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
+    td_plan_fini(&plan);
+    return ok;
+}
+
+/* Makes the file of a plan of boxes, which needs no plan of its own. */
+static bool make_box_file(struct td_rank_maker *maker, struct td_rank_file **out, struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(maker->set->checkpoint);
+    if (!prepare(maker, err))
+        return false;
+    const struct td_plan_items *boxes = spec_of(maker)->boxes;
+    maker->planned_bytes = spec_of(maker)->arena.used_bytes;
+    return td_box_file_create(boxes->items, boxes->count, &tensors, &maker->store->live, out, err);
+}
+
 static bool make_file(struct td_rank_maker *maker, uint64_t rank, const char *tag, struct td_rank_file **out,
                       struct td_error *err)
 {
-    struct td_plan plan;
-    bool ok = td_rank_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
-    td_plan_fini(&plan);
+    bool ok = maker->set->name.is_boxes ? make_box_file(maker, out, err) : make_rank_file(maker, rank, out, err);
     if (!ok)
         note_failure(maker);
     if (ok)
@@ -272,7 +303,9 @@ bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_ran
         return false;
     if (*out != NULL)
         return true;
+    uint64_t since_ns = td_clock_ns();
     bool ok = make_file(maker, rank, tag, out, err);
+    maker->planning_ns += td_clock_ns() - since_ns;
     leave(maker->store, &mine);
     return ok;
 }

@@ -64,9 +64,9 @@ bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char
 
 /* Finds or makes the file of one rank. Sets *out, which the caller drops with td_rank_file_unref, and writes its
  * validator to tag. When several requests need the same file, one of them makes the file and the others wait, at most
- * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create and
- * td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of the budget, and when
- * the wait is too long. */
+ * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create,
+ * td_box_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of
+ * the budget, and when the wait is too long. */
 bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
@@ -76,13 +76,14 @@ void td_rank_store_trim(size_t planned_bytes);
 
 /* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the
  * first file that has to be made until td_rank_maker_fini, the maker has one of the TD_RANK_MAKERS places, so its
- * thread must not wait for another maker meanwhile. For one thread; store and set are borrowed. All members are
- * private. */
+ * thread must not wait for another maker meanwhile. For one thread; store and set are borrowed. All members but
+ * planning_ns are private. */
 struct td_rank_maker {
     struct td_rank_store *store;
     const struct td_rank_set *set;
     bool has_place, has_basis;
     size_t planned_bytes;     /* of the largest plan so far; at least TD_RANK_TRIM_BYTES after a failure */
+    uint64_t planning_ns;     /* the time that planning has taken so far, waiting for a place aside; public */
     struct td_plan_spec spec; /* the specification, when the set has none */
     struct td_plan_basis basis;
 };
@@ -97,8 +98,9 @@ void td_rank_maker_fini(struct td_rank_maker *maker);
 bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
                        struct td_error *err);
 
-/* Plans a rank's file, also when the store has that file, and sets *out. Waits for a place, at most TD_RANK_WAIT_NS.
- * Call td_plan_fini in every case, before td_rank_maker_fini. Errors as td_rank_store_get. */
+/* Plans a rank's file, of a set that is not of boxes, also when the store has that file, and sets *out. Waits for a
+ * place, at most TD_RANK_WAIT_NS. Call td_plan_fini in every case, before td_rank_maker_fini. Errors as
+ * td_rank_store_get. */
 bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err);
 
 #endif

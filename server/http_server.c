@@ -342,6 +342,16 @@ static enum MHD_Result refuse(struct session *session, bool head, int status, co
     return queue(session);
 }
 
+/* Tells the client how long the answer took from the whole request on, if that is long. */
+static void tell_time(struct session *session, struct td_response *response)
+{
+    struct td_connection *connection = session->connection;
+    uint64_t since_ns = atomic_load(&connection->phase_since_ns);
+    uint64_t now_ns = td_clock_ns();
+    if (atomic_load(&connection->phase) == TD_PHASE_HANDLING && now_ns - since_ns >= TD_TIMED_NS)
+        td_response_add_timing(response, now_ns - since_ns);
+}
+
 /* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is
  * made then. */
 static void make_answer(struct session *session, bool close)
@@ -356,8 +366,10 @@ static void make_answer(struct session *session, bool close)
         td_api_handle(session->server->api, &request, &response);
     }
     response.close = response.close || close;
-    if (!td_waiting_was_refused())
+    if (!td_waiting_was_refused()) {
+        tell_time(session, &response);
         make(session, &response, td_text_equals(request.method, "HEAD"));
+    }
     td_response_fini(&response);
 }
 

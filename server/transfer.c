@@ -233,6 +233,13 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     return made;
 }
 
+/* Returns whether the connection's kept response may be used. An answer that took long is another each time, and would
+ * have the next one make the kept response anew. */
+static bool may_be_kept(const struct td_response *response)
+{
+    return !response->is_timed && td_kept_response_suits(response);
+}
+
 /* Adapts the connection's kept response to a body of its length (td_kept_response_prepare). Returns NULL without
  * memory. */
 static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_connection *connection,
@@ -256,7 +263,7 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
     struct MHD_Response *made = NULL;
     if (memory == NULL)
         return NULL;
-    if (td_kept_response_suits(response))
+    if (may_be_kept(response))
         kept = prepare_kept(response, connection, true);
     else
         made = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
@@ -413,7 +420,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         made = create_bodiless(announced_bytes);
         transfer->is_long = false;
     } else {
-        if (total <= TD_KEPT_BYTES && td_kept_response_suits(response))
+        if (total <= TD_KEPT_BYTES && may_be_kept(response))
             made = create_kept(response, connection, transfer);
         if (made == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */

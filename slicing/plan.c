@@ -351,27 +351,44 @@ static bool plan_groups(struct planner *p)
 
 /* ---- plans ---- */
 
-/* Returns a copy, in the arena, of an array that grew outside, and frees that. Returns NULL with an error set. */
-static void *settle_array(struct planner *p, void *items, size_t count, size_t capacity, size_t size)
+/* Copies results that are sorted by name in the order of the file, in which those of one type stay sorted by name. */
+static void copy_in_order(const struct td_plan_output *outputs, size_t count, struct td_plan_output *to)
 {
-    struct td_arena *arena = &p->plan->arena;
-    void *settled = td_arena_array(arena, count, size);
-    if (settled == NULL)
-        (void)refuse_memory(p);
-    else if (count > 0)
-        memcpy(settled, items, count * size);
-    free(items);
-    td_budget_give(arena->budget, capacity * size);
-    return settled;
+    size_t counts[TD_DTYPE_COUNT] = {0};
+    size_t places[TD_DTYPE_COUNT];
+    size_t place = 0;
+    for (size_t i = 0; i < count; i++)
+        counts[td_dtype_number(outputs[i].dtype)]++;
+    for (size_t number = TD_DTYPE_COUNT; number-- > 0;) {
+        places[number] = place;
+        place += counts[number];
+    }
+    for (size_t i = 0; i < count; i++)
+        to[places[td_dtype_number(outputs[i].dtype)]++] = outputs[i];
 }
 
-/* Moves the arrays of results and pieces into the arena. */
+/* Frees an array that grew outside the arena. */
+static void drop_array(struct planner *p, void *items, size_t capacity, size_t size)
+{
+    free(items);
+    td_budget_give(p->plan->arena.budget, capacity * size);
+}
+
+/* Moves the arrays of results and pieces into the arena, the results in the order of the file. */
 static bool settle(struct planner *p)
 {
     struct td_plan *plan = p->plan;
-    plan->outputs = settle_array(p, plan->outputs, plan->output_count, p->output_capacity, sizeof *plan->outputs);
-    plan->pieces = settle_array(p, plan->pieces, plan->piece_count, p->piece_capacity, sizeof *plan->pieces);
-    return plan->outputs != NULL && plan->pieces != NULL;
+    struct td_plan_output *outputs = td_arena_array(&plan->arena, plan->output_count, sizeof *outputs);
+    if (outputs != NULL)
+        copy_in_order(plan->outputs, plan->output_count, outputs);
+    drop_array(p, plan->outputs, p->output_capacity, sizeof *outputs);
+    plan->outputs = outputs;
+    struct td_plan_piece *pieces = td_arena_array(&plan->arena, plan->piece_count, sizeof *pieces);
+    if (pieces != NULL && plan->piece_count > 0)
+        memcpy(pieces, plan->pieces, plan->piece_count * sizeof *pieces);
+    drop_array(p, plan->pieces, p->piece_capacity, sizeof *pieces);
+    plan->pieces = pieces;
+    return (outputs != NULL && pieces != NULL) || refuse_memory(p);
 }
 
 void td_plan_fini(struct td_plan *plan)

@@ -41,7 +41,9 @@ struct td_plan_output {
 struct td_plan {
     struct td_arena arena; /* owns everything below, types aside; at most TD_PLAN_MAX_MEMORY_BYTES */
     uint64_t tp_size, tp_rank;
-    struct td_plan_output *outputs; /* in the order of the file: sorted by name, or as an explicit list gives them */
+    /* In the order of the file: as safetensors' own serializer sorts them, by falling td_dtype_number and then by name;
+     * or as an explicit list gives them. */
+    struct td_plan_output *outputs;
     size_t output_count;
     struct td_plan_piece *pieces;
     size_t piece_count;

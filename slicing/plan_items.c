@@ -18,8 +18,7 @@ static bool refuse_memory(const struct td_plan *plan, struct td_error *err)
     return td_arena_refuse(&plan->arena, "the list of what is asked for", err);
 }
 
-/* Finds a tensor and its number by its name, or returns NULL. */
-static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name, uint32_t *number)
+const struct td_tensor *td_plan_items_find(const struct td_tensor_list *tensors, const char *name, uint32_t *number)
 {
     size_t len = strlen(name);
     size_t low = 0;
@@ -117,7 +116,7 @@ static bool add_item(struct item_planner *p, const struct td_plan_item *item)
     struct td_plan *plan = p->plan;
     struct td_plan_piece piece = {.count = 1};
     struct td_plan_output out = {.cell_count = 1, .first_piece = plan->piece_count, .piece_count = 1};
-    const struct td_tensor *tensor = find_tensor(p->tensors, item->name, &piece.tensor);
+    const struct td_tensor *tensor = td_plan_items_find(p->tensors, item->name, &piece.tensor);
     const char *name = item->as != NULL ? item->as : item->name;
     if (tensor == NULL)
         return td_error_set(p->err, TD_NOT_FOUND, "tensor \"%.160s\" not found", item->name);

@@ -12,6 +12,10 @@ struct td_plan_item {
     const char *slice; /* the part of it, as td_slice_parse reads it; NULL: all */
 };
 
+/* Finds a tensor by its name in a list that is sorted by name, and its number there. Returns NULL when there is none.
+ */
+const struct td_tensor *td_plan_items_find(const struct td_tensor_list *tensors, const char *name, uint32_t *number);
+
 /* Plans a file of exactly these tensors in this order. Memory comes from the budget, which must outlive the plan; NULL:
  * no limit but the plan's. Items and tensors are borrowed for the call. A plan that could not be made owns nothing.
  * Errors: TD_NOT_FOUND for an unknown name; TD_INVALID_ARGUMENT for a bad slice or two results of one name;

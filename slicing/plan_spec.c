@@ -43,47 +43,74 @@ static bool read_string(const struct td_json_document *document, const cJSON *it
     return *out != NULL;
 }
 
-static bool read_item(const struct td_json_document *document, const cJSON *object, struct td_plan_item *out)
+/* What an item of a list is called in messages. */
+struct item_kind {
+    bool has_as;
+    const char *list, *object, *keys, *without_name;
+};
+
+static const struct item_kind tensor_items = {
+    .has_as = true,
+    .list = "a list of tensors",
+    .object = "a tensor is an object with a \"name\"",
+    .keys = "a tensor has \"name\", \"as\" and \"slice\", nothing else",
+    .without_name = "a tensor without a \"name\"",
+};
+
+static const struct item_kind box_items = {
+    .list = "a list of boxes",
+    .object = "a box is an object with a \"name\"",
+    .keys = "a box has \"name\" and \"slice\", nothing else",
+    .without_name = "a box without a \"name\"",
+};
+
+static bool read_item(const struct td_json_document *document, const cJSON *object, const struct item_kind *kind,
+                      struct td_plan_item *out)
 {
     memset(out, 0, sizeof *out);
     for (const cJSON *item = object->child; item != NULL; item = item->next) {
         bool ok;
         if (strcmp(item->string, "name") == 0)
             ok = read_string(document, item, "the tensor's name, a string,", &out->name);
-        else if (strcmp(item->string, "as") == 0)
+        else if (kind->has_as && strcmp(item->string, "as") == 0)
             ok = read_string(document, item, "the name that the tensor gets (\"as\"), a string,", &out->as);
         else if (strcmp(item->string, "slice") == 0)
             ok = read_string(document, item, "the slice, a string such as \"0:128,:\",", &out->slice);
         else
-            ok = td_json_document_unknown_key(document, item,
-                                              "a tensor has \"name\", \"as\" and \"slice\", nothing else");
+            ok = td_json_document_unknown_key(document, item, kind->keys);
         if (!ok)
             return false;
     }
-    return out->name != NULL || td_json_document_fail_end(document, object, "a tensor without a \"name\"");
+    return out->name != NULL || td_json_document_fail_end(document, object, "%s", kind->without_name);
+}
+
+static bool read_items(const struct td_json_document *document, const cJSON *list, const struct item_kind *kind,
+                       struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (!cJSON_IsArray(list))
+        return td_json_document_fail(document, list, "%s expected", kind->list);
+    size_t count = 0;
+    struct td_plan_item checked;
+    for (const cJSON *item = list->child; item != NULL; item = item->next, count++) {
+        if (!cJSON_IsObject(item))
+            return td_json_document_fail(document, item, "%s", kind->object);
+        if (!read_item(document, item, kind, &checked))
+            return false;
+    }
+    struct td_plan_item *items = td_arena_array(arena, count, sizeof *items);
+    if (items == NULL)
+        return td_arena_refuse(arena, kind->list, err);
+    *out = (struct td_plan_items){.items = items, .count = count};
+    for (const cJSON *item = list->child; item != NULL; item = item->next)
+        (void)read_item(document, item, kind, items++);
+    return true;
 }
 
 bool td_plan_items_read(const struct td_json_document *document, const cJSON *list, struct td_arena *arena,
                         struct td_plan_items *out, struct td_error *err)
 {
-    memset(out, 0, sizeof *out);
-    if (!cJSON_IsArray(list))
-        return td_json_document_fail(document, list, "a list of tensors expected");
-    size_t count = 0;
-    struct td_plan_item checked;
-    for (const cJSON *item = list->child; item != NULL; item = item->next, count++) {
-        if (!cJSON_IsObject(item))
-            return td_json_document_fail(document, item, "a tensor is an object with a \"name\"");
-        if (!read_item(document, item, &checked))
-            return false;
-    }
-    struct td_plan_item *items = td_arena_array(arena, count, sizeof *items);
-    if (items == NULL)
-        return td_arena_refuse(arena, "a list of tensors", err);
-    *out = (struct td_plan_items){.items = items, .count = count};
-    for (const cJSON *item = list->child; item != NULL; item = item->next)
-        (void)read_item(document, item, items++);
-    return true;
+    return read_items(document, list, &tensor_items, arena, out, err);
 }
 
 /* Reads one rank, {"tensors": [...]}. */
@@ -129,7 +156,22 @@ static bool read_ranks(const struct td_json_document *document, const cJSON *lis
     return *count > 0 || td_json_document_fail_end(document, list, "\"ranks\" is empty");
 }
 
-enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8 };
+static bool read_boxes(const struct td_json_document *document, const cJSON *list, struct td_plan_spec *spec,
+                       struct td_error *err)
+{
+    struct td_plan_items *boxes = td_arena_array(&spec->arena, 1, sizeof *boxes);
+    if (boxes == NULL)
+        return td_arena_refuse(&spec->arena, box_items.list, err);
+    spec->boxes = boxes;
+    spec->tp_size = 1;
+    return read_items(document, list, &box_items, &spec->arena, boxes, err);
+}
+
+enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8, HAS_BOXES = 16, HAS_MANIFEST = 32 };
+
+static const char forms[] =
+    "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\", or \"boxes\"; "
+    "\"manifest\" may be added";
 
 static bool read_tp_size(const struct td_json_document *document, const cJSON *item, struct td_plan_spec *spec,
                          struct td_error *err)
@@ -147,13 +189,13 @@ static bool read_tp_size(const struct td_json_document *document, const cJSON *i
 static bool read_member(const struct td_json_document *document, const cJSON *item, struct td_plan_spec *spec,
                         unsigned *has, uint64_t *rank_count, struct td_error *err)
 {
-    static const char *const keys[] = {"engine", "tp_size", "rules", "ranks"};
+    static const char *const keys[] = {"engine", "tp_size", "rules", "ranks", "boxes", "manifest"};
+    enum { KEYS = sizeof keys / sizeof *keys };
     unsigned bit = 0;
-    while (bit < 4 && strcmp(item->string, keys[bit]) != 0)
+    while (bit < KEYS && strcmp(item->string, keys[bit]) != 0)
         bit++;
-    if (bit == 4)
-        return td_json_document_unknown_key(
-            document, item, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
+    if (bit == KEYS)
+        return td_json_document_unknown_key(document, item, forms);
     if ((*has & 1U << bit) != 0)
         return td_json_document_fail_key(document, item, "\"%s\" is given twice", keys[bit]);
     *has |= 1U << bit;
@@ -164,6 +206,10 @@ static bool read_member(const struct td_json_document *document, const cJSON *it
         return read_tp_size(document, item, spec, err);
     case HAS_RULES:
         return td_rules_read(document, item, &spec->arena, &spec->rules, err);
+    case HAS_BOXES:
+        return read_boxes(document, item, spec, err);
+    case HAS_MANIFEST:
+        return read_string(document, item, "the manifest's tag, a string,", &spec->manifest);
     default:
         return read_ranks(document, item, spec, rank_count, err);
     }
@@ -172,6 +218,7 @@ static bool read_member(const struct td_json_document *document, const cJSON *it
 /* Checks that the members belong together. */
 static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_count, struct td_error *err)
 {
+    has &= ~(unsigned)HAS_MANIFEST;
     if (has == HAS_RANKS || has == (HAS_RANKS | HAS_TP_SIZE)) {
         if ((has & HAS_TP_SIZE) != 0 && spec->tp_size != rank_count)
             return td_error_set(err, TD_INVALID_ARGUMENT,
@@ -180,9 +227,8 @@ static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_c
         spec->tp_size = rank_count;
         return true;
     }
-    return has == (HAS_ENGINE | HAS_TP_SIZE) || has == (HAS_RULES | HAS_TP_SIZE) ||
-           td_error_set(err, TD_INVALID_ARGUMENT,
-                        "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
+    return has == (HAS_ENGINE | HAS_TP_SIZE) || has == (HAS_RULES | HAS_TP_SIZE) || has == HAS_BOXES ||
+           td_error_set(err, TD_INVALID_ARGUMENT, "%s", forms);
 }
 
 bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_budget *budget, struct td_error *err)
@@ -210,7 +256,7 @@ bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, 
 {
     *out = (struct td_plan_basis){.rules = spec->rules, .budget = budget};
     td_arena_init(&out->arena, 0);
-    if (spec->ranks != NULL)
+    if (spec->ranks != NULL || spec->boxes != NULL)
         return true;
     return (spec->engine == NULL ||
             td_engine_rules(spec->engine, config, tensors, spec->tp_size, &out->arena, &out->rules, err)) &&

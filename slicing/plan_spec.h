@@ -2,6 +2,8 @@
  *   {"engine": NAME, "tp_size": N}                            by a built-in engine
  *   {"tp_size": N, "rules": [RULE...]}                        by the client's own rules (rule.h)
  *   {"ranks": [{"tensors": [{"name", "as"?, "slice"?}...]}]}  an explicit list of tensors for each rank
+ *   {"boxes": [{"name", "slice"?}...]}                        a list of parts of tensors, whose bytes are one file
+ * and in each form optionally "manifest": TAG, the tag of the manifest that the plan was made for.
  * docs/slicing.md describes them for users. */
 #ifndef TD_SLICING_PLAN_SPEC_H
 #define TD_SLICING_PLAN_SPEC_H
@@ -11,7 +13,7 @@
 #include "slicing/engine/engine.h"
 #include "slicing/plan_items.h"
 
-/* An explicit list of tensors. */
+/* An explicit list of tensors, or of boxes. */
 struct td_plan_items {
     const struct td_plan_item *items;
     size_t count;
@@ -19,10 +21,12 @@ struct td_plan_items {
 
 struct td_plan_spec {
     struct td_arena arena;             /* owns everything below */
-    const char *engine;                /* NULL: rules or ranks are given */
+    const char *engine;                /* NULL: rules, ranks or boxes are given */
     uint64_t tp_size;                  /* at least 1 */
-    struct td_rule_list rules;         /* empty with an engine or ranks */
-    const struct td_plan_items *ranks; /* tp_size lists; NULL: an engine or rules are given */
+    struct td_rule_list rules;         /* empty with an engine, ranks or boxes */
+    const struct td_plan_items *ranks; /* tp_size lists; NULL: no ranks are given */
+    const struct td_plan_items *boxes; /* one list, whose items have no `as`; tp_size is then 1; NULL: no boxes */
+    const char *manifest;              /* what "manifest" says; nothing here checks it; NULL: it is not there */
 };
 
 /* Makes the specification of a built-in engine; whether the engine exists is not checked. The caller calls
@@ -45,7 +49,7 @@ bool td_plan_items_read(const struct td_json_document *document, const cJSON *li
 void td_plan_spec_fini(struct td_plan_spec *spec);
 
 /* The part of a plan that all ranks share: the rules, and the rule of each tensor. It is empty when the ranks are
- * explicit lists. It points into itself, so it must not be moved or copied. */
+ * explicit lists, and with boxes. It points into itself, so it must not be moved or copied. */
 struct td_plan_basis {
     struct td_arena arena;
     struct td_rule_list rules;
@@ -61,7 +65,8 @@ bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, 
 /* Frees the shared part. Plans that were made from it stay valid. */
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
-/* Plans the file of rank tp_rank, which must be below tp_size. Errors as td_plan_from_match and td_plan_from_items. */
+/* Plans the file of rank tp_rank, which must be below tp_size, of a specification without boxes (those are for
+ * box_file.h). Errors as td_plan_from_match and td_plan_from_items. */
 bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis,
                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
                        struct td_error *err);

@@ -145,19 +145,50 @@ static bool check_length(const struct td_rank_file *file, struct td_error *err)
            td_error_set(err, TD_FAILED_PRECONDITION, "a virtual file would have more than 2^63-1 bytes");
 }
 
+/* Makes a file that has neither a header nor a layout yet. */
+static struct td_rank_file *begin_file(struct td_budget *budget, struct td_error *err)
+{
+    if (!td_budget_take(budget, sizeof(struct td_rank_file))) {
+        (void)td_budget_refuse(budget, sizeof(struct td_rank_file), err);
+        return NULL;
+    }
+    struct td_rank_file *file = calloc(1, sizeof *file);
+    if (file == NULL) {
+        td_budget_give(budget, sizeof *file);
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    file->budget = budget;
+    atomic_init(&file->refs, 1);
+    return file;
+}
+
+bool td_rank_file_from_layout(struct td_layout *layout, struct td_budget *budget, struct td_rank_file **out,
+                              struct td_error *err)
+{
+    struct td_rank_file *file = begin_file(budget, err);
+    if (file == NULL) {
+        td_layout_unref(layout);
+        return false;
+    }
+    td_layout_fit(layout);
+    file->layout = layout;
+    file->nbytes = layout->total_bytes;
+    if (!check_length(file, err)) {
+        td_rank_file_unref(file);
+        return false;
+    }
+    *out = file;
+    return true;
+}
+
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                          const struct td_rank_metadata *metadata, size_t metadata_count, bool header_wanted,
                          struct td_budget *budget, struct td_rank_file **out, struct td_error *err)
 {
-    if (!td_budget_take(budget, sizeof(struct td_rank_file)))
-        return td_budget_refuse(budget, sizeof(struct td_rank_file), err);
-    struct td_rank_file *file = calloc(1, sizeof *file);
-    if (file == NULL) {
-        td_budget_give(budget, sizeof *file);
-        return td_error_no_memory(err);
-    }
-    file->budget = budget;
-    atomic_init(&file->refs, 1);
+    struct td_rank_file *file = begin_file(budget, err);
+    if (file == NULL)
+        return false;
     if ((header_wanted && !make_header(file, plan, metadata, metadata_count, err)) ||
         !make_layout(file, plan, tensors, err) || !check_length(file, err)) {
         td_rank_file_unref(file);

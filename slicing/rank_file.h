@@ -50,6 +50,12 @@ bool td_rank_file_create_labelled(const struct td_plan *plan, const struct td_te
                                   const struct td_rank_label *label, struct td_budget *budget,
                                   struct td_rank_file **out, struct td_error *err);
 
+/* Makes a raw file of a layout over the sources above, and takes over the caller's reference to the layout, also after
+ * a failure. The budget as above. Errors: TD_FAILED_PRECONDITION for more than 2^63-1 bytes; TD_RESOURCE_EXHAUSTED; as
+ * td_budget_refuse. */
+bool td_rank_file_from_layout(struct td_layout *layout, struct td_budget *budget, struct td_rank_file **out,
+                              struct td_error *err);
+
 /* Takes a further reference, and returns the file. Any thread. */
 struct td_rank_file *td_rank_file_ref(struct td_rank_file *file);
 

@@ -1,5 +1,6 @@
 /* Plans that clients register: POST plans, and GET plans/{plan}. */
 #include "api/native/checkpoint_parameter.h"
+#include "api/native/manifest_binding.h"
 #include "api/native/rank_json.h"
 #include "api/native/ranks.h"
 #include "api/native/routes.h"
@@ -21,12 +22,16 @@ enum {
 /* A limit on the time for planning all ranks of a plan; most plans take milliseconds. */
 enum { PLANNING_S = 10 };
 
-/* Writes the path of a rank's file, relative to the server. */
+/* Writes the path of a rank's file, or of the boxes, relative to the server. */
 static void write_href(const struct td_rank_set *set, uint64_t rank, struct td_buffer *out)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(set->model->id), true);
-    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)set->name.id.len, set->name.id.p, rank);
+    td_buffer_printf(out, "/plans/%.*s/", (int)set->name.id.len, set->name.id.p);
+    if (set->name.is_boxes)
+        td_buffer_puts(out, "boxes.bin");
+    else
+        td_buffer_printf(out, "rank-%" PRIu64 ".safetensors", rank);
     if (set->checkpoint != &set->model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
         td_uri_encode(out, td_text_of(set->checkpoint->id), false);
@@ -62,10 +67,12 @@ static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_b
     td_json_end(json);
 }
 
-/* Adds "outputs" and "dropped" of rank 0, and "unused_rules". */
+/* Adds "outputs" and "dropped" of rank 0, and "unused_rules". Boxes have none of them. */
 static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *json, struct td_error *err)
 {
     struct td_plan plan;
+    if (maker->set->name.is_boxes)
+        return true;
     bool ok = td_rank_maker_plan(maker, 0, &plan, err);
     if (ok) {
         td_rank_json_add_outputs(&plan, json);
@@ -107,7 +114,8 @@ struct planning {
     const struct td_rank_set *set;
 };
 
-/* Writes {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"}. */
+/* Writes {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"}; for boxes without
+ * "outputs", "dropped" and "unused_rules". */
 static void write_plan(void *argument)
 {
     const struct planning *planning = argument;
@@ -133,18 +141,18 @@ static void write_plan(void *argument)
         td_native_answer_plan_json(call, &out);
     else
         td_response_fail_error(call->response, &err);
+    call->response->planning_ns = maker.planning_ns;
     td_rank_maker_fini(&maker);
     td_buffer_fini(&out);
 }
 
 /* Answers 200 with the plan. */
-static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
+static bool answer_plan(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
-    struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
-    set.checkpoint = td_checkpoint_parameter(call);
-    if (set.checkpoint == NULL)
-        return false;
-    if (set.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
+    struct td_rank_set set = {
+        .snapshot = call->snapshot, .model = call->model, .checkpoint = checkpoint, .name = *name, .spec = spec};
+    if (!name->is_boxes && set.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
         td_response_fail(call->response, 422, NULL,
                          "a plan of %zu tensors for %" PRIu64 " ranks is too much at once; %d tensors times ranks "
                          "are the most",
@@ -157,9 +165,10 @@ static bool answer_plan(const struct td_call *call, const struct td_rank_name *n
     return call->response->status == 200;
 }
 
-/* Keeps the text under its id. Sets *is_new when the id was unknown. */
+/* Keeps the text under its id. `manifest`: the tag of the checkpoint's manifest, as td_native_check_manifest found it
+ * right, or NULL. Sets *is_new when the id was unknown. */
 static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
-                       bool *is_new)
+                       const char *manifest, bool *is_new)
 {
     struct td_stored_plan *plan = malloc(sizeof *plan + text->len);
     if (plan == NULL)
@@ -168,6 +177,8 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     plan->tp_size = name->tp_size;
     plan->by_engine = name->by_engine;
     plan->by_config = name->by_config;
+    plan->is_boxes = name->is_boxes;
+    (void)snprintf(plan->manifest, sizeof plan->manifest, "%s", manifest == NULL ? "" : manifest);
     plan->len = text->len;
     memcpy(plan->text, text->data, text->len);
     *is_new = td_lru_put(&call->api->plans, name->id.p, plan, sizeof *plan + text->len);
@@ -190,10 +201,14 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
         (void)td_call_no_memory(call);
         return;
     }
-    struct td_rank_name name = {
-        .id = {.p = id, .len = strlen(id)}, .tp_size = spec->tp_size, .by_engine = spec->engine != NULL};
+    struct td_rank_name name = {.id = {.p = id, .len = strlen(id)},
+                                .tp_size = spec->tp_size,
+                                .by_engine = spec->engine != NULL,
+                                .is_boxes = spec->boxes != NULL};
     name.by_config = name.by_engine && td_engine_needs_config(td_text_of(spec->engine));
-    if (!answer_plan(call, &name, spec) || !store_plan(call, text, &name, &is_new))
+    const struct td_checkpoint *checkpoint = td_checkpoint_parameter(call);
+    if (checkpoint == NULL || !td_native_check_manifest(call, checkpoint, spec->manifest) ||
+        !answer_plan(call, checkpoint, &name, spec) || !store_plan(call, text, &name, spec->manifest, &is_new))
         return;
     if (is_new) {
         call->response->status = 201;
@@ -227,9 +242,12 @@ static void answer_stored(const struct td_call *call, const struct td_rank_name 
     struct td_rank_set set = {.name = *name};
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
+    const struct td_checkpoint *checkpoint = td_checkpoint_parameter(call);
+    if (checkpoint == NULL || !td_native_check_manifest(call, checkpoint, td_stored_plan_manifest(stored)))
+        return;
     td_stored_plan_describe(stored, &set);
     if (td_plan_spec_parse(&spec, set.plan, &call->api->ranks.live, &err))
-        (void)answer_plan(call, &set.name, &spec);
+        (void)answer_plan(call, checkpoint, &set.name, &spec);
     else
         td_response_fail_error(call->response, &err);
     td_plan_spec_fini(&spec);

@@ -2,6 +2,7 @@
 #include "api/native/ranks.h"
 
 #include "api/native/checkpoint_parameter.h"
+#include "api/native/manifest_binding.h"
 #include "api/native/rank_json.h"
 #include "api/native/routes.h"
 #include "core/digits.h"
@@ -80,12 +81,39 @@ static void answer_file(const struct td_call *call, const struct td_rank_set *se
         td_response_fail_error(call->response, &err);
     else if (as_json)
         describe_file(call, set, file, &plan, tag);
+    call->response->planning_ns = maker.planning_ns;
     td_plan_fini(&plan);
     td_rank_maker_fini(&maker);
     td_rank_file_unref(file);
 }
 
-static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
+/* The file that a path names. */
+struct wanted {
+    uint64_t rank;
+    bool as_json, as_boxes;
+};
+
+/* Checks that the set has the file. Returns false after it answered an error. */
+static bool check_wanted(const struct td_call *call, const struct td_rank_set *set, const struct wanted *wanted)
+{
+    const struct td_rank_name *name = &set->name;
+    if (name->is_boxes && !wanted->as_boxes)
+        td_response_fail(call->response, 404, NULL,
+                         "plan \"%.*s\" is a list of boxes, which has the file boxes.bin alone", TD_SHOW(name->id, 64));
+    else if (!name->is_boxes && wanted->as_boxes)
+        td_response_fail(call->response, 404, NULL,
+                         "boxes.bin is for plans that are lists of boxes; this one has rank-0.safetensors%s",
+                         name->tp_size > 1 ? " and those of the other ranks" : "");
+    else if (wanted->rank >= name->tp_size)
+        td_response_fail(call->response, 404, NULL,
+                         "rank %" PRIu64 " does not exist: with %" PRIu64 " rank%s, use 0 to %" PRIu64, wanted->rank,
+                         name->tp_size, td_plural(name->tp_size), name->tp_size - 1);
+    else
+        return true;
+    return false;
+}
+
+static void answer_rank(const struct td_call *call, const struct td_rank_name *name, const struct wanted *wanted)
 {
     struct td_rank_set set = {.snapshot = call->snapshot, .model = call->model, .name = *name};
     struct td_stored_plan *stored = NULL;
@@ -94,19 +122,17 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
         return;
     if (stored != NULL)
         td_stored_plan_describe(stored, &set);
-    if (rank < set.name.tp_size)
-        answer_file(call, &set, rank, as_json);
-    else
-        td_response_fail(call->response, 404, NULL,
-                         "rank %" PRIu64 " does not exist: with %" PRIu64 " rank%s, use 0 to %" PRIu64, rank,
-                         set.name.tp_size, td_plural(set.name.tp_size), set.name.tp_size - 1);
+    if (check_wanted(call, &set, wanted) &&
+        (stored == NULL || td_native_check_manifest(call, set.checkpoint, td_stored_plan_manifest(stored))))
+        answer_file(call, &set, wanted->rank, wanted->as_json);
     td_stored_plan_unref(stored);
 }
 
 /* Reads the name of a rank file. Returns false after it answered an error. */
-static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
+static bool read_file_name(const struct td_call *call, bool is_plan, struct td_text text, struct wanted *out)
 {
-    if (td_rank_name_read_file(text, rank, as_json))
+    *out = (struct wanted){.as_boxes = is_plan && td_text_equals(text, "boxes.bin")};
+    if (out->as_boxes || td_rank_name_read_file(text, &out->rank, &out->as_json))
         return true;
     static const char known[] =
         "the files are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
@@ -119,10 +145,9 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 
 void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name)
 {
-    uint64_t rank;
-    bool as_json;
-    if (read_file_name(call, file_name, &rank, &as_json))
-        answer_rank(call, name, rank, as_json);
+    struct wanted wanted;
+    if (read_file_name(call, name->engine.len == 0, file_name, &wanted))
+        answer_rank(call, name, &wanted);
 }
 
 static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
@@ -157,5 +182,5 @@ void td_handle_model_file(const struct td_call *call)
     static const char *const known[] = {"checkpoint", NULL};
     struct td_rank_name name;
     if (td_rank_name_engine(TD_TEXT("none"), 1, &name) && td_call_check_parameters(call, known))
-        answer_rank(call, &name, 0, false);
+        answer_rank(call, &name, &(struct wanted){0});
 }

@@ -5,9 +5,9 @@
 #include "api/call.h"
 #include "rank/plan_store.h"
 
-/* Answers with the rank file that file_name names (rank-{r}.safetensors and its other names), or for rank-{r}.json with
- * its description, or with an error. name: the engine and the number of ranks; or without an engine the id of a
- * registered plan. */
+/* Answers with the rank file that file_name names (rank-{r}.safetensors and its other names), for rank-{r}.json with
+ * its description, for boxes.bin with the bytes of a plan of boxes, or with an error. name: the engine and the number
+ * of ranks; or without an engine the id of a registered plan. */
 void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name);
 
 /* Returns the registered plan of this id, a reference for the caller (td_stored_plan_unref). NULL: a 404 was answered.

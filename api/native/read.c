@@ -1,5 +1,6 @@
 /* POST tensors:read: several tensors, or parts of them, in one answer. */
 #include "api/native/checkpoint_parameter.h"
+#include "api/native/manifest_binding.h"
 #include "api/native/routes.h"
 #include "core/json_document.h"
 #include "rank/tensor_source.h"
@@ -17,6 +18,7 @@ struct batch {
     struct td_arena arena;
     struct td_plan_items items;
     bool has_items;
+    const char *manifest; /* the tag of the manifest that the request is bound to, or NULL */
     enum { NOT_GIVEN, RAW, SAFETENSORS } format;
 };
 
@@ -36,20 +38,32 @@ static bool read_batch_format(const struct td_json_document *document, const cJS
            td_json_document_fail(document, item, "\"format\" is \"raw\" or \"safetensors\"");
 }
 
+static bool read_batch_manifest(const struct td_json_document *document, const cJSON *item, struct batch *batch)
+{
+    if (batch->manifest != NULL)
+        return td_json_document_fail_key(document, item, "\"manifest\" is given twice");
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(document, item, "the manifest's tag, a string, expected");
+    batch->manifest = td_json_document_string(document, item);
+    return batch->manifest != NULL;
+}
+
 static bool read_batch_member(const struct td_json_document *document, const cJSON *item, struct batch *batch,
                               struct td_error *err)
 {
     if (strcmp(item->string, "format") == 0)
         return read_batch_format(document, item, batch);
+    if (strcmp(item->string, "manifest") == 0)
+        return read_batch_manifest(document, item, batch);
     if (strcmp(item->string, "tensors") != 0)
-        return td_json_document_unknown_key(document, item, "the keys are \"tensors\" and \"format\"");
+        return td_json_document_unknown_key(document, item, "the keys are \"tensors\", \"format\" and \"manifest\"");
     if (batch->has_items)
         return td_json_document_fail_key(document, item, "\"tensors\" is given twice");
     batch->has_items = true;
     return td_plan_items_read(document, item, &batch->arena, &batch->items, err);
 }
 
-/* Reads {"tensors": [{"name", "slice"?, "as"?}...], "format"?}. */
+/* Reads {"tensors": [{"name", "slice"?, "as"?}...], "format"?, "manifest"?}. */
 static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
 {
     struct td_text body = call->request->body;
@@ -121,10 +135,10 @@ void td_handle_read(const struct td_call *call)
     td_arena_init_budget(&batch.arena, TREE_FREE_BYTES + TREE_PER_BYTE * call->request->body.len,
                          &call->api->ranks.live);
     if (td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter(call)) != NULL) {
-        if (read_batch(call, &batch, &err))
-            answer_batch(call, checkpoint, &batch);
-        else
+        if (!read_batch(call, &batch, &err))
             td_call_fail_json(call, &err);
+        else if (td_native_check_manifest(call, checkpoint, batch.manifest))
+            answer_batch(call, checkpoint, &batch);
     }
     td_arena_fini(&batch.arena);
 }

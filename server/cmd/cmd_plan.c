@@ -210,6 +210,12 @@ static bool run(struct job *job, struct td_error *err)
     bool ok = arguments->plan != NULL
                   ? read_plan(job, err)
                   : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine), arguments->tp_size, err);
+    if (ok && job->spec.boxes != NULL)
+        return td_error_set(
+            err, TD_INVALID_ARGUMENT,
+            "%.200s: a plan with \"boxes\" is not for ranks; POST it to a server, which answers with its "
+            "size",
+            arguments->plan);
     if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
         return false;
     struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);

@@ -32,8 +32,9 @@ bool td_engine_not_found(struct td_text name, struct td_error *err);
 /* Returns whether the engine's rules depend on config.json; false for an unknown engine. */
 bool td_engine_needs_config(struct td_text name);
 
-/* Raised when a change to the tables changes a rank file, so that the file's entity tag changes with its bytes. */
-enum { TD_ENGINE_REVISION = 1 };
+/* Raised when a change to the tables or to the order of results changes a rank file, so that the file's entity tag
+ * changes with its bytes. */
+enum { TD_ENGINE_REVISION = 2 };
 
 /* Makes the rules of an engine for a model. `config` is the text of config.json; its p is NULL without one, which
  * "none" and "fsdp" do not need. The rules live in the arena or are static. Errors:

@@ -2,7 +2,9 @@
  * and every further line is a tensor: its name, its sizes and its type ("a.b 4,6 BF16").
  *
  * Patterns are compared with a slow matcher. For plans with rules, all ranks together must have every element of each
- * tensor that is not dropped, and have it once unless a rule puts it on several ranks. */
+ * tensor that is not dropped, and have it once unless a rule puts it on several ranks. The file of a plan with boxes
+ * has the bytes of each box, and no run of it leaves its tensor. */
+#include "slicing/box_file.h"
 #include "slicing/model_config.h"
 #include "slicing/plan_spec.h"
 
@@ -294,6 +296,37 @@ static void check_ranks(const struct td_plan_spec *spec, struct td_text config)
     td_plan_basis_fini(&basis);
 }
 
+/* ---- boxes ---- */
+
+/* Checks that the file has the bytes of all boxes, as each is by itself, and that each run lies in its tensor. */
+static void check_boxes(const struct td_plan_items *boxes)
+{
+    struct td_rank_file *file = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_box_file_create(boxes->items, boxes->count, world_list(), NULL, &file, &err)) {
+        check_refusal(&err);
+        return;
+    }
+    uint64_t sum = 0;
+    for (size_t i = 0; i < boxes->count; i++) {
+        struct td_plan plan;
+        FUZZ_CHECK(td_plan_from_items(&boxes->items[i], 1, world_list(), NULL, &plan, &err));
+        sum += plan.total_bytes;
+        td_plan_fini(&plan);
+    }
+    FUZZ_CHECK(file->header == NULL && file->nbytes == sum && file->layout->total_bytes == sum);
+    for (size_t i = 0; i < file->layout->block_count; i++) {
+        const struct td_block *block = &file->layout->blocks[i];
+        for (size_t k = 0; k < block->run_count; k++) {
+            const struct td_run *run = &file->layout->runs[block->first_run + k];
+            FUZZ_CHECK(run->source >= TD_RANK_SOURCE_TENSOR && run->source - TD_RANK_SOURCE_TENSOR < world.count);
+            FUZZ_CHECK(run->off + (block->rounds - 1) * run->step + (run->count - 1) * run->stride + run->len <=
+                       world.tensors[run->source - TD_RANK_SOURCE_TENSOR].nbytes);
+        }
+    }
+    td_rank_file_unref(file);
+}
+
 /* ---- config.json ---- */
 
 static void check_config(struct td_text config)
@@ -325,7 +358,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_config(config);
     if (td_plan_spec_parse(&spec, body, NULL, &err)) {
         check_patterns(&spec.rules);
-        check_ranks(&spec, config);
+        if (spec.boxes != NULL)
+            check_boxes(spec.boxes);
+        else
+            check_ranks(&spec, config);
     } else {
         fuzz_check_refusal_somewhere(&err, body.len);
     }

@@ -864,6 +864,10 @@ def plan_seeds():
     seeds["ranks"] = seed(
         {"ranks": [{"tensors": [{"name": "a", "slice": "0:2,...", "as": "b"}, {"name": "c"}]}, {"tensors": []}]}, "",
         "a 4,4", "c 3 F16")
+    boxes = [{"name": "a", "slice": "1:3,:2"}, {"name": "a"}, {"name": "q", "slice": ":,32:"}, {"name": "a", "slice":
+                                                                                                "0,...,3"}]
+    boxes.append({"name": "c", "slice": "2:2"})
+    seeds["boxes"] = seed({"boxes": boxes, "manifest": "0" * 32}, "", "a 4,4", "c 3 F16", "q 2,64 Q8_0")
     seeds["unknown"] = seed('{"tp":2}', "{")
     seeds["wildcards"] = seed(
         {

@@ -270,7 +270,8 @@ class Response:
         return values[0] if values else default
 
     def names(self):
-        return sorted(k.lower() for k, _ in self.headers)
+        """Return the names of the fields but Server-Timing, which an answer has or has not by the time it took."""
+        return sorted(k.lower() for k, _ in self.headers if k.lower() != "server-timing")
 
     @property
     def length(self):

@@ -343,8 +343,9 @@ def test_npz_larger_than_a_part(tmp_path):
 
 
 def test_a_damaged_npz_is_an_error_for_every_range(tmp_path):
-    """The CRC covers all bytes, so no range of a member with a wrong CRC is answered."""
-    np.savez_compressed(tmp_path / "x.npz", a=np.arange(500_000, dtype="<f4"), b=np.arange(10))
+    """The CRC covers all bytes, so no range of a member with a wrong CRC is answered. A rank file begins with `a`,
+    whose elements are larger."""
+    np.savez_compressed(tmp_path / "x.npz", a=np.arange(500_000, dtype="<f4"), b=np.arange(10, dtype="u1"))
     data = bytearray((tmp_path / "x.npz").read_bytes())
     with zipfile.ZipFile(tmp_path / "x.npz") as z:
         crc = z.getinfo("a.npy").CRC.to_bytes(4, "little")

@@ -323,6 +323,9 @@ def test_files_of_plans(root, tmp_path):
     assert str(path) in message and "(at byte 1)" in message
     path.write_text("")
     assert str(path) in refused(root, "llama", "--plan", path)
+    path.write_text('{"boxes":[{"name":"lm_head.weight"}]}')
+    message = refused(root, "llama", "--plan", path)
+    assert str(path) in message and '"boxes" is not for ranks' in message
 
 
 @pytest.mark.parametrize("args, needle", [

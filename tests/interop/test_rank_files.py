@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
 from safetensors.torch import save_file
 
 from harness import Server, age, check_error, engine_names
@@ -182,6 +183,48 @@ def test_the_header_is_as_promised(srv):
             assert t["data_offsets"][0] == at, name
             at = t["data_offsets"][1]
         assert 8 + n + at == len(body)
+
+
+def test_the_order_and_the_bytes_are_those_of_the_package(tmp_path):
+    """Results of engines and rules lie as safetensors itself writes them: in falling order of types, then by name, so
+    that each begins at a multiple of its element's size. A list of the client's keeps its order."""
+    types = [torch.float8_e4m3fn, torch.int64, torch.bool, torch.bfloat16, torch.uint8, torch.float32, torch.float64,
+             torch.int16, torch.float16, torch.int32, torch.int8, torch.complex64]
+    tensors = {}
+    for i in range(3 * len(types)):
+        size = (2 + i % 3, 1 + i % 2)
+        raw = torch.arange(i, i + size[0] * size[1] * types[i % len(types)].itemsize, dtype=torch.int32) % 2
+        tensors[f"t{i * 7 % 36:02}"] = raw.to(torch.uint8).view(types[i % len(types)]).reshape(size)
+    (tmp_path / "org" / "m").mkdir(parents=True)
+    torch.save(tensors, tmp_path / "org" / "m" / "pytorch_model.bin")
+    age(tmp_path)
+
+    def header_of(data):
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        header.pop("__metadata__", None)
+        assert n % 8 == 0
+        return list(header.items()), data[8 + n:]
+
+    with Server(tmp_path) as s:
+        plan = s.post("/models/org/m/plans", {"tp_size": 2, "rules": [{"match": "**", "uneven": "chunk"}]}).json()
+        whole = s.get("/models/org/m/model.safetensors").body
+        ranks = [s.get(f"/models/org/m/shards/fsdp/tp2/rank-{r}.safetensors").body for r in range(2)]
+        files = ranks + [whole, s.get("/models/org/m/shards/none/tp1/rank-0.safetensors").body,
+                         s.get("/org/m/resolve/safetensors/model.safetensors").body,
+                         s.get("/org/m/resolve/tp2-rank1-fsdp/model.safetensors").body]
+        files += [s.get(rank["href"]).body for rank in plan["ranks"]]
+        for data in files:
+            assert header_of(data) == header_of(save_safetensors(load_safetensors(data)))
+            for name, entry in header_of(data)[0]:
+                assert entry["data_offsets"][0] % load_safetensors(data)[name].element_size() == 0, name
+        assert header_of(whole) == header_of(save_safetensors(tensors))
+        assert [n for n, _ in header_of(ranks[0])[0]] == [t["name"] for t in s.json(
+            "/models/org/m/shards/fsdp/tp2/rank-0.json")["tensors"]] == [t["name"] for t in plan["outputs"]]
+        names = ["t05", "t01", "t30", "t02"]
+        plan = s.post("/models/org/m/plans", {"ranks": [{"tensors": [{"name": n} for n in names]}]}).json()
+        mine = s.get(plan["ranks"][0]["href"]).body
+        assert [n for n, _ in header_of(mine)[0]] == names == [t["name"] for t in plan["outputs"]]
 
 
 def test_random_ranges_and_parallel_downloads(srv):

@@ -57,11 +57,47 @@ static void an_error_keeps_what_is_of_the_request(void **state)
     td_response_fini(&response);
 }
 
+/* The form is that of https://www.w3.org/TR/server-timing/: metrics with a duration in milliseconds. */
+static void timing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t took_ns, planning_ns;
+        const char *value;
+    } cases[] = {
+        {1000000, 0, "total;dur=1.0"},
+        {12345678, 0, "total;dur=12.3"},
+        {1099999, 999999, "total;dur=1.0, plan;dur=0.9"},
+        {UINT64_C(3600000000000), UINT64_C(60000000000), "total;dur=3600000.0, plan;dur=60000.0"},
+        {UINT64_MAX, UINT64_MAX, "total;dur=18446744073709.5, plan;dur=18446744073709.5"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_response response;
+        td_response_init(&response);
+        response.planning_ns = cases[i].planning_ns;
+        td_response_add_timing(&response, cases[i].took_ns);
+        assert_true(response.is_timed && response.header_count == 1);
+        assert_string_equal(response.headers[0].name, "Server-Timing");
+        assert_string_equal(response.headers[0].value, cases[i].value);
+        td_response_fail(&response, 404, NULL, "nothing");
+        assert_true(!response.is_timed && response.header_count == 0);
+        td_response_fini(&response);
+    }
+    struct td_response full;
+    td_response_init(&full);
+    for (int i = 0; i < TD_RESPONSE_HEADERS; i++)
+        td_response_add_header(&full, "X-Field", "%d", i);
+    td_response_add_timing(&full, TD_TIMED_NS);
+    assert_true(full.status == 200 && !full.is_timed && full.header_count == TD_RESPONSE_HEADERS);
+    td_response_fini(&full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_too_many_is_an_error),
         cmocka_unit_test(an_error_keeps_what_is_of_the_request),
+        cmocka_unit_test(timing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,11 +139,11 @@ static void commits_stay_the_same(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"safetensors", "5d88df10a52639dd7bbf26bb0102000001000000"},
-        {"tp2-rank1-fsdp", "f655702a7155919e4c65eaa50200000002000001"},
-        {"tp2-rank1-nano-vllm", "c8fef49da0cccba0a684813e0201000002000001"},
-        {"tp2-rank1-none", "042c02e016a926fd92dc50ba0202000002000001"},
-        {"tp2-rank1-vllm", "0eb613ba395d1fb534cd6f000203000002000001"},
+        {"safetensors", "736f1746dd9b07755ceb49bd0102000001000000"},
+        {"tp2-rank1-fsdp", "1bd51c40113950b7a2b8c0940200000002000001"},
+        {"tp2-rank1-nano-vllm", "7a373d33ec327cc22e8c4ef60201000002000001"},
+        {"tp2-rank1-none", "0b04f3a602996081fd17b6b40202000002000001"},
+        {"tp2-rank1-vllm", "e7df7dec1c014437523649d60203000002000001"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_virtual_revision revision = named(cases[i][0]);

@@ -318,6 +318,37 @@ static void header_lengths_are_exact(void **state)
     close_scene(&scene);
 }
 
+static void fill_timed(struct scene *scene, struct td_response *response)
+{
+    fill_actor(scene, response);
+    td_response_add_timing(response, TD_TIMED_NS);
+}
+
+/* An answer that tells its time is made by itself; the connection's kept response stays as it is. */
+static void timed_answers_are_not_kept(void **state)
+{
+    (void)state;
+    static const uint64_t lengths[] = {SMALL, LARGE};
+    static struct scene scene;
+    scene.status = 200;
+    open_scene(&scene);
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        for (int timed = 0; timed <= 1; timed++) {
+            struct reply reply;
+            scene.fill = timed != 0 ? fill_timed : fill_actor;
+            scene.len = lengths[i];
+            set_actor(&scene, true);
+            ask(&scene, "GET", &reply);
+            assert_int_equal(reply.status, 200);
+            check_body(&reply, 0, scene.len);
+            assert_int_equal(scene.transfer.is_kept, timed == 0);
+            assert_int_equal(strstr(reply.bytes, "\r\nServer-Timing: total;dur=1.0\r\n") != NULL, timed != 0);
+            free(reply.bytes);
+        }
+    }
+    close_scene(&scene);
+}
+
 static void fill_runs(struct scene *scene, struct td_response *response)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -588,15 +619,11 @@ static void pinned_transfers_can_be_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_of_every_length),
-        cmocka_unit_test(header_lengths_are_exact),
-        cmocka_unit_test(many_runs),
-        cmocka_unit_test(runs_of_files_go_by_reference),
-        cmocka_unit_test(changed_files_never_complete),
-        cmocka_unit_test(damaged_files_never_complete),
-        cmocka_unit_test(want_of_memory_is_no_change),
-        cmocka_unit_test(what_is_not_pinned_is_checked),
-        cmocka_unit_test(pinned_transfers_can_be_cut),
+        cmocka_unit_test(bodies_of_every_length),        cmocka_unit_test(header_lengths_are_exact),
+        cmocka_unit_test(timed_answers_are_not_kept),    cmocka_unit_test(many_runs),
+        cmocka_unit_test(runs_of_files_go_by_reference), cmocka_unit_test(changed_files_never_complete),
+        cmocka_unit_test(damaged_files_never_complete),  cmocka_unit_test(want_of_memory_is_no_change),
+        cmocka_unit_test(what_is_not_pinned_is_checked), cmocka_unit_test(pinned_transfers_can_be_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

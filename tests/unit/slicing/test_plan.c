@@ -94,10 +94,51 @@ static void worked_example(void **state)
     };
     struct tensor_set set;
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    check_plan(rules, COUNT_OF(rules), &set, 2, 1,
-               "down BF16[1024,1536]@1/1: down 1536+1536; norm BF16[1024]@0/1: norm 0+1024; "
-               "o BF16[1024,1024]@1/1: o 1024+1024; qkv BF16[2048,1024]@0/1: q 1024+1024 k 512+512 v 512+512; "
-               "scale F32[]@0/1: scale 0+1");
+    check_plan(
+        rules, COUNT_OF(rules), &set, 2, 1,
+        "scale F32[]@0/1: scale 0+1; down BF16[1024,1536]@1/1: down 1536+1536; norm BF16[1024]@0/1: norm 0+1024; "
+        "o BF16[1024,1024]@1/1: o 1024+1024; qkv BF16[2048,1024]@0/1: q 1024+1024 k 512+512 v 512+512");
+    tensor_set_fini(&set);
+}
+
+/* The reference's serializer sorts tensors by type, then by name. This is the order of the types in a file by
+ * safetensors 0.8.0 with a tensor of each type that the package can write; F6_E3M2 and F6_E2M3 lie between U8 and F4 by
+ * enum Dtype of tensor.rs. */
+static void results_are_in_the_order_of_safetensors(void **state)
+{
+    (void)state;
+    static const char *const order[] = {"U64",         "I64",     "F64",     "C64",     "F32", "U32",
+                                        "I32",         "BF16",    "F16",     "U16",     "I16", "F8_E5M2FNUZ",
+                                        "F8_E4M3FNUZ", "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8",  "U8",
+                                        "F6_E3M2",     "F6_E2M3", "F4",      "BOOL"};
+    enum { TYPES = COUNT_OF(order), TENSORS = 2 * TYPES };
+    static const struct td_rule rules[] = {{.match = "**", .uneven = TD_UNEVEN_CHUNK}};
+    const struct td_rule_list list = {.rules = (struct td_rule *)(uintptr_t)rules, .count = 1};
+    struct tensor_spec specs[TENSORS];
+    char names[TENSORS][8];
+    for (size_t i = 0; i < TENSORS; i++) { /* the types are dealt to the names in another order; 5 and 22 are coprime */
+        (void)snprintf(names[i], sizeof names[i], "t%02zu", i);
+        specs[i] = (struct tensor_spec){.name = names[i], .dtype = order[i * 5 % TYPES], .rank = 1, .shape = {24}};
+    }
+    struct tensor_set set;
+    struct td_plan plan;
+    struct td_error err = TD_ERROR_INIT;
+    uint64_t at = 0;
+    tensor_set_init(&set, specs, TENSORS);
+    CHECK(plan_from_rules(&list, &set.list, 3, 1, &plan, &err), "%s", err.message);
+    assert_int_equal(plan.output_count, TENSORS);
+    for (size_t i = 0; i < TENSORS; i++) {
+        const struct td_plan_output *o = &plan.outputs[i];
+        const struct td_plan_piece *piece = &plan.pieces[o->first_piece];
+        CHECK(strcmp(o->dtype->name, order[i / 2]) == 0, "%zu: %s, not %s", i, o->dtype->name, order[i / 2]);
+        CHECK(i % 2 == 0 || strcmp(o[-1].name, o->name) < 0, "%zu: %s", i, o->name);
+        CHECK(o->piece_count == 1 && strcmp(set.tensors[piece->tensor].name, o->name) == 0 && piece->start == 8, "%s",
+              o->name);
+        CHECK(at % o->dtype->block_bytes == 0 || o->dtype->block_elems > 1, "%s is at %llu", o->name,
+              (unsigned long long)at);
+        at += o->nbytes;
+    }
+    td_plan_fini(&plan);
     tensor_set_fini(&set);
 }
 
@@ -524,6 +565,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worked_example),
+        cmocka_unit_test(results_are_in_the_order_of_safetensors),
         cmocka_unit_test(stacks),
         cmocka_unit_test(empty_and_dropped),
         cmocka_unit_test(a_match_serves_all_ranks),

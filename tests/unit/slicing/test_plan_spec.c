@@ -63,6 +63,42 @@ static void spelled_out(void **state)
     td_plan_spec_fini(&spec);
 }
 
+static void boxes(void **state)
+{
+    (void)state;
+    struct td_plan_spec spec;
+    struct td_error err;
+    assert_true(parse(&spec, "{\"boxes\":[{\"name\":\"a\",\"slice\":\"0:2\"},{\"name\":\"a\"}]}", &err));
+    assert_true(spec.tp_size == 1 && spec.boxes->count == 2 && spec.ranks == NULL && spec.rules.count == 0);
+    const struct td_plan_item *items = spec.boxes->items;
+    assert_string_equal(items[0].name, "a");
+    assert_string_equal(items[0].slice, "0:2");
+    assert_true(strcmp(items[1].name, "a") == 0 && items[1].slice == NULL && items[1].as == NULL);
+    td_plan_spec_fini(&spec);
+    assert_true(parse(&spec, "{\"boxes\":[]}", &err));
+    assert_true(spec.boxes != NULL && spec.boxes->count == 0);
+    td_plan_spec_fini(&spec);
+}
+
+static void manifests(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"boxes\":[],\"manifest\":\"0a\"}",
+        "{\"manifest\":\"0a\",\"engine\":\"fsdp\",\"tp_size\":1}",
+        "{\"tp_size\":1,\"manifest\":\"0\\u0061\",\"rules\":[{\"match\":\"a\"}]}",
+        "{\"ranks\":[{\"tensors\":[]}],\"manifest\":\"0a\"}",
+        "{\"ranks\":[{\"tensors\":[]}],\"manifest\":\"0a\",\"tp_size\":1}",
+    };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct td_plan_spec spec;
+        struct td_error err;
+        CHECK(parse(&spec, texts[i], &err), "%s: %s", texts[i], err.message);
+        assert_string_equal(spec.manifest, "0a");
+        td_plan_spec_fini(&spec);
+    }
+}
+
 static void bad_ones(void **state)
 {
     (void)state;
@@ -102,6 +138,18 @@ static void bad_ones(void **state)
         {"{\"t\\u0071\":2}", "unknown key \"t\\u0071\"; a plan has"},
         {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"as\":\"b\",\"as\":\"b\"}]}]}", "twice"},
         {"{\"ranks\":[{\"tensors\":[]}],\"tp_size\":2}", "1 ranks are spelled out"},
+        {"{\"manifest\":\"a\"}", "\"engine\" and \"tp_size\""},
+        {"{\"manifest\":1,\"boxes\":[]}", "the manifest's tag, a string, expected"},
+        {"{\"manifest\":null,\"boxes\":[]}", "the manifest's tag, a string, expected"},
+        {"{\"manifest\":\"a\",\"boxes\":[],\"manifest\":\"a\"}", "twice"},
+        {"{\"boxes\":{}}", "a list of boxes expected"},
+        {"{\"boxes\":[1]}", "a box is an object"},
+        {"{\"boxes\":[{}]}", "a box without a \"name\""},
+        {"{\"boxes\":[{\"name\":\"a\",\"as\":\"b\"}]}", "unknown key \"as\"; a box has"},
+        {"{\"boxes\":[{\"name\":\"a\",\"slice\":0}]}", "the slice"},
+        {"{\"boxes\":[],\"boxes\":[]}", "twice"},
+        {"{\"boxes\":[],\"tp_size\":1}", "or \"boxes\""},
+        {"{\"boxes\":[],\"ranks\":[{\"tensors\":[]}]}", "or \"boxes\""},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_plan_spec spec;
@@ -167,6 +215,8 @@ static void many_short_ones(void **state)
             "]}");
     repeats("{\"ranks\":[", "{\"tensors\":[{\"name\":\"a\"}]}", TD_MAX_TP_SIZE, "]}");
     repeats("{\"ranks\":[{\"tensors\":[", "{\"name\":\"\"}", 100000, "]}]}");
+    repeats("{\"boxes\":[", "{\"name\":\"\"}", 100000, "]}");
+    repeats("{\"boxes\":[", "{\"name\":\"\",\"slice\":\"\"}", 100000, "]}");
 }
 
 /* The fault that comes first in the text is reported, however much memory the rest of the text would take. */
@@ -182,6 +232,7 @@ static void long_texts_with_a_fault(void **state)
         {"{\"ranks\":[{\"tensors\":[", "{}", "]}]}", "without a \"name\"", 23},
         {"{\"ranks\":[{\"tensors\":[", "\"\"", "]}]}", "a tensor is an object", 22},
         {"{\"ranks\":[", "0", "]}", "a rank is an object", 10},
+        {"{\"boxes\":[", "0", "]}", "a box is an object", 10},
         {"{\"rules\":[", "0", "]}", "a rule (an object)", 10},
         {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\"}]}],\"x\":[", "0", "]}", "unknown key \"x\"", 38},
         {"{\"rules\":[{\"match\":\"a\"}],\"x\":[", "0", "]}", "unknown key \"x\"", 25},
@@ -260,6 +311,8 @@ int main(void)
         cmocka_unit_test(engines),
         cmocka_unit_test(rules),
         cmocka_unit_test(spelled_out),
+        cmocka_unit_test(boxes),
+        cmocka_unit_test(manifests),
         cmocka_unit_test(bad_ones),
         cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(many_short_ones),
