@@ -35,6 +35,7 @@ tsan      full       1200 tests -              ThreadSanitizer build, the tests 
 http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
 interop   full        900 tests venv           pytest with real writers and clients against the ASan build
 clients   full       1200 tests venv,hub0,node pytest with stock clients of the Hub and of S3 against the ASan build
+python    full        900 tests venv           pytest of the Python client against the ASan build
 docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
 bench     full        900 one   venv           the benchmark beside nginx, in short
 fuzzing   long       7200 one   -              libFuzzer targets, each run for 180 s from its corpus and earlier finds
@@ -146,6 +147,10 @@ step_interop() {
 step_clients() {
     build_preset asan
     TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
+}
+step_python() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord run_pytest python tests/python
 }
 step_docker() { run_pytest docker tests/docker; }
 step_bench() {

@@ -1,0 +1,40 @@
+"""Loads tensors, slices and rank files from a tensord server straight into memory.
+
+    import tensord
+
+    weights = tensord.load_file("tensord://host:8080/Qwen/Qwen3-0.6B")
+    with tensord.safe_open("tensord://host:8080/Qwen/Qwen3-0.6B", framework="pt") as f:
+        rows = f.get_slice("lm_head.weight")[0:4096]
+
+The core needs nothing but Python; numpy and torch are used where they are installed. docs/python.md has the rest.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._version import VERSION as __version__
+from .client import Client, Model, connect, open_model
+from .errors import (AddressError, AnswerError, ChangedError, ConnectError, MismatchError, NotFoundError, ProtocolError,
+                     TensordError)
+from .loading import load_file, load_into, load_rank, read_boxes, state_dict
+from .manifest import Manifest, TensorInfo
+from .options import Options
+from .safe_open import PrefetchLoader, PrefetchPlan, RemoteSlice, safe_open
+
+if TYPE_CHECKING:
+    from .lazy import LazyTensor
+
+__all__ = [
+    "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "LazyTensor", "Manifest", "MismatchError",
+    "Model", "NotFoundError", "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice",
+    "TensordError", "TensorInfo", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model",
+    "read_boxes", "safe_open", "state_dict",
+]
+
+
+def __getattr__(name: str):
+    if name == "LazyTensor":  # needs torch, which the core does not
+        from .lazy import LazyTensor
+
+        return LazyTensor
+    raise AttributeError(f"module 'tensord' has no attribute {name!r}")

@@ -1,0 +1,113 @@
+"""URLs of servers and models.
+
+    http://host:port/models/ID      tensord://host:port/ID          a model
+    https://host/prefix/models/ID   tensord://a:8080,b:8080/ID      behind a prefix; on two servers
+    http://host:port                tensord://host:port             a server
+
+`?checkpoint=ID` after a model's URL chooses a checkpoint. Several URLs, as a list or between commas, name one model on
+several servers.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple, Union
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from .errors import AddressError
+
+DEFAULT_PORT = 8080  # of tensord://, as the server's own default
+
+Urls = Union[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One server: where it is, and the path before its own (a proxy's prefix, "" or "/x")."""
+
+    scheme: str  # http or https
+    host: str
+    port: int
+    prefix: str = ""
+
+    @property
+    def host_header(self) -> str:
+        """Returns the host, with the port unless it is the scheme's own, for the Host field and for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host_header}{self.prefix}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """What a URL names: servers, and on them a model ("" for the servers alone) and a checkpoint (None: the first)."""
+
+    endpoints: Tuple[Endpoint, ...]
+    model: str = ""
+    checkpoint: Optional[str] = None
+
+
+def is_url(text: object) -> bool:
+    """Returns whether a text looks like a URL of this package rather than like a path."""
+    return isinstance(text, str) and re.match(r"(tensord|https?)://", text) is not None
+
+
+def parse(urls: Urls) -> Address:
+    """Parses one URL, several between commas, or a list of them. All must name the same model and checkpoint.
+
+    Raises AddressError.
+    """
+    texts: List[str] = []
+    for text in [urls] if isinstance(urls, str) else list(urls):
+        if not isinstance(text, str):
+            raise AddressError(f"a URL is a string, not {type(text).__name__}")
+        texts += re.split(r",(?=\w+://)", text.strip())
+    if not texts:
+        raise AddressError("no URL is given")
+    addresses = [_parse_one(text) for text in texts]
+    if len({(a.model, a.checkpoint) for a in addresses}) > 1:
+        raise AddressError(f"the URLs name different models: {', '.join(texts)}")
+    endpoints = tuple(dict.fromkeys(e for a in addresses for e in a.endpoints))
+    return Address(endpoints, addresses[0].model, addresses[0].checkpoint)
+
+
+def _parse_one(text: str) -> Address:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https", "tensord"):
+        raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https:// or tensord://")
+    if "@" in parts.netloc:
+        raise AddressError(f"the URL of {parts.netloc.rpartition('@')[2]} has a user or a password: "
+                           "give the token by token= or TENSORD_TOKEN")
+    if parts.scheme == "tensord":
+        prefix, model = "", unquote(parts.path.strip("/"))
+    else:
+        prefix, found, model = parts.path.partition("/models")
+        if found and model and not model.startswith("/"):
+            prefix, model = parts.path, ""
+        prefix, model = prefix.rstrip("/"), unquote(model.strip("/"))
+    endpoints = tuple(_endpoint(parts.scheme, one, prefix, text) for one in parts.netloc.split(","))
+    checkpoint = None
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if key != "checkpoint":
+            raise AddressError(f"{text!r} has a parameter {key!r}: only checkpoint= is allowed in a model's URL")
+        checkpoint = value
+    return Address(endpoints, model, checkpoint)
+
+
+def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
+    scheme, default = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT)}[scheme]
+    try:
+        parts = urlsplit("//" + netloc)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or re.search(r"[\x00-\x20\x7f]", netloc + prefix):
+        raise AddressError(f"{text!r} has no host, or a port that is not a number")
+    return Endpoint(scheme, host, port or default, prefix)
+
+
+def path_of(model: str, *rest: str) -> str:
+    """Returns the path of a model on a server, percent-encoded, with `rest` (encoded already) after it."""
+    return "/".join(("/models", quote(model, safe="/"), *rest))

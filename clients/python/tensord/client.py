@@ -1,0 +1,357 @@
+"""Clients: `connect` gives one for servers; `Model` is one checkpoint of one model at one version."""
+from __future__ import annotations
+
+import threading
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from urllib.parse import quote, urlencode
+
+from . import address, boxes, dtypes, errors, memory
+from .address import Urls, path_of
+from .boxes import Box
+from .manifest import Manifest, TensorInfo
+from .options import Options, of
+from .reading import Reader, Want
+from .session import Session
+
+
+def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Client":
+    """Returns a client of the servers that a URL names; no connection is made yet.
+
+    `url`: a server's or a model's, or several as a list or between commas. `given`: options by name (see `Options`).
+    Raises AddressError.
+    """
+    place = address.parse(url)
+    return Client(Session(place.endpoints, of(options, **given)), place.model or None, place.checkpoint)
+
+
+def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> "Model":
+    """Returns the model that a URL names. Raises AddressError if the URL names none."""
+    return connect(url, options, **given).model()
+
+
+class Client:
+    """Servers that hold the same models. For any number of threads; pickled or forked it makes connections anew."""
+
+    def __init__(self, session: Session, model: Optional[str] = None, checkpoint: Optional[str] = None):
+        self._session = session
+        self._model = model
+        self._checkpoint = checkpoint
+
+    def __repr__(self) -> str:
+        return f"<tensord.Client {', '.join(map(str, self._session.endpoints))}>"
+
+    def models(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
+        """Returns the models of the server, each as the server describes it (id, checkpoints, total_bytes, ...).
+
+        `match`: a glob over ids. Raises ConnectError, AnswerError.
+        """
+        rows: List[Dict[str, Any]] = []
+        token: Optional[str] = None
+        while True:
+            query = {"page_size": "1000"}
+            if match is not None:
+                query["match"] = match
+            if token:
+                query["page_token"] = token
+            page = self._session.ask_json("GET", f"/models?{urlencode(query)}")
+            rows += page["models"]
+            token = page.get("next_page_token")
+            if not token:
+                return rows
+
+    def manifest(self, model: Optional[str] = None, checkpoint: Optional[str] = None,
+                 match: Optional[str] = None) -> Manifest:
+        """Reads the manifest of a model as it is now.
+
+        `model`: its id; the one of the client's URL by default. `checkpoint`: its id; the first by default. `match`: a
+        glob over names of tensors. Raises NotFoundError, ConnectError, AnswerError.
+        """
+        name = self._name(model)
+        if checkpoint is None and model is None:
+            checkpoint = self._checkpoint
+        query = {key: value for key, value in (("checkpoint", checkpoint), ("match", match)) if value is not None}
+        path = path_of(name, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+        return Manifest.from_json(self._session.ask_json("GET", path))
+
+    def model(self, id: Optional[str] = None, checkpoint: Optional[str] = None) -> "Model":
+        """Returns a model. Nothing is read yet. `id` and `checkpoint` as in `manifest`."""
+        if id is None and checkpoint is None:
+            checkpoint = self._checkpoint
+        return Model(self, self._name(id), checkpoint)
+
+    def close(self) -> None:
+        """Closes the idle connections. The client may be used again."""
+        self._session.pool.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _name(self, model: Optional[str]) -> str:
+        name = model if model is not None else self._model
+        if not name:
+            raise errors.AddressError("no model is named: give its id, or a URL like http://host:8080/models/ID")
+        return name
+
+
+class Model:
+    """A checkpoint at one version: that of the manifest, which is read when it is first needed. All that is read later
+    is of that version, or ends with ChangedError. For any number of threads; may be pickled."""
+
+    def __init__(self, client: Client, id: str, checkpoint: Optional[str] = None):
+        self.client = client
+        self.id = id
+        self.checkpoint = checkpoint
+        self._manifest: Optional[Manifest] = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<tensord.Model {self.id} on {', '.join(map(str, self.client._session.endpoints))}>"
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def options(self) -> Options:
+        """The options of the client."""
+        return self.client._session.options
+
+    def manifest(self) -> Manifest:
+        """Returns the manifest, read once. Raises NotFoundError, ConnectError, AnswerError."""
+        with self._lock:
+            if self._manifest is None:
+                self._manifest = self.client.manifest(self.id, self.checkpoint)
+            return self._manifest
+
+    def refresh(self) -> Manifest:
+        """Reads the manifest anew; what is read from now on is of that version."""
+        with self._lock:
+            self._manifest = None
+        return self.manifest()
+
+    def reader(self) -> Reader:
+        """Returns what reads boxes of the manifest's version."""
+        return Reader(self.client._session, self.manifest(), self.checkpoint)
+
+    def names(self, match: Optional[str] = None) -> List[str]:
+        """Returns the names of the tensors, sorted; `match` is the server's glob, which the server applies."""
+        if match is None:
+            return list(self.manifest().tensors)
+        found = self.client.manifest(self.id, self.checkpoint, match)
+        self.agree([found.etag])
+        return list(found.tensors)
+
+    def agree(self, tags: Iterable[str]) -> None:
+        """Checks that manifests with these tags, read by others, are of this one's version.
+
+        The server is asked where tags differ: a version has one tag until its files are hashed and another one from
+        then on, and the server takes both. Raises ChangedError, ConnectError.
+        """
+        distinct = {*tags, self.manifest().etag}
+        served = [name for name, info in self.manifest().tensors.items() if not info.reason]
+        if len(distinct) == 1 or not served:
+            return
+        for tag in sorted(distinct):
+            body = {"boxes": [{"name": served[0]}], "manifest": tag}
+            try:
+                self.client._session.ask("POST", self.reader().path("plans"), body)
+            except errors.ChangedError as error:
+                raise errors.ChangedError(f"{self.id} changed on the server while it was being loaded: load again "
+                                          f"({error})", 412, error.code, error.url) from error
+
+    def read_bytes(self, name: str) -> bytearray:
+        """Returns the bytes of a tensor of any type, little-endian and row by row. Raises NotFoundError."""
+        info = self.manifest().served(name)
+        data = bytearray(info.nbytes)
+        self.reader().read([Want(boxes.whole(name, info.shape), view=memoryview(data))], name)
+        return data
+
+    def read_boxes(self, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,
+                   framework: str = "pt") -> List[Any]:
+        """Reads parts of tensors as one answer, and returns them in the order of the list.
+
+        `wanted`: (name, slices) pairs; slices is what a tensor takes between brackets: integers, slices, `...`, or None
+        for all of it. `out`: a tensor of torch, or None, for each; those that are there are filled (their type
+        converts) and returned. Raises IndexError for a slice that the tensor would refuse; NotFoundError,
+        MismatchError.
+        """
+        framework = framework_of(framework)
+        pairs = list(wanted)
+        if out is not None and len(out) != len(pairs):
+            raise errors.MismatchError(f"out has {len(out)} tensors for {len(pairs)} boxes")
+        wants, results = [], []
+        for number, (name, index) in enumerate(pairs):
+            info = self.manifest().served(name)
+            index = ... if index is None else index
+            target = out[number] if out is not None else None
+            want, finish = self._part(info, index, framework, target)
+            wants.append(want)
+            results.append(finish)
+        self.reader().read(wants, f"{len(wants)} boxes")
+        return [finish() for finish in results]
+
+    def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
+        """Returns what reads an indexed part, and what returns the part when it has been read."""
+        start, sizes, rest = boxes.hull_of(index, info.shape)
+        box = Box(info.name, start, sizes)
+        shape = check_index(info, index, framework)
+        if target is not None:
+            if shape is not None and tuple(target.shape) != shape:
+                raise errors.MismatchError(f"{info.name}: out has shape {tuple(target.shape)}, the box {shape}")
+            if is_plain(rest):
+                return memory.want_into(target, box, info.dtype), lambda: target
+        tensor, view = memory.empty(framework, info.dtype, sizes)
+
+        def finish():
+            part = tensor[rest] if rest else tensor
+            return part if target is None else target.copy_(part)
+
+        return Want(box, view=view), finish
+
+    def state_dict(self, match: Optional[str] = None, device: Any = None, dtype: Any = None,
+                   framework: str = "pt") -> Dict[str, Any]:
+        """Returns all tensors, or those whose names `match`, by name.
+
+        `device`: torch's; the processor by default. `dtype`: torch's type, to which floating-point tensors are
+        converted. Tensors that are one in the checkpoint (`alias_of`) are read once and share memory.
+        """
+        return self._tensors(self.names(match), device, dtype, framework_of(framework))
+
+    def _tensors(self, names: Sequence[str], device: Any, dtype: Any, framework: str) -> Dict[str, Any]:
+        made: Dict[str, Any] = {}
+        wants: List[Want] = []
+        first_of: Dict[str, str] = {}
+        for name in names:
+            info = self.manifest().served(name)
+            key = self._shared_with(info)
+            if key in first_of:
+                made[name] = made[first_of[key]]
+                continue
+            first_of[key] = name
+            made[name], want = self._fresh(info, device, dtype, framework)
+            wants.append(want)
+        self.reader().read(wants)
+        return made
+
+    def _shared_with(self, info: TensorInfo) -> str:
+        """Returns the tensor under whose bytes another one lies, if it also has its type and shape."""
+        first = self.manifest().tensors.get(info.alias_of or "")
+        if first is not None and (first.dtype, first.shape) == (info.dtype, info.shape):
+            return first.name
+        return info.name
+
+    def _fresh(self, info: TensorInfo, device: Any, dtype: Any, framework: str) -> Tuple[Any, Want]:
+        box = boxes.whole(info.name, info.shape)
+        if framework == "np":
+            tensor, view = memory.empty("np", info.dtype, info.shape)
+            return tensor, Want(box, view=view)
+        import torch
+
+        source = dtypes.torch_dtype(info.dtype)
+        wanted = dtype if dtype is not None and source.is_floating_point else source
+        tensor = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=wanted, device=device or "cpu")
+        return tensor, memory.want_into(tensor, box, info.dtype)
+
+    def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
+                  names: Optional[Dict[str, str]] = None) -> Tuple[List[str], List[str]]:
+        """Reads the checkpoint into memory that exists: a module's parameters and buffers, or a dict of tensors.
+
+        `strict`: every name has to be on both sides, else MismatchError; False reads what is on both. `dtype`: what the
+        tensors may be converted to, a type of torch or "any"; by default types have to be equal. `match`: only
+        tensors of the checkpoint whose names match. `names`: the checkpoint's name for a name of the target, where they
+        differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes have to be equal.
+        Nothing is written before all of this has been checked.
+        """
+        tensors = target if isinstance(target, dict) else target.state_dict(keep_vars=True)
+        offered = set(self.names(match))
+        source_of = {name: (names or {}).get(name, name) for name in tensors}
+        missing = [name for name in tensors if source_of[name] not in offered]
+        unexpected = sorted(offered - set(source_of.values()))
+        if strict and (missing or unexpected):
+            differ = _some("missing", missing) + _some("unexpected", unexpected)
+            raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads what is on both sides")
+        wants, seen, faults = [], {}, []
+        for name, tensor in tensors.items():
+            if source_of[name] not in offered:
+                continue
+            info = self.manifest().served(source_of[name])
+            fault = _fault_of(name, tensor, info, dtype)
+            if fault:
+                faults.append(fault)
+                continue
+            place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.device)
+            if tensor.numel() and seen.setdefault(place, name) != name:
+                continue  # tied parameters are one
+            wants.append(memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype))
+        if faults:
+            raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
+        self.reader().read(wants)
+        return missing, unexpected
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a slice view of a tensor: `get_shape()`, `get_dtype()`, `[...]`. Nothing is read yet."""
+        from .safe_open import RemoteSlice
+
+        return RemoteSlice(self, self.manifest().served(name), "pt")
+
+
+def framework_of(name: str) -> str:
+    """Returns "pt" or "np" for a framework's name. Raises ValueError."""
+    try:
+        return memory.FRAMEWORKS[name]
+    except KeyError:
+        raise ValueError(f"framework {name} is invalid: it is pt or np") from None
+
+
+def is_plain(rest: Sequence[Any]) -> bool:
+    """Returns whether an index over a box leaves all of its elements in their order."""
+    return all(_is_plain_item(item) for item in rest)
+
+
+def _is_plain_item(item: Any) -> bool:
+    if item is None or item is Ellipsis:
+        return True
+    if isinstance(item, slice):
+        return item.step in (None, 1)
+    return type(item) is int
+
+
+def check_index(info: TensorInfo, index: Any, framework: str) -> Optional[Tuple[int, ...]]:
+    """Returns the shape of an indexed tensor; None if it depends on more than shapes.
+
+    Raises what torch, or numpy, raises for such an index.
+    """
+    if framework == "np":
+        import numpy
+
+        return numpy.broadcast_to(numpy.empty((), dtype=numpy.uint8), info.shape)[index].shape
+    import torch
+
+    stand_in = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=torch.uint8, device="meta")
+    try:
+        return tuple(stand_in[index].shape)
+    except NotImplementedError:  # a mask: its result's shape depends on its values
+        return None
+
+
+def _some(what: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{what} {', '.join(names[:5])}{more}; "
+
+
+def _fault_of(name: str, tensor: Any, info: TensorInfo, dtype: Any) -> str:
+    shape = dtypes.torch_shape(info.dtype, info.shape)
+    if tuple(tensor.shape) != shape:
+        return f"{name} has shape {tuple(tensor.shape)}, the checkpoint {shape}"
+    source = dtypes.torch_dtype(info.dtype)
+    if tensor.dtype != source and dtype != "any" and tensor.dtype != dtype:
+        return f"{name} is {tensor.dtype}, the checkpoint {source} (dtype={tensor.dtype} converts)"
+    return ""

@@ -1,0 +1,46 @@
+"""The errors of this package. Each message names what failed, where, and what to do about it."""
+from __future__ import annotations
+
+
+class TensordError(Exception):
+    """The base of all errors that this package raises by itself."""
+
+
+class AddressError(TensordError, ValueError):
+    """A URL that is not one of a tensord server or of a model on one."""
+
+
+class ConnectError(TensordError, ConnectionError):
+    """No server could be reached, or all stopped answering for longer than `retry_for`."""
+
+
+class ProtocolError(TensordError, ConnectionError):
+    """An answer that breaks HTTP or is not what was asked for, such as 200 for a range. Nothing of it was used."""
+
+
+class AnswerError(TensordError):
+    """A server refused a request.
+
+    `status` is the HTTP status, `code` the server's name for the error ("": the answer has none), `url` the request's.
+    """
+
+    def __init__(self, message: str, status: int = 0, code: str = "", url: str = ""):
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.url = url
+
+    def __reduce__(self):
+        return type(self), (self.args[0], self.status, self.code, self.url)
+
+
+class NotFoundError(AnswerError, LookupError):
+    """The server does not have the model, checkpoint, tensor or file."""
+
+
+class ChangedError(AnswerError):
+    """The checkpoint changed on the server after this load began. Do not use what was loaded so far; load again."""
+
+
+class MismatchError(TensordError, ValueError):
+    """The destination of a load does not fit the checkpoint: names, shapes or dtypes differ."""

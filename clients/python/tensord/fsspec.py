@@ -1,0 +1,178 @@
+"""A file system of fsspec, `tensord://host:port/MODEL/FILE`: the files of models, read by range.
+
+    fsspec.open("tensord://host:8080/Qwen/Qwen3-0.6B/config.json")
+"""
+from __future__ import annotations
+
+import errno
+import re
+from typing import Any, Dict, List, Optional, Tuple
+from urllib.parse import quote
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from . import address, errors, options, transfer
+from .client import Client, connect
+from .reading import read_resource
+from .retry import Patience
+
+
+class TensordFileSystem(AbstractFileSystem):
+    """Read-only. `kwargs`: options of `tensord.Options`, and fsspec's own. An open file has one version: when the file
+    changes on the server, reading it raises ChangedError."""
+
+    protocol = "tensord"
+    root_marker = ""
+    cachable = True
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._own = {name: kwargs.pop(name) for name in options.NAMES if name in kwargs}
+        super().__init__(*args, **kwargs)
+        self._clients: Dict[str, Client] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return re.sub(r"^tensord://", "", str(path)).rstrip("/")
+
+    def _client(self, server: str) -> Client:
+        if server not in self._clients:
+            self._clients[server] = connect(f"tensord://{server}", **self._own)
+        return self._clients[server]
+
+    def _locate(self, path: str) -> Tuple[Client, str, str]:
+        """Splits a path into the server's client, the model's id and the file below it; "" where there is none."""
+        server, _, rest = self._strip_protocol(path).partition("/")
+        client = self._client(server)
+        if not rest:
+            return client, "", ""
+        first = re.sub(r"([*?\[\]\\])", r"\\\1", rest.partition("/")[0])
+        for row in sorted(client.models(match=first + "*"), key=lambda one: -len(one["id"])):
+            if rest == row["id"] or rest.startswith(row["id"] + "/"):
+                return client, row["id"], rest[len(row["id"]) + 1 :]
+        return client, "", rest
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> List[Any]:
+        """Lists what is directly below a server, a folder of models, a model or a folder in one; a file as itself.
+
+        A file has its `sha256` where the server knows it. Raises FileNotFoundError.
+        """
+        path = self._strip_protocol(path)
+        client, model, rest = self._locate(path)
+        base = path.partition("/")[0]
+        found: Dict[str, Dict[str, Any]] = {}
+        if model:
+            files = client._session.ask_json("GET", address.path_of(model))["files"]
+            inside = [(f"{base}/{model}/{row['path']}", row) for row in files]
+        else:
+            inside = [(f"{base}/{row['id']}/", row) for row in client.models()]
+        for name, row in inside:
+            below, slash, _ = name[len(path) + 1 :].partition("/")
+            if name.startswith(path + "/") and slash:
+                found[f"{path}/{below}"] = {"name": f"{path}/{below}", "size": 0, "type": "directory"}
+            elif name == path or name.startswith(path + "/"):
+                about = {key: row[key] for key in ("sha256",) if key in row}
+                found[name] = {"name": name, "size": row["size"], "type": "file", **about}
+        if not found and rest:
+            raise FileNotFoundError(path)
+        rows = [found[name] for name in sorted(found)]
+        return rows if detail else [row["name"] for row in rows]
+
+    def info(self, path: str, **kwargs: Any) -> Dict[str, Any]:
+        """Describes a file or folder. Raises FileNotFoundError."""
+        path = self._strip_protocol(path)
+        for row in self.ls(path):
+            if row["name"] == path:
+                return row
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def _open(self, path: str, mode: str = "rb", block_size: Optional[int] = None, **kwargs: Any) -> "TensordFile":
+        if mode != "rb":
+            raise self._read_only(path)
+        source, resource, client = self._find(path)
+        return TensordFile(self, path, source, client, resource.nbytes, block_size or "default", kwargs)
+
+    def _find(self, path: str) -> Tuple[transfer.Source, transfer.Resource, Client]:
+        """Returns a file at the version of now. Raises FileNotFoundError."""
+        client, model, rest = self._locate(path)
+        if not model or not rest:
+            raise FileNotFoundError(path)
+        source = _source_of(client, address.path_of(model, "files", quote(rest)))
+        try:
+            return source, source.first(Patience(client._session.options.retry_for)), client
+        except errors.NotFoundError:
+            raise FileNotFoundError(path) from None
+
+    def ukey(self, path: str) -> str:
+        """Returns the file's entity tag, which changes with its bytes. Raises FileNotFoundError."""
+        return self._find(path)[1].etag
+
+    def cat_file(self, path: str, start: Optional[int] = None, end: Optional[int] = None, **kwargs: Any) -> bytes:
+        """Reads bytes [start, end) of a file, over several connections; negative ones count from its end."""
+        with self._open(path) as file:
+            first, last, _ = slice(start, end).indices(file.size)
+            return file._fetch_range(first, max(first, last))
+
+    @staticmethod
+    def _read_only(path: Any) -> OSError:
+        return OSError(errno.EROFS, "tensord serves files and takes none", str(path))
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        """Raises OSError (EROFS), as everything that would change a file."""
+        raise self._read_only(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Raises OSError (EROFS)."""
+        raise self._read_only(path)
+
+    def rmdir(self, path: str) -> None:
+        """Raises OSError (EROFS)."""
+        raise self._read_only(path)
+
+    def _rm(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Raises OSError (EROFS)."""
+        raise self._read_only(path2)
+
+    def created(self, path: str) -> Any:
+        """Raises NotImplementedError: the server does not tell."""
+        raise NotImplementedError("tensord does not tell when a file was made")
+
+    def modified(self, path: str) -> Any:
+        """Raises NotImplementedError: `info` of the model has the time of its newest change."""
+        raise NotImplementedError("tensord does not tell when a single file was changed")
+
+
+class TensordFile(AbstractBufferedFile):
+    """An open file: ranges of one version of it."""
+
+    def __init__(self, fs: TensordFileSystem, path: str, source: transfer.Source, client: Client, nbytes: int,
+                 block_size: Any, kwargs: Dict[str, Any]):
+        self._source, self._client = source, client
+        super().__init__(fs, path, "rb", block_size, size=nbytes, **kwargs)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data = bytearray(max(0, min(end, self.size) - start))
+        if data:
+            read_resource(self._client._session, self._source, [memoryview(data)], start)
+        return bytes(data)
+
+
+def _source_of(client: Client, path: str) -> transfer.Source:
+    """Returns a file, at the version that the first server has; another one takes part if it has the same."""
+    known: Dict[str, str] = {}
+
+    def locate(endpoint: address.Endpoint) -> transfer.Resource:
+        _, answer = client._session.ask("HEAD", path, endpoint=endpoint, once=True)
+        etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
+        if not etag or not length.isdigit():
+            raise errors.ProtocolError(f"{endpoint}{path} has no entity tag or no length")
+        if known.setdefault("etag", etag) != etag:
+            raise errors.ChangedError(f"{endpoint}{path} is another version than on the first server", 412,
+                                      "FAILED_PRECONDITION")
+        return transfer.Resource(path, etag, int(length))
+
+    return transfer.Source(client._session.endpoints, locate)

@@ -1,0 +1,522 @@
+"""Lazy tensors: tensors with shape and dtype, whose bytes are read when somebody copies from them.
+
+An engine's own `load_weights` narrows a tensor to its rank's part and copies that into a parameter. A LazyTensor
+records the narrowing (`narrow`, `chunk`, `split`, indexing, `unsqueeze`, `squeeze`, `transpose`, ...), and `copy_`
+reads just the box that is left. Every other operation reads what the tensor covers, says so once in the log, and goes
+on with an ordinary tensor: slower, never wrong.
+
+Within `deferred(model)` copies are collected and read together, over several connections, when there are enough of
+them, at the end, and before any other operation touches a tensor that waits for its bytes.
+"""
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from . import dtypes, memory
+from .boxes import Box
+from .client import Model
+from .manifest import TensorInfo
+
+log = logging.getLogger("tensord")
+
+DEFERRED_BYTES = 256 * 1024 * 1024  # of copies that wait to be read together
+DEFERRED_COPIES = 20000
+
+
+class _Cut(NamedTuple):
+    """What a lazy tensor covers: a box of the source, and the order of its dimensions.
+
+    `axes[k]` is the source's dimension that dimension k is, or None for one of size 1 that the source does not have.
+    Dimensions of the source that are not named have size 1 in the box.
+    """
+
+    start: Tuple[int, ...]
+    sizes: Tuple[int, ...]
+    axes: Tuple[Optional[int], ...]
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return tuple(1 if axis is None else self.sizes[axis] for axis in self.axes)
+
+    def narrow(self, dim: int, start: int, length: int) -> "_Cut":
+        axis = self.axes[dim]
+        if axis is None:
+            return self if length == 1 else None  # type: ignore[return-value]
+        starts, sizes = list(self.start), list(self.sizes)
+        starts[axis] += start
+        sizes[axis] = length
+        return self._replace(start=tuple(starts), sizes=tuple(sizes))
+
+    def without(self, dim: int) -> "_Cut":
+        return self._replace(axes=self.axes[:dim] + self.axes[dim + 1 :])
+
+    def with_one(self, dim: int) -> "_Cut":
+        return self._replace(axes=(*self.axes[:dim], None, *self.axes[dim:]))
+
+
+class LazyTensor(torch.Tensor):
+    """A tensor of a model on a server, or a part of one. Made by `safe_open(lazy=True)`. Its storage is nowhere; its
+    device is the one to which it would be read."""
+
+    @staticmethod
+    def of(model: Model, info: TensorInfo, device: Any = "cpu") -> "LazyTensor":
+        """Returns a lazy tensor of all of a tensor. Raises TensordError when torch lacks the type."""
+        shape = tuple(info.shape)
+        return LazyTensor(model, info, _Cut((0,) * len(shape), shape, tuple(range(len(shape)))), device)
+
+    @staticmethod
+    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any):
+        shape = dtypes.torch_shape(info.dtype, cut.shape)
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtypes.torch_dtype(info.dtype),
+                                                   device=torch.device(device), requires_grad=False)
+
+    def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any):
+        super().__init__()
+        self._model, self._info, self._cut = model, info, cut
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return (f"LazyTensor({self._info.name!r}, shape={tuple(self._cut.shape)}, dtype={self._info.dtype}, "
+                f"of {list(self._info.shape)})")
+
+    def __reduce_ex__(self, protocol: int):
+        return LazyTensor, (self._model, self._info, self._cut, "cpu")
+
+    def materialize(self) -> torch.Tensor:
+        """Reads what the tensor covers, and returns it as an ordinary tensor."""
+        with torch._C.DisableTorchFunctionSubclass():
+            device = self.device
+        cut = self._cut
+        box = Box(self._info.name, cut.start, cut.sizes)
+        made = torch.empty(dtypes.torch_shape(self._info.dtype, cut.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
+                           device=device)
+        self._model.reader().read([memory.want_into(made, box, self._info.dtype)], self._info.name)
+        return _arranged(made, cut)
+
+    def _with(self, cut: _Cut) -> "LazyTensor":
+        with torch._C.DisableTorchFunctionSubclass():
+            device = self.device
+        return LazyTensor(self._model, self._info, cut, device)
+
+    # ---- what torch calls
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        recorded = _RECORDED.get(func)
+        if recorded is not None and isinstance(args[0] if args else None, LazyTensor) and args[0]._info.dtype != "F4":
+            try:
+                result = recorded(*args, **kwargs)
+            except _NotRecorded:
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+        if func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor):
+            if not isinstance(args[0], LazyTensor) and _copy(args[0], args[1]):
+                return args[0]
+        if func in _ATTRIBUTES:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        return _read_first(func, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return _read_first(func, args, kwargs or {})
+
+
+class _NotRecorded(Exception):
+    """An operation that no cut stands for."""
+
+
+_told: set = set()
+_told_lock = threading.Lock()
+
+
+def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
+    """Reads the lazy tensors among the arguments, and calls the function with ordinary ones."""
+    lazy = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, LazyTensor)]
+    name = getattr(func, "__name__", str(func))
+    with _told_lock:
+        is_new = name not in _told
+        _told.add(name)
+    if is_new and lazy:
+        log.warning("%s is not recorded by lazy tensors: %s is read whole, as it stands (%s); said once for each "
+                    "operation", name, lazy[0]._info.name, list(lazy[0]._cut.shape))
+    plain: Dict[int, torch.Tensor] = {id(one): one.materialize() for one in lazy}
+
+    def swap(one: Any) -> Any:
+        return plain[id(one)] if isinstance(one, LazyTensor) else one
+
+    return func(*tree_map(swap, args), **tree_map(swap, kwargs))
+
+
+def _arranged(made: torch.Tensor, cut: _Cut) -> torch.Tensor:
+    """Returns a view of a tensor of the box's sizes in the order of the cut's dimensions."""
+    named = [axis for axis in cut.axes if axis is not None]
+    dropped = [axis for axis in range(made.dim()) if axis not in named]
+    view = made.permute(*named, *dropped) if made.dim() else made
+    for _ in dropped:
+        view = view.squeeze(-1)
+    for dim, axis in enumerate(cut.axes):
+        if axis is None:
+            view = view.unsqueeze(dim)
+    return view
+
+
+# ---- recorded operations: each takes what torch's takes, and returns a lazy tensor or NotImplemented
+
+
+def _dim(tensor: LazyTensor, dim: int, extra: int = 0) -> int:
+    count = len(tensor._cut.axes) + extra
+    if not isinstance(dim, int) or not -count <= dim < count:
+        raise _NotRecorded  # torch raises its own error
+    return dim % count
+
+
+def _narrow(tensor: LazyTensor, dim: int, start: Any, length: int) -> Any:
+    dim = _dim(tensor, dim)
+    size = tensor._cut.shape[dim]
+    start = int(start)
+    if start < 0:
+        start += size
+    if not 0 <= start <= size or length < 0 or start + length > size:
+        raise _NotRecorded
+    cut = tensor._cut.narrow(dim, start, int(length))
+    return NotImplemented if cut is None else tensor._with(cut)
+
+
+def _split(tensor: LazyTensor, split_size_or_sections: Any, dim: int = 0) -> Any:
+    dim = _dim(tensor, dim)
+    size = tensor._cut.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 1:
+            raise _NotRecorded
+        sections = [min(step, size - at) for at in range(0, size, step)] or [0]
+    else:
+        sections = [int(one) for one in split_size_or_sections]
+        if sum(sections) != size or min(sections, default=0) < 0:
+            raise _NotRecorded
+    return _cut_up(tensor, dim, sections)
+
+
+def _chunk(tensor: LazyTensor, chunks: int, dim: int = 0) -> Any:
+    dim = _dim(tensor, dim)
+    size = tensor._cut.shape[dim]
+    if chunks < 1:
+        raise _NotRecorded
+    step = -(-size // chunks)
+    if step == 0:
+        return _cut_up(tensor, dim, [0] * chunks)
+    return _cut_up(tensor, dim, [min(step, size - at) for at in range(0, size, step)])
+
+
+def _tensor_split(tensor: LazyTensor, indices_or_sections: Any, dim: int = 0) -> Any:
+    dim = _dim(tensor, dim)
+    size = tensor._cut.shape[dim]
+    if not isinstance(indices_or_sections, int) or indices_or_sections < 1:
+        raise _NotRecorded
+    small, larger = divmod(size, indices_or_sections)
+    return _cut_up(tensor, dim, [small + (number < larger) for number in range(indices_or_sections)])
+
+
+def _cut_up(tensor: LazyTensor, dim: int, sections: Sequence[int]) -> Any:
+    parts, at = [], 0
+    for section in sections:
+        parts.append(_narrow(tensor, dim, at, section))
+        at += section
+    return NotImplemented if any(part is NotImplemented for part in parts) else tuple(parts)
+
+
+def _select(tensor: LazyTensor, dim: int, index: int) -> Any:
+    dim = _dim(tensor, dim)
+    size = tensor._cut.shape[dim]
+    if not -size <= index < size:
+        raise _NotRecorded
+    cut = tensor._cut.narrow(dim, index % size, 1)
+    return NotImplemented if cut is None else tensor._with(cut.without(dim))
+
+
+def _unbind(tensor: LazyTensor, dim: int = 0) -> Any:
+    dim = _dim(tensor, dim)
+    return tuple(_select(tensor, dim, number) for number in range(tensor._cut.shape[dim]))
+
+
+def _unsqueeze(tensor: LazyTensor, dim: int) -> Any:
+    return tensor._with(tensor._cut.with_one(_dim(tensor, dim, 1)))
+
+
+def _squeeze(tensor: LazyTensor, dim: Any = None) -> Any:
+    shape = tensor._cut.shape
+    given = dim if isinstance(dim, tuple) else (dim,)
+    dims = range(len(shape)) if dim is None else [_dim(tensor, one) for one in given]
+    cut = tensor._cut
+    for one in sorted(set(dims), reverse=True):
+        if shape[one] == 1:
+            cut = cut.without(one)
+    return tensor._with(cut)
+
+
+def _transpose(tensor: LazyTensor, dim0: int, dim1: int) -> Any:
+    axes = list(tensor._cut.axes)
+    a, b = _dim(tensor, dim0), _dim(tensor, dim1)
+    axes[a], axes[b] = axes[b], axes[a]
+    return tensor._with(tensor._cut._replace(axes=tuple(axes)))
+
+
+def _t(tensor: LazyTensor) -> Any:
+    count = len(tensor._cut.axes)
+    return tensor if count < 2 else _transpose(tensor, 0, 1) if count == 2 else NotImplemented
+
+
+def _permute(tensor: LazyTensor, *dims: Any) -> Any:
+    dims = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    order = [_dim(tensor, dim) for dim in dims]
+    if sorted(order) != list(range(len(tensor._cut.axes))):
+        raise _NotRecorded
+    return tensor._with(tensor._cut._replace(axes=tuple(tensor._cut.axes[dim] for dim in order)))
+
+
+def _reshape(tensor: LazyTensor, *shape: Any, **named: Any) -> Any:
+    """Records a reshape that only adds or drops dimensions of size 1."""
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list, torch.Size)) else shape
+    if named or not all(isinstance(one, int) for one in wanted):
+        raise _NotRecorded
+    now = tensor._cut.shape
+    known = math.prod(one for one in wanted if one != -1)
+    if list(wanted).count(-1) == 1 and known > 0 and math.prod(now) % known == 0:
+        wanted = [math.prod(now) // known if one == -1 else one for one in wanted]
+    if [one for one in wanted if one != 1] != [one for one in now if one != 1] or 0 in now:
+        raise _NotRecorded
+    cut = tensor._cut
+    axes = iter([axis for axis in cut.axes if axis is not None and cut.sizes[axis] != 1])
+    return tensor._with(cut._replace(axes=tuple(None if one == 1 else next(axes) for one in wanted)))
+
+
+def _flatten(tensor: LazyTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+    if len(tensor._cut.axes) == 1 or sum(one != 1 for one in tensor._cut.shape) > 1:
+        raise _NotRecorded
+    return _reshape(tensor, math.prod(tensor._cut.shape)) if (start_dim, end_dim) == (0, -1) else NotImplemented
+
+
+def _getitem(tensor: LazyTensor, index: Any) -> Any:
+    """Records integers, slices with step 1, `...` and None."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    for item in items:
+        if not (item is None or item is Ellipsis or (isinstance(item, int) and not isinstance(item, bool)) or
+                (isinstance(item, slice) and item.step in (None, 1))):
+            raise _NotRecorded
+    if sum(item is Ellipsis for item in items) > 1:
+        raise _NotRecorded
+    taken = sum(item is not None and item is not Ellipsis for item in items)
+    if taken > len(tensor._cut.axes):
+        raise _NotRecorded
+    result, dim = tensor, 0
+    for item in items:
+        if item is Ellipsis:
+            dim += len(tensor._cut.axes) - taken
+        elif item is None:
+            result = _unsqueeze(result, dim)
+            dim += 1
+        elif isinstance(item, int):
+            result = _select(result, dim, item)
+        else:
+            begin, end, _ = item.indices(result._cut.shape[dim])
+            result = _narrow(result, dim, begin, max(0, end - begin))
+            dim += 1
+        if result is NotImplemented:
+            return result
+    return result
+
+
+def _same(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
+    return tensor
+
+
+def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
+    """Records a move to where, and what, the tensor is already."""
+    with torch._C.DisableTorchFunctionSubclass():
+        device, dtype = tensor.device, tensor.dtype
+    given = [one for one in (*args, *(v for k, v in kwargs.items() if k in ("device", "dtype"))) if one is not None]
+    for one in given:
+        if isinstance(one, torch.dtype):
+            if one != dtype:
+                raise _NotRecorded
+        elif isinstance(one, (str, torch.device)):
+            if torch.device(one) != device:
+                raise _NotRecorded
+        elif not isinstance(one, bool):
+            raise _NotRecorded
+    return tensor if given and not kwargs.get("copy") else NotImplemented
+
+
+def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
+    named = [axis for axis in tensor._cut.axes if axis is not None]
+    return tensor if named == sorted(named) and not args and not kwargs else NotImplemented
+
+
+_T = torch.Tensor
+_RECORDED = {
+    _T.narrow: _narrow, torch.narrow: _narrow, _T.split: _split, torch.split: _split, _T.chunk: _chunk,
+    torch.chunk: _chunk, _T.tensor_split: _tensor_split, torch.tensor_split: _tensor_split, _T.select: _select,
+    torch.select: _select, _T.unbind: _unbind, torch.unbind: _unbind, _T.unsqueeze: _unsqueeze,
+    torch.unsqueeze: _unsqueeze, _T.squeeze: _squeeze, torch.squeeze: _squeeze, _T.transpose: _transpose,
+    torch.transpose: _transpose, _T.t: _t, torch.t: _t, _T.permute: _permute, torch.permute: _permute,
+    _T.reshape: _reshape, torch.reshape: _reshape, _T.view: _reshape, _T.flatten: _flatten, torch.flatten: _flatten,
+    _T.__getitem__: _getitem, _T.detach: _same, _T.to: _to, _T.cpu: lambda tensor: _to(tensor, "cpu"),
+    _T.contiguous: _contiguous, _T.data.__get__: _same,
+    _T.requires_grad_: lambda tensor, on=True: NotImplemented if on else tensor,
+}
+_T_property = getattr(_T, "T", None)
+if _T_property is not None:
+    _RECORDED[_T_property.__get__] = _t
+_COPIES = {_T.copy_}
+_ATTRIBUTES = {
+    getattr(_T, name).__get__
+    for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "is_cuda", "is_cpu",
+                 "is_meta", "is_sparse", "is_quantized", "is_nested", "is_mps", "is_xpu", "itemsize", "nbytes", "grad",
+                 "grad_fn", "names", "is_mkldnn", "is_vulkan", "is_ipu", "is_maia", "is_mtia", "is_sparse_csr",
+                 "is_xla")
+    if hasattr(getattr(_T, name, None), "__get__")
+} | {_T.size, _T.dim, _T.numel, _T.nelement, _T.stride, _T.ndimension, _T.element_size, _T.is_floating_point,
+     _T.is_complex, _T.is_signed, _T.is_contiguous, torch.numel, torch.is_floating_point, torch.is_complex, _T.__len__,
+     _T.__hash__, _T.is_inference, _T.storage_offset, _T.is_shared, _T.is_pinned}
+
+
+# ---- copying
+
+
+def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
+    """Reads a lazy tensor into a tensor, now or with others later. Returns False where torch has to do it."""
+    if type(target) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(target, torch.nn.Parameter):
+        return False
+    if target.requires_grad and torch.is_grad_enabled():
+        return False  # torch refuses, or records it
+    with torch._C.DisableTorchFunctionSubclass():
+        target = target.detach()
+        if tuple(target.shape) != source._cut.shape or source._info.dtype == "F4" or target.device.type == "meta":
+            return False
+        place = _placed(target, source._cut)
+    pending = _pending()
+    box = Box(source._info.name, source._cut.start, source._cut.sizes)
+    if pending is not None and pending.model is source._model:
+        pending.add(target, place, box, source._info)
+        return True
+    source._model.reader().read([memory.want_into(place, box, source._info.dtype)], source._info.name)
+    return True
+
+
+def _placed(target: torch.Tensor, cut: _Cut) -> torch.Tensor:
+    """Returns a view of the target with the dimensions of the box, in the source's order."""
+    for dim in reversed(range(len(cut.axes))):
+        if cut.axes[dim] is None:
+            target = target.squeeze(dim)
+    named = [axis for axis in cut.axes if axis is not None]
+    target = target.permute(*sorted(range(len(named)), key=lambda k: named[k])) if named else target
+    for axis in range(len(cut.sizes)):
+        if axis not in named:
+            target = target.unsqueeze(axis)
+    return target
+
+
+# ---- copies that are read together
+
+_deferring = threading.local()
+
+
+def _pending() -> Optional["_Pending"]:
+    return getattr(_deferring, "pending", None)
+
+
+class _Pending:
+    """Copies that wait to be read, and the memory that waits for them."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self._copies: List[Tuple[torch.Tensor, Box, TensorInfo]] = []
+        self._nbytes = 0
+        self._storages: Dict[int, List[Tuple[int, int]]] = {}
+
+    def add(self, target: torch.Tensor, place: torch.Tensor, box: Box, info: TensorInfo) -> None:
+        begin, end = _span(target)
+        key = _storage(target)
+        if any(begin < other_end and other_begin < end for other_begin, other_end in self._storages.get(key, ())):
+            self.flush()  # a later copy into the same memory has to come later
+        self._storages.setdefault(key, []).append((begin, end))
+        self._copies.append((place, box, info))
+        self._nbytes += dtypes.nbytes_of(info.dtype, box.sizes)
+        if self._nbytes >= DEFERRED_BYTES or len(self._copies) >= DEFERRED_COPIES:
+            self.flush()
+
+    def touches(self, tensor: torch.Tensor) -> bool:
+        return bool(self._storages) and _storage(tensor) in self._storages
+
+    def flush(self) -> None:
+        copies, self._copies, self._nbytes, self._storages = self._copies, [], 0, {}
+        if copies:
+            wants = [memory.want_into(place, box, info.dtype) for place, box, info in copies]
+            self.model.reader().read(wants)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _span(tensor: torch.Tensor) -> Tuple[int, int]:
+    """Returns the elements' bytes [begin, end) in the storage, gaps included."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    begin = tensor.storage_offset() * tensor.element_size()
+    return begin, begin + (last + 1) * tensor.element_size()
+
+
+class _Watch(TorchFunctionMode):
+    """Reads what waits before any operation but those that look at no bytes."""
+
+    def __init__(self, pending: _Pending):
+        super().__init__()
+        self._pending = pending
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        is_copy = func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor)
+        if not is_copy and func not in _ATTRIBUTES and func not in _VIEWS:
+            with torch._C.DisableTorchFunction():
+                if any(self._touches(one) for one in tree_flatten((args, kwargs))[0]):
+                    self._pending.flush()
+        return func(*args, **kwargs)
+
+    def _touches(self, one: Any) -> bool:
+        return isinstance(one, torch.Tensor) and not isinstance(one, LazyTensor) and self._pending.touches(one)
+
+
+_MAY_COPY = {_T.to, _T.cpu, _T.contiguous, _T.reshape, torch.reshape, _T.flatten, torch.flatten}
+_VIEWS = {func for func in _RECORDED if func not in _MAY_COPY} | {_T.untyped_storage}
+
+
+@contextlib.contextmanager
+def deferred(model: Model) -> Iterator[None]:
+    """Collects copies from lazy tensors of a model in this thread, and reads them together.
+
+    Within, `parameter.copy_(lazy)` may return before the bytes are there; whatever else torch does with that memory in
+    this thread waits for them. Python that reads the memory without torch (numpy views made before) does not see them
+    until the end. Raises what the reads raise; then the memory holds parts.
+    """
+    if _pending() is not None:
+        yield
+        return
+    pending = _deferring.pending = _Pending(model)
+    try:
+        with _Watch(pending):
+            yield
+        pending.flush()
+    finally:
+        _deferring.pending = None

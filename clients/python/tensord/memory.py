@@ -1,0 +1,121 @@
+"""Views of the memory of torch's tensors and numpy's arrays, and tensors of given types."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+from . import dtypes
+from .boxes import Box
+from .reading import Want
+
+FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
+
+
+def view_of_torch(tensor: Any) -> memoryview:
+    """Returns the bytes of a contiguous tensor in the processor's memory. The view keeps the tensor alive."""
+    nbytes = tensor.numel() * tensor.element_size()
+    if nbytes == 0:
+        return memoryview(bytearray())
+    array = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
+    array._tensor = tensor  # ctypes arrays take attributes; the memory lives as long as the view
+    return memoryview(array).cast("B")
+
+
+def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memoryview]:
+    """Makes an uninitialised tensor ("pt") or array ("np") of a manifest's type and shape, and a view of its bytes.
+
+    Raises TensordError when the framework has no such type.
+    """
+    if framework == "pt":
+        import torch
+
+        tensor = torch.empty(dtypes.torch_shape(dtype, shape), dtype=dtypes.torch_dtype(dtype))
+        return tensor, view_of_torch(tensor)
+    import numpy
+
+    array = numpy.empty(tuple(shape), dtype=dtypes.numpy_dtype(dtype))
+    if array.nbytes == 0:
+        return array, memoryview(bytearray())
+    flat = array.reshape(-1).view(numpy.uint8)
+    return array, memoryview(flat).cast("B")
+
+
+def want_into(tensor: Any, box: Box, dtype: str) -> Want:
+    """Returns what reads a box of a manifest's type into a tensor of torch of the box's shape; dimensions of size 1 may
+    differ.
+
+    The bytes come straight into the tensor where it is contiguous, of the same type and in the processor's memory; else
+    they are copied, converted to the tensor's type, and moved to its device.
+    """
+    import torch
+
+    source = dtypes.torch_dtype(dtype)
+    shape = dtypes.torch_shape(dtype, box.sizes)
+    if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.dtype == source:
+        return Want(box, view=view_of_torch(tensor))
+    with torch.no_grad():
+        target = tensor.detach()
+    if target.numel() != _count(shape):
+        raise ValueError(f"{box.name}: the destination has shape {tuple(tensor.shape)}, the box {tuple(shape)}")
+    return Want(box, copy=_TorchCopy(_with_shape(target, shape), box, source, dtype))
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _with_shape(target: Any, shape: Sequence[int]) -> Any:
+    """Returns a view of the target with dimensions of size 1 added or dropped."""
+    if tuple(target.shape) == tuple(shape):
+        return target
+    squeezed = target.squeeze()
+    if [n for n in shape if n != 1] != list(squeezed.shape):
+        raise ValueError(f"a box of shape {tuple(shape)} does not fit a tensor of shape {tuple(target.shape)}")
+    for axis, size in enumerate(shape):
+        if size == 1:
+            squeezed = squeezed.unsqueeze(axis)
+    return squeezed
+
+
+class _TorchCopy:
+    """Copies pieces of a box into a tensor of the box's shape: converts types, fills gaps, moves to a GPU."""
+
+    def __init__(self, target: Any, box: Box, source: Any, dtype: str):
+        self.target, self.box, self.source, self.dtype = target, box, source, dtype
+        self.pinned = target.device.type == "cuda"
+
+    def __call__(self, memory: memoryview, piece: Box) -> Optional[Callable[[], None]]:
+        import torch
+
+        shape = dtypes.torch_shape(self.dtype, piece.sizes)
+        start = [a - b for a, b in zip(piece.start, self.box.start)]
+        if self.dtype == "F4" and start:
+            start[-1] //= 2
+        place = self.target[tuple(slice(a, a + n) for a, n in zip(start, shape))]
+        with torch.no_grad():
+            bytes_ = torch.frombuffer(memory, dtype=torch.uint8)
+            if not self.pinned:
+                place.copy_(bytes_.view(self.source).view(shape))
+                return None
+            return _copy_to_gpu(bytes_.view(self.source).view(shape), place)
+
+
+_streams: dict = {}
+
+
+def _copy_to_gpu(values: Any, place: Any) -> Callable[[], None]:
+    """Copies from pinned memory on a stream of its own, beside what the caller's streams do. Returns what waits for the
+    copy's end."""
+    import torch
+
+    stream = _streams.get(place.device)
+    if stream is None:
+        stream = _streams[place.device] = torch.cuda.Stream(place.device)
+    with torch.cuda.stream(stream):
+        place.copy_(values, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(stream)
+    return event.synchronize

@@ -1,0 +1,42 @@
+"""The examples of docs/python.md run as they are printed, on the demo model of ./serve.sh."""
+import re
+import subprocess
+import sys
+
+from conftest import REPO
+
+import harness
+
+
+def blocks(language):
+    text = (REPO / "docs" / "python.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_examples_run_as_printed(serve, tmp_path):
+    subprocess.run([sys.executable, REPO / "scripts" / "demo_model.py", serve.root / "demo"], check=True)
+    server = serve()
+    here = f"127.0.0.1:{server.port}"
+    code = "\n".join(blocks("python")).replace("127.0.0.1:8080", here)
+    assert len(blocks("python")) == 4
+    code += "\nassert half[0, 0] == 128 * 64 % 256 and state['model.norm.weight'][5] == 5 and len(rows) == 16\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    commands = [line for line in blocks("sh")[0].splitlines() if line.startswith("python -m")]
+    assert len(commands) == 4
+    for command in commands:
+        words = command.replace("127.0.0.1:8080", here).partition("#")[0].split()
+        result = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert result.returncode == 0 and result.stderr == "", (command, result.stderr)
+    assert (tmp_path / "norm.bin").stat().st_size == 256
+
+
+def test_every_public_name_is_described():
+    import tensord
+
+    text = (REPO / "docs" / "python.md").read_text()
+    for name in ("connect", "open_model", "load_file", "state_dict", "load_into", "load_rank", "read_boxes",
+                 "safe_open", *tensord.Options.__dataclass_fields__):
+        assert f"`{name}" in text, name
+    for name in tensord.__all__:
+        assert getattr(tensord, name).__doc__ or name == "__version__" or name == "PrefetchPlan", name
