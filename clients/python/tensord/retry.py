@@ -38,9 +38,10 @@ class Patience:
         if self._faults >= MAX_FAULTS:
             raise error
         if spent + delay > self.retry_for:
-            kind = type(error) if isinstance(error, (errors.AnswerError, errors.ProtocolError)) else errors.ConnectError
-            raise kind(f"{error}; gave up after {self._tries} tries in {spent:.0f} s "
-                       f"(retry_for={self.retry_for:g})") from error
+            text = f"{error}; gave up after {self._tries} tries in {spent:.0f} s (retry_for={self.retry_for:g})"
+            if isinstance(error, errors.AnswerError):
+                raise type(error)(text, error.status, error.code, error.url) from error
+            raise (type(error) if isinstance(error, errors.ProtocolError) else errors.ConnectError)(text) from error
         if self._stopping is None:
             time.sleep(delay)
         else:

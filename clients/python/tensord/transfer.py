@@ -276,6 +276,8 @@ class _Run:
             _check_content_range(answer.fields.get("content-range", ""), begin, end, resource.nbytes, where)
             if not etag:
                 raise errors.ProtocolError(f"{where} answered a range without an entity tag")
+        if answer.length is None:
+            raise errors.ProtocolError(f"{where} answered a range in chunks, without its length")
         if answer.length != end - begin:
             raise errors.ProtocolError(f"{where} answered {answer.length} bytes, where {end - begin} were asked for")
         return answer
