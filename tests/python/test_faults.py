@@ -2,6 +2,8 @@
 import itertools
 import os
 import random
+import signal
+import threading
 import time
 
 import harness
@@ -373,3 +375,34 @@ def test_rank_files_go_on_after_cuts(proxied, tensors):
     assert any(one.sent for one in proxy.seen if one.number % 2 == 0 and one.sent > 100000)
     for name, tensor in tensors.items():
         assert torch.equal(torch.cat([one[name] for one in made]), tensor)
+
+
+def test_a_loader_that_is_closed_stops_its_read(proxied):
+    def fault(exchange):
+        exchange.cut, exchange.stall = 10, True
+
+    proxy = proxied(fault)
+    with tensord.safe_open(url(proxy.port), "pt", stall_timeout=60.0, progress=False) as f:
+        loader = f.prefetch(dict.fromkeys(f.keys()))
+        while len(proxy.seen) < 3:
+            time.sleep(0.01)
+        began = time.monotonic()
+        loader.close()
+    assert time.monotonic() - began < 5
+    assert not any(thread.name.startswith("tensord-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("of", ["boxes.bin", "/plans", "/tensors"])
+def test_an_interrupt_does_not_wait_for_a_silent_server(proxied, of):
+    """Whatever the server is silent about: the manifest, the plan, or the bytes."""
+    def fault(exchange):
+        exchange.cut, exchange.stall = 0, True
+        timer.start()
+
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start, start = lambda: timer.is_alive() or timer.ident or start(), timer.start
+    proxy = proxied(fault, of=of)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        by_load_file(url(proxy.port), stall_timeout=60.0)
+    assert time.monotonic() - began < 10

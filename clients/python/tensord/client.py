@@ -12,6 +12,7 @@ from .manifest import Manifest, TensorInfo
 from .options import Options, of
 from .reading import Reader, Want
 from .session import Session
+from .transfer import Stop
 
 
 def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Client":
@@ -181,8 +182,10 @@ class Model:
         converts) and returned. Raises IndexError for a slice that the tensor would refuse; NotFoundError,
         MismatchError.
         """
-        framework = framework_of(framework)
-        pairs = list(wanted)
+        return self._read_boxes(list(wanted), out, framework_of(framework), None)
+
+    def _read_boxes(self, pairs: List[Tuple[str, Any]], out: Optional[Sequence[Any]], framework: str,
+                    stop: Optional[Stop]) -> List[Any]:
         if out is not None and len(out) != len(pairs):
             raise errors.MismatchError(f"out has {len(out)} tensors for {len(pairs)} boxes")
         wants, results = [], []
@@ -193,7 +196,7 @@ class Model:
             want, finish = self._part(info, index, framework, target)
             wants.append(want)
             results.append(finish)
-        self.reader().read(wants, f"{len(wants)} boxes")
+        self.reader().read(wants, f"{len(wants)} boxes", stop)
         return [finish() for finish in results]
 
     def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):

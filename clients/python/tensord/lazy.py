@@ -27,7 +27,7 @@ from .manifest import TensorInfo
 
 log = logging.getLogger("tensord")
 
-DEFERRED_BYTES = 256 * 1024 * 1024  # of copies that wait to be read together
+DEFERRED_BYTES = 1024 * 1024 * 1024  # of copies that wait to be read together
 DEFERRED_COPIES = 20000
 
 
@@ -44,7 +44,8 @@ class _Cut(NamedTuple):
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        return tuple(1 if axis is None else self.sizes[axis] for axis in self.axes)
+        sizes = self.sizes
+        return tuple([1 if axis is None else sizes[axis] for axis in self.axes])
 
     def narrow(self, dim: int, start: int, length: int) -> "_Cut":
         axis = self.axes[dim]
@@ -80,7 +81,7 @@ class LazyTensor(torch.Tensor):
 
     def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any):
         super().__init__()
-        self._model, self._info, self._cut = model, info, cut
+        self._model, self._info, self._cut, self._device = model, info, cut, device
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return (f"LazyTensor({self._info.name!r}, shape={tuple(self._cut.shape)}, dtype={self._info.dtype}, "
@@ -91,19 +92,15 @@ class LazyTensor(torch.Tensor):
 
     def materialize(self) -> torch.Tensor:
         """Reads what the tensor covers, and returns it as an ordinary tensor."""
-        with torch._C.DisableTorchFunctionSubclass():
-            device = self.device
         cut = self._cut
         box = Box(self._info.name, cut.start, cut.sizes)
         made = torch.empty(dtypes.torch_shape(self._info.dtype, cut.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
-                           device=device)
+                           device=self._device)
         self._model.reader().read([memory.want_into(made, box, self._info.dtype)], self._info.name)
         return _arranged(made, cut)
 
     def _with(self, cut: _Cut) -> "LazyTensor":
-        with torch._C.DisableTorchFunctionSubclass():
-            device = self.device
-        return LazyTensor(self._model, self._info, cut, device)
+        return LazyTensor(self._model, self._info, cut, self._device)
 
     # ---- what torch calls
 
@@ -228,11 +225,15 @@ def _tensor_split(tensor: LazyTensor, indices_or_sections: Any, dim: int = 0) ->
 
 
 def _cut_up(tensor: LazyTensor, dim: int, sections: Sequence[int]) -> Any:
+    """Returns the parts of a dimension; `sections` are their sizes, which add up to the dimension's."""
     parts, at = [], 0
     for section in sections:
-        parts.append(_narrow(tensor, dim, at, section))
+        cut = tensor._cut.narrow(dim, at, section)
+        if cut is None:
+            return NotImplemented
+        parts.append(tensor._with(cut))
         at += section
-    return NotImplemented if any(part is NotImplemented for part in parts) else tuple(parts)
+    return tuple(parts)
 
 
 def _select(tensor: LazyTensor, dim: int, index: int) -> Any:
@@ -436,7 +437,10 @@ def _pending() -> Optional["_Pending"]:
 
 
 class _Pending:
-    """Copies that wait to be read, and the memory that waits for them."""
+    """Copies that wait to be read, and the memory that waits for them.
+
+    They are not read while others are recorded: two threads that take turns at Python's lock were slower.
+    """
 
     def __init__(self, model: Model):
         self.model = model
@@ -490,12 +494,16 @@ class _Watch(TorchFunctionMode):
         is_copy = func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor)
         if not is_copy and func not in _ATTRIBUTES and func not in _VIEWS:
             with torch._C.DisableTorchFunction():
-                if any(self._touches(one) for one in tree_flatten((args, kwargs))[0]):
+                if any(self._touches(one) for one in (*args, *kwargs.values())):
                     self._pending.flush()
         return func(*args, **kwargs)
 
     def _touches(self, one: Any) -> bool:
-        return isinstance(one, torch.Tensor) and not isinstance(one, LazyTensor) and self._pending.touches(one)
+        if isinstance(one, torch.Tensor):
+            return not isinstance(one, LazyTensor) and self._pending.touches(one)
+        if one is None or isinstance(one, (int, float, str, torch.Size, torch.dtype, torch.device)):
+            return False
+        return any(self._touches(leaf) for leaf in tree_flatten(one)[0] if isinstance(leaf, torch.Tensor))
 
 
 _MAY_COPY = {_T.to, _T.cpu, _T.contiguous, _T.reshape, torch.reshape, _T.flatten, torch.flatten}

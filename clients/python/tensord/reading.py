@@ -48,8 +48,8 @@ class Reader:
         self.manifest = manifest
         self.checkpoint = checkpoint
 
-    def read(self, wants: Sequence[Want], what: str = "") -> None:
-        """Reads all boxes. Returns when each is in its place.
+    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[transfer.Stop] = None) -> None:
+        """Reads all boxes. Returns when each is in its place. `stop` lets another thread end the read.
 
         Raises NotFoundError and TensordError for what cannot be read, before anything is read; ChangedError when the
         checkpoint is not the manifest's any more; ConnectError, ProtocolError, AnswerError.
@@ -63,11 +63,11 @@ class Reader:
         total = staged_bytes + sum(piece.nbytes for piece in direct)
         with Progress(total, what or self.manifest.model, self.session.options.progress) as progress:
             for plan in _plans(sorted((p for p in direct if p.nbytes), key=self._place)):
-                self._read_plan(plan, progress, None)
+                self._read_plan(plan, progress, None, stop)
             if staged_bytes:
-                self._read_staged([want for want in wants if want.copy is not None], staged_bytes, progress)
+                self._read_staged([want for want in wants if want.copy is not None], staged_bytes, progress, stop)
 
-    def _read_staged(self, wants: List[Want], total: int, progress: Progress) -> None:
+    def _read_staged(self, wants: List[Want], total: int, progress: Progress, stop: Optional[transfer.Stop]) -> None:
         nbytes, count = ring.pieces(self.session.options.ring_bytes, self.session.options.connections)
         pinned = any(getattr(want.copy, "pinned", False) for want in wants)
         memory = ring.take_pinned(nbytes, count) if pinned else ring.Ring(min(nbytes, max(4096, total)), count)
@@ -79,7 +79,7 @@ class Reader:
         # Falling sizes of elements, so that each piece begins at a multiple of its own.
         pieces = sorted((p for p in pieces if p.nbytes), key=lambda p: (-p.bits, *self._place(p)))
         for plan in _plans(pieces):
-            self._read_plan(plan, progress, memory)
+            self._read_plan(plan, progress, memory, stop)
         memory.drain()
         if pinned:
             ring.keep_pinned(memory)
@@ -109,17 +109,18 @@ class Reader:
 
     # ---- one answer
 
-    def _read_plan(self, pieces: List["_Piece"], progress: Progress, memory: Optional[ring.Ring]) -> None:
+    def _read_plan(self, pieces: List["_Piece"], progress: Progress, memory: Optional[ring.Ring],
+                   stop: Optional[transfer.Stop]) -> None:
         total = sum(piece.nbytes for piece in pieces)
-        if total <= AT_ONCE_BYTES and len(pieces) <= AT_ONCE_BOXES:
+        if stop is None and total <= AT_ONCE_BYTES and len(pieces) <= AT_ONCE_BOXES:
             self._read_at_once(pieces, total, progress)
             return
         source = transfer.Source(self.session.endpoints, lambda endpoint: self._register(endpoint, pieces, total))
         if memory is None:
-            read_resource(self.session, source, [piece.want.view for piece in pieces], 0, progress)
+            read_resource(self.session, source, [piece.want.view for piece in pieces], 0, progress, stop)
         else:
             jobs = list(_staged_jobs(pieces, memory))
-            transfer.read(self.session, source, jobs, progress, memory.borrow)
+            transfer.read(self.session, source, jobs, progress, memory.borrow, stop)
 
     def _read_at_once(self, pieces: List["_Piece"], total: int, progress: Progress) -> None:
         staging = bytearray(total) if any(piece.want.copy for piece in pieces) else None
@@ -207,13 +208,13 @@ def _plans(pieces: Sequence[_Piece]) -> Iterator[List[_Piece]]:
 
 
 def read_resource(session: Session, source: transfer.Source, views: Sequence[memoryview], begin: int,
-                  progress: Optional[Progress] = None) -> None:
+                  progress: Optional[Progress] = None, stop: Optional[transfer.Stop] = None) -> None:
     """Reads the bytes of a resource from `begin` on into views, one after the other, over several connections.
 
     Raises as `transfer.read`.
     """
     jobs = list(_jobs(views, begin, session.options))
-    transfer.read(session, source, jobs, progress or Progress(0, "", False))
+    transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
 
 
 def _jobs(views: Sequence[memoryview], begin: int, options: Options) -> Iterator[transfer.Job]:

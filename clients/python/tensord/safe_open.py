@@ -9,6 +9,7 @@ from .address import Urls
 from .client import Model, check_index, framework_of, open_model
 from .manifest import TensorInfo
 from .reading import Want
+from .transfer import LEAVE_SECONDS, Stop
 
 try:  # code that catches safetensors' error catches ours
     from safetensors import SafetensorError
@@ -235,6 +236,7 @@ class PrefetchLoader:
         self._taken: set = set()
         self._error: Optional[BaseException] = None
         self._closed = False
+        self._stop = Stop()
         self._names = list(wanted)
         self._thread = threading.Thread(target=self._read, args=(model, wanted, device), name="tensord-prefetch",
                                         daemon=True)
@@ -245,7 +247,7 @@ class PrefetchLoader:
             for group in _groups(model, wanted):
                 if self._closed:
                     return
-                tensors = model.read_boxes([(name, wanted[name] or None) for name in group])
+                tensors = model._read_boxes([(name, wanted[name] or None) for name in group], None, "pt", self._stop)
                 with self._changed:
                     for name, tensor in zip(group, tensors):
                         self._ready[name] = tensor if str(device) == "cpu" else tensor.to(device)
@@ -303,7 +305,8 @@ class PrefetchLoader:
             self._ready.clear()
             self._waiting.clear()
             self._changed.notify_all()
-        self._thread.join()
+        self._stop.stop()
+        self._thread.join(LEAVE_SECONDS)
 
     def __enter__(self) -> "PrefetchLoader":
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Optional, Sequence, Set
 
@@ -17,6 +18,8 @@ from .http import Connection
 from .progress import Progress
 from .retry import RETRIED_STATUSES, Patience, retry_after
 from .session import Session
+
+LEAVE_SECONDS = 1.0  # for threads to end after an interrupt
 
 
 @dataclass
@@ -101,19 +104,52 @@ class Job:
     finish: Optional[Callable[[memoryview], None]] = None
 
 
+class Stop:
+    """Ends a read that another thread does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._run: Optional["_Run"] = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Ends the read, now or when it begins. Returns when nothing is written to its destinations any more."""
+        with self._lock:
+            self._stopped = True
+            run = self._run
+        if run is not None:
+            run.stop(_stopped())
+            run.wait_idle()
+
+    def begin(self, run: "_Run") -> None:
+        """Makes `stop` end this run. Raises TensordError after `stop`."""
+        with self._lock:
+            self._run = run
+            if self._stopped:
+                raise _stopped()
+
+
+def _stopped() -> errors.TensordError:
+    return errors.TensordError("the read was stopped")
+
+
 def read(
     session: Session,
     source: Source,
     jobs: Sequence[Job],
     progress: Progress,
     borrow: Optional[Callable[[threading.Event], memoryview]] = None,
+    stop: Optional[Stop] = None,
 ) -> None:
     """Does all jobs, over as many connections as the options allow. Returns when every byte is in its place.
 
     Raises the first error that a job could not get over: ConnectError, ProtocolError, AnswerError, ChangedError; what
-    `finish` raises; KeyboardInterrupt. No thread is left, then, and destinations hold parts.
+    `finish` raises; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from then
+    on; they hold parts.
     """
     run = _Run(session, source, jobs, progress, borrow)
+    if stop is not None:
+        stop.begin(run)
     count = min(session.options.connections, len(jobs))
     if count <= 1:
         run.work(0)
@@ -134,10 +170,15 @@ class _Run:
         self.stopping = threading.Event()
         self._jobs = iter(jobs)
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._busy: Set[Connection] = set()
+        self._finishing = 0  # workers that run a job's `finish`
 
     def watch(self, threads: List[threading.Thread]) -> None:
-        """Starts the workers and waits for them. An interrupt ends their connections, and is raised again."""
+        """Starts the workers and waits for them. An interrupt ends their connections, and is raised again.
+
+        After an interrupt a worker that connects, or asks for the resource, ends by itself when it is answered.
+        """
         started = []
         try:
             for thread in threads:
@@ -148,9 +189,17 @@ class _Run:
                     thread.join(1.0)
         except BaseException as error:
             self.stop(error)
+            self.wait_idle()
+            end = time.monotonic() + LEAVE_SECONDS
             for thread in started:
-                thread.join()
+                thread.join(max(0.0, end - time.monotonic()))
             raise
+
+    def wait_idle(self) -> None:
+        """Waits until no worker writes to memory. After `stop` none begins to."""
+        with self._idle:
+            while self._busy or self._finishing:
+                self._idle.wait(1.0)
 
     def stop(self, error: BaseException) -> None:
         """Keeps the first error, and ends what the workers wait for."""
@@ -181,9 +230,16 @@ class _Run:
             else:
                 memory = self.borrow(self.stopping)
                 self._do(job, [memory[: job.nbytes]], number)
-                if self.stopping.is_set():
-                    return
-                job.finish(memory)
+                with self._lock:
+                    if self.stopping.is_set():
+                        return
+                    self._finishing += 1
+                try:
+                    job.finish(memory)
+                finally:
+                    with self._idle:
+                        self._finishing -= 1
+                        self._idle.notify_all()
 
     def _do(self, job: Job, views: Sequence[memoryview], number: int) -> None:
         """Receives a job's bytes, however often that is cut."""
@@ -221,8 +277,9 @@ class _Run:
         except (errors.ConnectError, errors.ProtocolError) as error:
             raise _Failed(error) from error
         with self._lock:
-            self._busy.add(connection)
             stopped = self.stopping.is_set()
+            if not stopped:
+                self._busy.add(connection)
         answer = None
         try:
             if not stopped:
@@ -233,8 +290,9 @@ class _Run:
         except errors.ProtocolError as error:
             raise _Failed(error) from error
         finally:
-            with self._lock:
+            with self._idle:
                 self._busy.discard(connection)
+                self._idle.notify_all()
             if answer is not None and answer.finished and not self.stopping.is_set():
                 self.session.pool.give(connection)
             else:
