@@ -1,5 +1,5 @@
-"""The common part of decode_peer.py and parse_peer.py: a Python that keeps running and answers one request for every
-line of standard input, in lines of JSON."""
+"""The common part of client_peer.py, decode_peer.py and parse_peer.py: a Python that keeps running and answers one
+request for every line of standard input, in lines of JSON."""
 
 import json
 import sys

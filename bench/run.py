@@ -16,6 +16,7 @@ import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 
+import bench_client  # noqa: E402
 import bench_cold  # noqa: E402
 import bench_decode  # noqa: E402
 import bench_fixture  # noqa: E402
@@ -66,9 +67,12 @@ def parse_arguments():
                        help="10,000 connections that clients hold open: accept rate, memory; rates beside idle ones")
     modes.add_argument("--tail", action="store_true",
                        help="latencies of short ranges while other clients stream and make plans")
-    modes.add_argument("--all", action="store_true", help="all ten")
+    modes.add_argument("--client", action="store_true",
+                       help="the Python client beside a receive loop in C, requests, hf download and Run:ai's streamer; "
+                            "ranks over a shaped link (as root); lazy tensors beside rank files")
+    modes.add_argument("--all", action="store_true", help="all eleven")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all ten in about a minute that only checks that nothing fails")
+                       help="a small run of all eleven in about a minute that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--before", metavar="BINARY",
@@ -89,7 +93,7 @@ def parse_arguments():
     p.add_argument("--held-connections", type=int, metavar="N", help="for --held (10000)")
     p.add_argument("--parse-rounds", type=int, default=50)
     p.add_argument("--python",
-                   help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
+                   help="one that has torch, h5py and safetensors, for --parse, --decode and --client (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard", "both"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -116,7 +120,7 @@ def settle_arguments(options):
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
     modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held",
-             "tail")
+             "tail", "client")
     options.modes = [m for m in modes if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -216,15 +220,15 @@ def make_fixture(options, directory):
 def run_modes(options, work, directory):
     results = []
     load = fixture = servers = None
-    if not set(options.modes) <= {"scale", "parse", "decode"}:
+    if not set(options.modes) <= {"scale", "parse", "decode", "client"}:
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
                     "copy" if options.reader == "both" else options.reader)
-    if not set(options.modes) <= {"scale", "parse", "slices", "decode"}:
+    if not set(options.modes) <= {"scale", "parse", "slices", "decode", "client"}:
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse", "slices", "hashing", "decode", "tail") and "tensord" not in options.servers:
+        if mode in ("scale", "parse", "slices", "hashing", "decode", "tail", "client") and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
@@ -233,6 +237,9 @@ def run_modes(options, work, directory):
             for congestion in options.congestion or [None]:
                 with bench_servers.congestion_control(congestion) as name:
                     results.append(bench_slices.run(load, options, work, slice_servers(options, work, binaries), name))
+        elif mode == "client":
+            library = os.path.join(find_binaries(options, ("libreceive_ranges.so",)), "libreceive_ranges.so")
+            results.append(bench_client.run(library, work, options))
         elif mode == "decode":
             results.append(
                 bench_decode.run(
