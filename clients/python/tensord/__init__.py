@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ._version import VERSION as __version__
 from .client import Client, Model, connect, open_model
 from .errors import (AddressError, AnswerError, ChangedError, ConnectError, MismatchError, NotFoundError, ProtocolError,
-                     TensordError)
+                     SetupError, TensordError)
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .manifest import Manifest, TensorInfo
 from .options import Options
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "LazyTensor", "Manifest", "MismatchError",
-    "Model", "NotFoundError", "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice",
-    "TensordError", "TensorInfo", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model",
+    "Model", "NotFoundError", "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError",
+    "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model",
     "read_boxes", "safe_open", "state_dict",
 ]
 

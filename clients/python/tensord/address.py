@@ -31,10 +31,15 @@ class Endpoint:
     prefix: str = ""
 
     @property
+    def authority(self) -> str:
+        """Returns the host, an IPv6 address in brackets, and the port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def host_header(self) -> str:
         """Returns the host, with the port unless it is the scheme's own, for the Host field and for messages."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
+        own = f":{80 if self.scheme == 'http' else 443}"
+        return self.authority[: -len(own)] if self.authority.endswith(own) else self.authority
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host_header}{self.prefix}"

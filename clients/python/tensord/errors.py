@@ -14,6 +14,11 @@ class ConnectError(TensordError, ConnectionError):
     """No server could be reached, or all stopped answering for longer than `retry_for`."""
 
 
+class SetupError(ConnectError):
+    """A connection that no retry can make: the server's certificate is not trusted, or the proxy of the environment
+    refuses or cannot be used. Raised at once."""
+
+
 class ProtocolError(TensordError, ConnectionError):
     """An answer that breaks HTTP or is not what was asked for, such as 200 for a range. Nothing of it was used."""
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import ssl
 import struct
 import sys
+import time
 import urllib.request
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 from urllib.parse import unquote, urlsplit
 
@@ -117,34 +120,33 @@ class Connection:
         self.used = False
         self.received = 0  # bytes of the last receive_into
         self._buffer = b""  # received after the head, not taken yet
-        self._via_proxy = False
-        self._proxy_login = ""
+        self.proxy: Optional[Proxy] = None
         self._socket = self._open()
 
     # ---- opening
 
     def _open(self) -> Any:
+        deadline = time.monotonic() + self.options.connect_timeout
         proxy = _proxy_for(self.endpoint)
-        host, port = (proxy[0], proxy[1]) if proxy else (self.endpoint.host, self.endpoint.port)
+        host, port = (proxy.host, proxy.port) if proxy else (self.endpoint.host, self.endpoint.port)
         try:
             raw = socket.create_connection((host, port), timeout=self.options.connect_timeout)
         except OSError as error:
-            what = f"the proxy {host}:{port}" if proxy else str(self.endpoint)
-            raise errors.ConnectError(f"{what} cannot be reached: {error}") from error
+            raise errors.ConnectError(f"{proxy or self.endpoint} cannot be reached: {error}") from error
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if proxy:
-                self._proxy_login = proxy[2]
-                if self.endpoint.scheme == "https":
-                    self._tunnel(raw)
-                else:
-                    self._via_proxy = True
             if self.endpoint.scheme == "https":
-                raw = _tls_context(self.options).wrap_socket(raw, server_hostname=self.endpoint.host)
+                if proxy:
+                    self._tunnel(raw, proxy, deadline)
+                raw = self._start_tls(raw, deadline)
                 self._waitall = 0
                 raw.settimeout(self.options.stall_timeout)
             else:
+                self.proxy = proxy
                 self._waitall = _set_stall_timeout(raw, self.options.stall_timeout)
+        except errors.TensordError:
+            raw.close()
+            raise
         except OSError as error:
             raw.close()
             raise errors.ConnectError(f"{self.endpoint} cannot be reached: {error}") from error
@@ -153,21 +155,51 @@ class Connection:
             raise
         return raw
 
-    def _tunnel(self, raw: socket.socket) -> None:
-        target = f"{self.endpoint.host_header.rpartition(':')[0] or self.endpoint.host_header}:{self.endpoint.port}"
-        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-        if self._proxy_login:
-            lines.append(f"Proxy-Authorization: {self._proxy_login}")
-        raw.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-        head = b""
-        while not head.endswith(b"\r\n\r\n") and len(head) < MAX_HEAD_BYTES:
-            byte = raw.recv(1)
-            if not byte:
-                break
-            head += byte
-        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
-            line = head.split(b"\r\n")[0].decode("latin-1")
-            raise errors.ConnectError(f"the proxy does not connect to {target}: {line or 'it closed the connection'}")
+    def _start_tls(self, raw: socket.socket, deadline: float) -> ssl.SSLSocket:
+        """Raises SetupError for a certificate that is not trusted, and for a server without TLS."""
+        context = _tls_context(self.options)
+        raw.settimeout(_left(deadline))
+        try:
+            return context.wrap_socket(raw, server_hostname=self.endpoint.host)  # its timeout is for the whole of it
+        except ssl.SSLCertVerificationError as error:
+            hint = ""
+            if error.verify_code in _UNKNOWN_ISSUER:
+                hint = "; ca_file= or the environment's SSL_CERT_FILE names a file with the certificates to trust"
+            raise errors.SetupError(f"the certificate of {self.endpoint} is not trusted: {error.verify_message}"
+                                    f"{hint}") from error
+        except ssl.SSLError as error:
+            if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+                raise errors.SetupError(f"{self.endpoint} does not answer in TLS ({error.reason}): is it a server of "
+                                        "http://?") from error
+            raise
+
+    def _tunnel(self, raw: socket.socket, proxy: "Proxy", deadline: float) -> None:
+        """Lets a proxy connect to the server. Raises ConnectError, SetupError if it refuses, ProtocolError."""
+        target = self.endpoint.authority
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *proxy.fields]
+        head = bytearray()
+        try:
+            raw.settimeout(_left(deadline))
+            raw.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+            while not head.endswith(b"\r\n\r\n"):
+                if len(head) > MAX_HEAD_BYTES:
+                    raise errors.ProtocolError(f"{proxy} sent a header of more than {MAX_HEAD_BYTES} bytes")
+                raw.settimeout(_left(deadline))
+                byte = raw.recv(1)  # no more: what follows the head is the server's
+                if not byte:
+                    raise errors.ConnectError(f"{proxy} closed the connection, instead of connecting to {target}")
+                head += byte
+        except socket.timeout as error:
+            raise errors.ConnectError(f"{proxy} did not connect to {target} within {self.options.connect_timeout:g} s "
+                                      "(connect_timeout)") from error
+        found = re.match(rb"HTTP/1\.[01] (\d{3})[ \r]", head)
+        if not found:
+            raise errors.ProtocolError(f"{proxy} does not answer in HTTP/1.1")
+        status = int(found[1])
+        if not 200 <= status < 300:
+            kind = errors.SetupError if 400 <= status < 500 and status not in (408, 429) else errors.ConnectError
+            raise kind(f"{proxy} answered {status} instead of connecting to {target}"
+                       f"{proxy.login_hint if status == 407 else ''}")
 
     # ---- requests
 
@@ -177,14 +209,14 @@ class Connection:
         Raises Dropped, ProtocolError.
         """
         target = self.endpoint.prefix + path
-        if self._via_proxy:
+        if self.proxy:
             target = f"{self.endpoint.scheme}://{self.endpoint.host_header}{target}"
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.host_header}", f"User-Agent: {USER_AGENT}"]
         token = self.options.find_token()
         if token:
             lines.append(f"Authorization: Bearer {token}")
-        if self._via_proxy and self._proxy_login:
-            lines.append(f"Proxy-Authorization: {self._proxy_login}")
+        if self.proxy:
+            lines += self.proxy.fields
         if body or method == "POST":
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         for name, value in (fields or {}).items():
@@ -327,13 +359,18 @@ def _set_stall_timeout(raw: socket.socket, seconds: float) -> int:
     return socket.MSG_WAITALL
 
 
+_UNKNOWN_ISSUER = (18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by nobody who is trusted
+
 _contexts: Dict[Tuple[Optional[str], bool], ssl.SSLContext] = {}
 
 
 def _tls_context(options: Options) -> ssl.SSLContext:
     key = (options.ca_file, options.verify)
     if key not in _contexts:
-        context = ssl.create_default_context(cafile=options.ca_file)
+        try:
+            context = ssl.create_default_context(cafile=options.ca_file)
+        except OSError as error:
+            raise errors.SetupError(f"ca_file={options.ca_file!r} cannot be used: {error}") from error
         if not options.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -341,27 +378,61 @@ def _tls_context(options: Options) -> ssl.SSLContext:
     return _contexts[key]
 
 
-def _proxy_for(endpoint: Endpoint) -> Optional[Tuple[str, int, str]]:
-    """Returns host, port and Proxy-Authorization of the environment's proxy (http_proxy, https_proxy, no_proxy)."""
-    if urllib.request.proxy_bypass(endpoint.host_header):
+def _left(deadline: float) -> float:
+    """Returns the seconds until a deadline. Raises socket.timeout if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise socket.timeout("timed out")
+    return left
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy of the environment. `variable` names it there; `fields` are the lines that log in to it."""
+
+    variable: str
+    host: str
+    port: int
+    fields: Tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"the proxy {self.host}:{self.port}"
+
+    @property
+    def login_hint(self) -> str:
+        """Returns what to do about a login that the proxy refuses or wants."""
+        if self.fields:
+            return f"; it refuses the login in {self.variable}"
+        return f"; it wants a login, in {self.variable} as http://user:password@{self.host}:{self.port}"
+
+
+def _proxy_for(endpoint: Endpoint) -> Optional[Proxy]:
+    """Returns the environment's proxy for a server (http_proxy, https_proxy, all_proxy; no_proxy), as urllib has it.
+
+    Raises SetupError for a proxy that cannot be used.
+    """
+    if urllib.request.proxy_bypass(endpoint.host_header) or urllib.request.proxy_bypass(endpoint.host):
         return None
     proxies = urllib.request.getproxies()
-    url = proxies.get(endpoint.scheme) or proxies.get("all")
+    variable = f"{endpoint.scheme}_proxy" if proxies.get(endpoint.scheme) else "all_proxy"
+    url = proxies.get(variable[: -len("_proxy")])
     if not url:
         return None
-    parts = urlsplit(url if "://" in url else "http://" + url)
     try:
-        port = parts.port
+        parts = urlsplit(url if "://" in url else "http://" + url)
+        host, port = parts.hostname, parts.port or 80
+        usable = parts.scheme == "http" and host and "@" not in parts.path + parts.query + parts.fragment
     except ValueError:
-        port = None
-    if parts.scheme != "http" or not parts.hostname:
-        raise errors.ConnectError(f"the proxy {url!r} of the environment is not one of http://: "
-                                  f"add {endpoint.host} to no_proxy, or change {endpoint.scheme}_proxy")
-    login = ""
+        usable = False
+    if not usable:  # the value may hold a password
+        raise errors.SetupError(f"{variable} of the environment does not name a proxy that can be used: it is "
+                                "http://host:port, or http://user:password@host:port with %-encoded characters; "
+                                f"{endpoint.host} in no_proxy needs none")
+    fields: Tuple[str, ...] = ()
     if parts.username:
-        text = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        login = "Basic " + base64.b64encode(text.encode()).decode()
-    return parts.hostname, port or 80, login
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        fields = (f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}",)
+    return Proxy(variable, host, port, fields)
 
 
 def error_of(answer: Answer, path: str) -> errors.AnswerError:
@@ -374,6 +445,11 @@ def error_of(answer: Answer, path: str) -> errors.AnswerError:
     except (Dropped, errors.ProtocolError, ValueError, KeyError, TypeError):
         pass
     kind = {404: errors.NotFoundError, 412: errors.ChangedError}.get(answer.status, errors.AnswerError)
-    hint = {401: "; give a token by token= or TENSORD_TOKEN", 403: "; the token does not allow this"}
-    text = message or "the answer has no message of tensord's; is this a tensord server?"
-    return kind(f"{url}: {answer.status}: {text}{hint.get(answer.status, '')}", answer.status, code, url)
+    hint = {401: "; give a token by token= or TENSORD_TOKEN", 403: "; the token does not allow this"}.get(answer.status)
+    proxy = answer.connection.proxy
+    if answer.status == 407 and proxy:
+        message, hint = f"the answer is of {proxy}", proxy.login_hint
+    elif not message:
+        message = "the answer has no message of tensord's; is this a tensord server?"
+        hint = (hint or "") + (f" Or is the answer of {proxy}?" if proxy else "")
+    return kind(f"{url}: {answer.status}: {message}{hint or ''}", answer.status, code, url)

@@ -29,7 +29,9 @@ class Patience:
 
     def wait(self, error: Exception, after: float = 0.0) -> None:
         """Waits before the next try, at least `after` seconds as the server says; raises the error when it is time to
-        give up."""
+        give up, a SetupError at once."""
+        if isinstance(error, errors.SetupError):
+            raise error
         self._tries += 1
         if isinstance(error, errors.ProtocolError):
             self._faults += 1

@@ -53,7 +53,7 @@ class Session:
     def _ask_once(self, server, method, path, data, fields, read):
         try:
             connection = self.pool.take(server)
-        except errors.ConnectError as error:
+        except (errors.ConnectError, errors.ProtocolError) as error:
             raise _Again(error) from error
         reused = connection.used
         while True:
@@ -67,7 +67,7 @@ class Session:
                 reused = False  # the server closed an idle connection just then
                 try:
                     connection = self.pool.take(server, fresh=True)
-                except errors.ConnectError as refused:
+                except (errors.ConnectError, errors.ProtocolError) as refused:
                     raise _Again(refused) from refused
             except errors.ProtocolError as error:
                 self.pool.drop(connection)

@@ -67,12 +67,16 @@ class Source:
         """
         number = 0
         while True:
+            endpoint = self.endpoint(number)
             try:
-                return self.on(self.endpoint(number))
+                return self.on(endpoint)
             except errors.AnswerError as error:
                 if error.status not in RETRIED_STATUSES:
                     raise
                 patience.wait(error)
+            except errors.SetupError as error:
+                if not self.leave_out(endpoint, error):
+                    raise
             except (errors.ConnectError, errors.ProtocolError) as error:
                 patience.wait(error)
             number += 1
@@ -82,7 +86,8 @@ class Source:
         self._found.pop(endpoint, None)
 
     def leave_out(self, endpoint: Endpoint, reason: Exception) -> bool:
-        """Leaves a server out of this read, since it has another version. Returns whether another one is left."""
+        """Leaves a server out of this read, since it has another version or no connection to it can be made. Returns
+        whether another one is left."""
         with self._lock:
             if endpoint in self._usable:
                 self._usable.remove(endpoint)
@@ -256,7 +261,7 @@ class _Run:
                     return
                 if place.done > before:
                     patience.progress()
-                if failed.other_version:
+                if failed.for_good:
                     if not self.source.leave_out(endpoint, failed.error):
                         raise failed.error from None
                     continue
@@ -268,8 +273,8 @@ class _Run:
         try:
             resource = self.source.on(endpoint)
             connection = self.session.pool.take(endpoint)
-        except (errors.ChangedError, errors.NotFoundError) as error:
-            raise _Failed(error, other_version=True) from error
+        except (errors.ChangedError, errors.NotFoundError, errors.SetupError) as error:
+            raise _Failed(error, for_good=True) from error
         except errors.AnswerError as error:
             if error.status not in RETRIED_STATUSES:
                 raise
@@ -317,13 +322,13 @@ class _Run:
                 self.source.forget(connection.endpoint)
                 raise _Failed(errors.ProtocolError(str(error)))
             if answer.status in (412, 416):
-                raise _Failed(_changed(error, where), other_version=True)
+                raise _Failed(_changed(error, where), for_good=True)
             if answer.status in RETRIED_STATUSES:
                 raise _Failed(error, retry_after(answer))
             raise error
         etag = answer.fields.get("etag", "")
         if etag and etag != resource.etag:
-            raise _Failed(_changed(None, where), other_version=True)
+            raise _Failed(_changed(None, where), for_good=True)
         whole = begin == 0 and end == resource.nbytes
         if answer.status == 200 and not whole:
             raise errors.ProtocolError(f"{where} answered 200 to a range: a server or proxy that ignores Range cannot "
@@ -364,11 +369,11 @@ class _Place:
 
 
 class _Failed(Exception):
-    """A try that failed and that another one may mend."""
+    """A try that failed and that another one may mend; with `for_good`, one on another server."""
 
-    def __init__(self, error: Exception, after: float = 0.0, other_version: bool = False):
+    def __init__(self, error: Exception, after: float = 0.0, for_good: bool = False):
         super().__init__(str(error))
-        self.error, self.after, self.other_version = error, after, other_version
+        self.error, self.after, self.for_good = error, after, for_good
 
 
 def _changed(error: Optional[errors.AnswerError], where: str) -> errors.ChangedError:
