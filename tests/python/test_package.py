@@ -47,13 +47,15 @@ def test_the_wheel_has_types_and_needs_nothing(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
-    assert "tensord/py.typed" in names and "tensord/lazy.py" in names
+    assert "tensord/py.typed" in names
+    modules = {str(path.relative_to(CLIENT)) for path in (CLIENT / "tensord").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules
     needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert needs == [] and "Requires-Python: >=3.9" in metadata
 
 
 def test_the_core_imports_neither_torch_nor_numpy(installed):
-    code = ("import sys, tensord, tensord.__main__\n"
+    code = ("import sys, tensord, tensord.__main__, tensord.safetensors.torch, tensord.safetensors.numpy\n"
             "print(sorted(set(sys.modules) & {'torch', 'numpy', 'tqdm', 'requests', 'fsspec'}))")
     result = installed("-c", code)
     assert (result.stdout, result.stderr) == ("[]\n", "")

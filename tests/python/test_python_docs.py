@@ -17,9 +17,10 @@ def test_examples_run_as_printed(serve, tmp_path):
     subprocess.run([sys.executable, REPO / "scripts" / "demo_model.py", serve.root / "demo"], check=True)
     server = serve()
     here = f"127.0.0.1:{server.port}"
-    code = "\n".join(blocks("python")).replace("127.0.0.1:8080", here)
-    assert len(blocks("python")) == 4
+    code = "\n".join(blocks("python")).replace("127.0.0.1:8080", here).replace("/tmp/", f"{tmp_path}/")
+    assert len(blocks("python")) == 5
     code += "\nassert half[0, 0] == 128 * 64 % 256 and state['model.norm.weight'][5] == 5 and len(rows) == 16\n"
+    code += "assert torch.equal(again['lm_head.weight'], weights['lm_head.weight']) and len(again) == len(weights)\n"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     commands = [line for line in blocks("sh")[0].splitlines() if line.startswith("python -m")]

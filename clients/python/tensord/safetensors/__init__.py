@@ -1,0 +1,154 @@
+"""The names of the package safetensors, for files and for models on a server.
+
+    from tensord.safetensors import safe_open, SafetensorError      # in place of: from safetensors import ...
+    from tensord.safetensors.torch import load_file, save_file      # in place of: from safetensors.torch import ...
+
+A name that begins with tensord://, http:// or https:// is a model's URL, and goes to the server; any other is a path,
+and goes to safetensors. `patch` makes safetensors itself take URLs, for code that cannot be changed. safetensors is
+imported when a path is opened or another of its names is used.
+"""
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from .. import errors, memory
+from ..address import is_url, parse
+from ..client import Model, connect
+from ..options import NAMES
+from ..safe_open import FileError, SafetensorError
+from ..safe_open import safe_open as _open_url
+
+if TYPE_CHECKING:
+    from safetensors import TensorSpec, __version__, deserialize, serialize, serialize_file
+
+__all__ = ["MissingError", "SafetensorError", "TensorSpec", "__version__", "deserialize", "patch", "safe_open",
+           "serialize", "serialize_file"]
+
+_lock = threading.RLock()
+_patches: List["patch"] = []  # that are in force, the last one last
+_theirs: Any = None  # safetensors.safe_open itself
+_shown: Any = None  # what the name safe_open of safetensors means now
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        import safetensors
+
+        return getattr(safetensors, name)
+    raise AttributeError(f"module 'tensord.safetensors' has no attribute {name!r}")
+
+
+class MissingError(errors.NotFoundError, FileNotFoundError):
+    """The server does not have the model; code that expects safetensors' FileNotFoundError catches it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
+    """Opens a model's URL as tensord.safe_open does, and a path as safetensors.safe_open does.
+
+    `filename`: a path, a model's URL, or the URL of one of its files of safetensors, `URL/model.safetensors`.
+    `options`: safetensors' own, of which URLs heed none; for a URL also those of `tensord.Options`. Raises
+    SafetensorError for a framework or a tensor that there is not; MissingError for a model that there is not; what
+    safetensors.safe_open or tensord.safe_open raise.
+    """
+    if not is_url(filename):
+        return _real()(filename, framework, device, **options)
+    if framework not in memory.FRAMEWORKS:
+        raise FileError(f"framework {framework} is invalid: a URL is opened with pt or np")
+    options.pop("backend", None)
+    return _File(_model_of(filename, options), framework, device)
+
+
+class _File(_open_url):
+    """A handle with connections of its own, which it closes."""
+
+    def __init__(self, model: Model, framework: str, device: Any):
+        super().__init__(model, framework, device)
+        self._own = True
+
+
+def _model_of(url: str, options: Dict[str, Any]) -> Model:
+    """Returns the model that a URL names, or the checkpoint that is the file that it names. Its manifest is read.
+
+    Raises MissingError.
+    """
+    client = connect(url, **options)
+    model = client.model()
+    try:
+        model.manifest()
+        return model
+    except errors.NotFoundError as error:
+        missing = MissingError(str(error), error.status, error.code, error.url)
+    folder, _, file = parse(url).model.rpartition("/")
+    if folder and file.endswith(".safetensors") and model.checkpoint is None:
+        model = client.model(folder, "safetensors" if file == "model.safetensors" else file)
+        try:
+            if all(info.file == file for info in model.manifest().tensors.values()):
+                return model
+        except errors.NotFoundError:
+            pass
+    client.close()
+    raise missing
+
+
+class patch:
+    """Makes the `safe_open` of safetensors take URLs too, wherever a module has that name: safetensors, its torch and
+    numpy (so that their load_file and load_model take URLs), and modules that imported the name.
+
+    In force at once, for all threads, until `undo`; or as a context manager, until its end. `options`: those of
+    `tensord.Options`, for URLs. Several may be in force: the last one's options count. Paths are opened as before.
+    Requires safetensors.
+    """
+
+    def __init__(self, **options: Any):
+        for name in options:
+            if name not in NAMES:
+                raise TypeError(f"there is no option {name!r}; the options are {', '.join(NAMES)}")
+
+        def patched_safe_open(filename: Any, framework: str, device: Any = "cpu", **given: Any) -> Any:
+            return safe_open(filename, framework, device, **({**options, **given} if is_url(filename) else given))
+
+        self._open = patched_safe_open
+        with _lock:
+            _real()
+            _patches.append(self)
+            _show()
+
+    def undo(self) -> None:
+        """Ends this patch. Nothing happens if it has ended."""
+        with _lock:
+            if self in _patches:
+                _patches.remove(self)
+                _show()
+
+    def __enter__(self) -> "patch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
+
+def _real() -> Any:
+    """Returns safetensors.safe_open as it is without a patch."""
+    global _theirs, _shown
+    with _lock:
+        if _theirs is None:
+            import safetensors
+
+            _theirs = _shown = safetensors.safe_open
+        return _theirs
+
+
+def _show() -> None:
+    """Gives the name safe_open of safetensors the meaning of the last patch, in all modules that have it."""
+    global _shown
+    old, _shown = _shown, _patches[-1]._open if _patches else _theirs
+    for module in list(sys.modules.values()):
+        names: Optional[Dict[str, Any]] = getattr(module, "__dict__", None)
+        if type(names) is dict and module is not sys.modules[__name__]:
+            for name in [name for name, value in list(names.items()) if value is old]:
+                names[name] = _shown

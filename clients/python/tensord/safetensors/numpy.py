@@ -1,0 +1,29 @@
+"""The names of safetensors.numpy; load_file takes URLs of models too."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict
+
+from . import is_url, safe_open
+
+if TYPE_CHECKING:
+    from safetensors.numpy import load, save, save_file
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'tensord.safetensors.numpy' has no attribute {name!r}")
+    import safetensors.numpy
+
+    return getattr(safetensors.numpy, name)
+
+
+def load_file(filename: Any, **options: Any) -> Dict[str, Any]:
+    """Returns all tensors of a file or of a model by name. `options` and errors as of `safe_open`."""
+    if is_url(filename):
+        with safe_open(filename, "np", **options) as file:
+            return file.get_tensors()
+    import safetensors.numpy
+
+    return safetensors.numpy.load_file(filename, **options)

@@ -1,0 +1,49 @@
+"""The names of safetensors.torch; load_file and load_model take URLs of models too."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+
+from . import is_url, safe_open
+
+if TYPE_CHECKING:
+    from safetensors.torch import load, save, save_file, save_model
+
+__all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'tensord.safetensors.torch' has no attribute {name!r}")
+    import safetensors.torch
+
+    return getattr(safetensors.torch, name)
+
+
+def load_file(filename: Any, device: Any = "cpu", **options: Any) -> Dict[str, Any]:
+    """Returns all tensors of a file or of a model by name, on a device of torch. `options` and errors as of
+    `safe_open`."""
+    if is_url(filename):
+        with safe_open(filename, "pt", device, **options) as file:
+            return file.get_tensors()
+    import safetensors.torch
+
+    return safetensors.torch.load_file(filename, device, **options)
+
+
+def load_model(model: Any, filename: Any, strict: bool = True, device: Any = "cpu",
+               **options: Any) -> Tuple[List[str], List[str]]:
+    """Reads a file, or a model on a server, into a module, and returns the names that are missing and unexpected.
+
+    `strict`: raises RuntimeError if there are any. `options` and errors as of `safe_open`.
+    """
+    import safetensors.torch
+
+    real = safetensors.torch.load_model
+    if not is_url(filename):
+        return real(model, filename, strict, device, **options)
+    # safetensors' own function, whose rules for shared tensors count here too, with another load_file.
+    names = {**vars(safetensors.torch), "load_file": lambda url, device="cpu", **_: load_file(url, device, **options)}
+    function = types.FunctionType(real.__code__, names, "load_model", real.__defaults__)
+    function.__kwdefaults__ = real.__kwdefaults__
+    return function(model, filename, strict, device)
