@@ -1,5 +1,5 @@
-"""Compares tensord's Python client with a bare receive loop in C, requests, hf download and Run:ai's streamer; ranks that
-read their part with ranks that read everything over a shaped link; and lazy tensors with rank files."""
+"""Compares tensord's Python client with a bare receive loop in C, requests, hf download and Run:ai's streamer; ranks
+that read their part with ranks that read everything over a shaped link; and lazy tensors with rank files."""
 
 import contextlib
 import json
@@ -234,8 +234,8 @@ def run(library, work, options):
                  "the client's bytes are copied by the kernel into that memory, as in real use; 8 connections; loopback"
                  % (bytes_text(checkpoint.nbytes), len(checkpoint.tensors)))
     about.append("into memory that exists and was touched: the first two, the same block; into new memory: the others. "
-                 "load_file after snapshot_download maps the file and reads nothing more. In each round the first two take turns "
-                 "%d times, and so do rank files and lazy tensors" % TURNS)
+                 "load_file after snapshot_download maps the file and reads nothing more. In each round the first two "
+                 "take turns %d times, and so do rank files and lazy tensors" % TURNS)
     with Peer(python) as peer, Hashed(work, options.tensord, root) as server:
         if peer.about["missing"]:
             about.append("**nothing compared**: %s has no %s" % (python, ", ".join(peer.about["missing"])))
@@ -277,8 +277,8 @@ def set_targets(targets, rows):
     targets.at_least("load_file / requests", faster("load_file", "requests"), 4)
     targets.at_least("load_file / snapshot_download + load_file", faster("load_file", "hub"), 2)
     targets.at_least("load_file / Run:ai streamer", faster("load_file", "runai"), 1)
-    targets.at_most("processor time of load_file / Run:ai streamer", median_ratio(rows["load_file"], rows["runai"], "cpu"),
-                    1)
+    targets.at_most("processor time of load_file / Run:ai streamer",
+                    median_ratio(rows["load_file"], rows["runai"], "cpu"), 1)
     targets.at_most("time of lazy tensors / rank file", median_ratio(rows["lazy"], rows["rank"], "seconds"), 1.15)
     for way in ("into", "load_file", "rank", "lazy"):
         targets.at_most("MiB beyond the tensors, %s" % way, beyond_mib(rows[way]), 128, number)

@@ -112,7 +112,8 @@ class Peer:
 
         cache = tempfile.mkdtemp(dir=request["work"])
         try:
-            folder = snapshot_download(request["model"], cache_dir=cache, endpoint="http://127.0.0.1:%d" % request["port"])
+            folder = snapshot_download(request["model"], cache_dir=cache,
+                                       endpoint="http://127.0.0.1:%d" % request["port"])
             return load_file(glob.glob(os.path.join(folder, "*.safetensors"))[0])
         finally:
             shutil.rmtree(cache)
@@ -121,8 +122,8 @@ class Peer:
         from runai_model_streamer import SafetensorsStreamer
 
         os.environ.update({"AWS_ENDPOINT_URL": "http://127.0.0.1:%d" % request["s3"], "AWS_ACCESS_KEY_ID": "any",
-                           "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-                           "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0"})
+                           "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1",
+                           "AWS_EC2_METADATA_DISABLED": "true", "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0"})
         with SafetensorsStreamer() as streamer:
             streamer.stream_files(["s3://" + request["model"] + "/model.safetensors"])
             return dict(streamer.get_tensors())
@@ -146,8 +147,10 @@ class Peer:
         with tensord.safe_open(model, "pt", lazy=True) as f, deferred(model):
             for name in f.keys():
                 tensor = f.get_tensor(name)
-                dim = 0 if any(one in name for one in COLUMN_WISE) else 1 if any(one in name for one in ROW_WISE) else None
-                part = tensor if dim is None else tensor.chunk(tp, dim)[rank]
+                part = tensor
+                for dim, names in enumerate((COLUMN_WISE, ROW_WISE)):
+                    if any(one in name for one in names):
+                        part = tensor.chunk(tp, dim)[rank]
                 made[name] = torch.empty(part.shape, dtype=part.dtype)
                 made[name].copy_(part)
         model.client.close()

@@ -37,6 +37,7 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
 ALSO = {"immutable": bench_servers.TensordImmutable, "leases-off": bench_servers.TensordLeasesOff,
         "other-owner": bench_servers.TensordOtherOwner}
+OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client")  # modes without another server
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -68,8 +69,8 @@ def parse_arguments():
     modes.add_argument("--tail", action="store_true",
                        help="latencies of short ranges while other clients stream and make plans")
     modes.add_argument("--client", action="store_true",
-                       help="the Python client beside a receive loop in C, requests, hf download and Run:ai's streamer; "
-                            "ranks over a shaped link (as root); lazy tensors beside rank files")
+                       help="the Python client beside a receive loop in C, requests, hf download and Run:ai's "
+                            "streamer; ranks over a shaped link (as root); lazy tensors beside rank files")
     modes.add_argument("--all", action="store_true", help="all eleven")
     modes.add_argument("--quick", action="store_true",
                        help="a small run of all eleven in about a minute that only checks that nothing fails")
@@ -93,7 +94,8 @@ def parse_arguments():
     p.add_argument("--held-connections", type=int, metavar="N", help="for --held (10000)")
     p.add_argument("--parse-rounds", type=int, default=50)
     p.add_argument("--python",
-                   help="one that has torch, h5py and safetensors, for --parse, --decode and --client (.venv/bin/python)")
+                   help="one that has torch, h5py and safetensors, for --parse, --decode and --client "
+                        "(.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard", "both"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -228,7 +230,7 @@ def run_modes(options, work, directory):
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse", "slices", "hashing", "decode", "tail", "client") and "tensord" not in options.servers:
+        if mode in OF_TENSORD and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
