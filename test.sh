@@ -35,7 +35,7 @@ tsan      full       1200 tests -              ThreadSanitizer build, the tests 
 http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
 interop   full        900 tests venv           pytest with real writers and clients against the ASan build
 clients   full       1200 tests venv,hub0,node pytest with stock clients of the Hub and of S3 against the ASan build
-python    full        900 tests venv           pytest of the Python client against the ASan build
+python    full        900 tests venv,engines   pytest of the Python client against the ASan build
 docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
 bench     full        900 one   venv           the benchmark beside nginx, in short
 fuzzing   long       7200 one   -              libFuzzer targets, each run for 180 s from its corpus and earlier finds
@@ -191,6 +191,16 @@ set_up_venv() { # DIRECTORY LIST
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" || return
     sha256sum <"$2" >"$stamp"
 }
+# Packages that ask for a GPU's libraries, which their loaders do without: each alone, none of what it depends on.
+set_up_engines() {
+    local list=tests/requirements-engines.txt stamp=.venv-engines/requirements.sha256
+    if is_up_to_date "$list" "$stamp"; then return; fi
+    echo "Setting up .venv-engines with $list" >&2
+    rm -rf .venv-engines || return
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target .venv-engines \
+        -r "$list" || return
+    sha256sum <"$list" >"$stamp"
+}
 set_up_node() {
     local list=tests/js/package-lock.json stamp=tests/js/node_modules/package-lock.sha256
     if is_up_to_date "$list" "$stamp"; then return; fi
@@ -206,6 +216,7 @@ set_up() { # Called where a failing command does not end the script.
     needs=$(needs_of "${chosen[@]}")
     bash scripts/deps.sh test || return
     case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
+    case $needs in *,engines,*) set_up_engines || return ;; esac
     case $needs in *,hub0,*) set_up_venv .venv-hub0 tests/requirements-hub0.txt || return ;; esac
     case $needs in *,node,*) set_up_node || return ;; esac
 }

@@ -66,6 +66,8 @@ def test_entry_points(installed, serve):
     url = f"tensord://127.0.0.1:{server.port}/m/model.safetensors"
     code = f"import fsspec; print(fsspec.open('{url}').open().read(9)[8:])"
     assert installed("-c", code).stdout == "b'{'\n"
+    code = "import importlib.metadata as m; print([p.load() for p in m.entry_points(group='vllm.general_plugins')])"
+    assert "function register_vllm" in installed("-c", code).stdout
 
 
 def test_ls_get_and_bench(installed, serve, tmp_path):
@@ -84,8 +86,9 @@ def test_ls_get_and_bench(installed, serve, tmp_path):
     assert installed("-m", "tensord", "get", url, "-o", "all.safetensors").returncode == 0
     loaded = load_file(tmp_path / "all.safetensors")
     assert all(torch.equal(loaded[name], tensor) for name, tensor in TENSORS.items())
-    measured = json.loads(installed("-m", "tensord", "bench", url, "--rounds", "1", "--json").stdout)
-    assert measured["bytes"] == 88 and measured["gigabytes_per_second"] > 0
+    for more in ((), ("--device", "cpu", "--ring-bytes", "65536")):
+        measured = json.loads(installed("-m", "tensord", "bench", url, "--rounds", "1", "--json", *more).stdout)
+        assert measured["bytes"] == 88 and measured["gigabytes_per_second"] > 0
 
 
 def test_errors_are_one_line(installed, serve):

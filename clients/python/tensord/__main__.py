@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 from . import boxes, errors
 from ._version import VERSION
@@ -24,7 +24,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 2
     try:
         chosen.run(chosen)
-    except (errors.TensordError, ValueError, OSError) as error:
+    except (errors.TensordError, ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"tensord: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -62,14 +62,18 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("bench", parents=[common], help="read a model into memory, and print the rate")
     command.add_argument("--match", metavar="GLOB", help="only tensors whose names match")
     command.add_argument("--rounds", type=int, default=3, metavar="N", help="the number of rounds (default: 3)")
+    command.add_argument("--device", metavar="DEVICE", help="read into tensors of torch there, such as cuda")
+    command.add_argument("--ring-bytes", type=int, metavar="N",
+                         help="memory for bytes on the way to another device (default: 64 MiB)")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_bench)
     return parser
 
 
 def _client(chosen: Any) -> Client:
+    more = {} if getattr(chosen, "ring_bytes", None) is None else {"ring_bytes": chosen.ring_bytes}
     return connect(chosen.url, token=chosen.token, connections=chosen.connections,
-                   progress=False if chosen.quiet else None)
+                   progress=False if chosen.quiet else None, **more)
 
 
 def _list(chosen: Any) -> None:
@@ -133,11 +137,11 @@ def _bench(chosen: Any) -> None:
         raise ValueError("--rounds is at least 1")
     model = _client(chosen).model()
     names = [name for name in model.names(chosen.match) if not model.manifest()[name].reason]
-    buffers = {name: bytearray(model.manifest()[name].nbytes) for name in names}
-    total = sum(map(len, buffers.values()))
+    total = sum(model.manifest()[name].nbytes for name in names)
     if total == 0:
         raise ValueError("there is nothing to read")
-    rounds = [_round(model, buffers) for _ in range(chosen.rounds)]
+    wants = _wants_on(model, names, chosen.device) if chosen.device else _wants(model, names)
+    rounds = [_round(model, wants) for _ in range(chosen.rounds)]
     rounds.sort()
     seconds, cpu = rounds[len(rounds) // 2]
     result = {"tensors": len(names), "bytes": total, "connections": chosen.connections, "rounds": chosen.rounds,
@@ -151,9 +155,28 @@ def _bench(chosen: Any) -> None:
           f"{result['cpu_seconds_per_gigabyte']:.2f} s of this process's processor time per GB")
 
 
-def _round(model: Model, buffers: dict):
-    wants = [Want(boxes.whole(name, model.manifest()[name].shape), view=memoryview(data))
-             for name, data in buffers.items()]
+def _wants(model: Model, names: List[str]) -> List[Want]:
+    """Returns what reads tensors into plain memory."""
+    infos = [model.manifest()[name] for name in names]
+    return [Want(boxes.whole(info.name, info.shape), view=memoryview(bytearray(info.nbytes))) for info in infos]
+
+
+def _wants_on(model: Model, names: List[str], device: str) -> List[Want]:
+    """Returns what reads tensors into tensors of torch on a device."""
+    import torch
+
+    from . import dtypes, memory
+
+    wants = []
+    for info in (model.manifest()[name] for name in names):
+        made = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=dtypes.torch_dtype(info.dtype),
+                           device=device)
+        wants.append(memory.want_into(made, boxes.whole(info.name, info.shape), info.dtype))
+    return wants
+
+
+def _round(model: Model, wants: List[Want]) -> Tuple[float, float]:
+    """Reads once. Returns the seconds and the processor time."""
     began, cpu = time.perf_counter(), time.process_time()
     model.reader().read(wants)
     return time.perf_counter() - began, time.process_time() - cpu

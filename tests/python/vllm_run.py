@@ -1,0 +1,67 @@
+"""Loads a model by vLLM's own loader classes, on a processor: `vllm_run.py MODEL URL RANK TP PORT WAY`.
+
+It prints, as JSON, the bytes of the rank's parameters, and the names of those that differ between vLLM's own
+`--load-format safetensors` and `--load-format tensord`. WAY "error": the error of the latter alone; an object: the
+same, with that extra config; "hub": without a URL, by HF_ENDPOINT.
+"""
+import json
+import os
+import sys
+
+import torch
+
+name, url, rank, tp, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:7]
+os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", VLLM_DO_NOT_TRACK="1")
+
+import vllm.platforms  # noqa: E402
+from vllm.platforms.cpu import CpuPlatform  # noqa: E402
+
+vllm.platforms._current_platform = CpuPlatform()  # the wheel for GPUs finds no platform where there is none
+
+from vllm.config import (DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, VllmConfig,  # noqa: E402
+                         set_current_vllm_config)
+from vllm.distributed import init_distributed_environment, initialize_model_parallel  # noqa: E402
+from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
+
+import tensord.plugins  # noqa: E402
+
+tensord.plugins.register_vllm()  # as vLLM does by the entry point, which sources that are not installed do not have
+tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than once
+
+
+def load(load_format, extra=None):
+    load_config = LoadConfig(load_format=load_format, model_loader_extra_config=extra or {})
+    model_config = ModelConfig(model=name, tokenizer=name, skip_tokenizer_init=True, dtype="float32",
+                               enforce_eager=True)
+    config = VllmConfig(model_config=model_config, load_config=load_config, device_config=DeviceConfig("cpu"),
+                        parallel_config=ParallelConfig(tensor_parallel_size=tp))
+    with set_current_vllm_config(config):
+        if not torch.distributed.is_initialized():
+            init_distributed_environment(tp, rank, f"tcp://127.0.0.1:{port}", rank, "gloo")
+            initialize_model_parallel(tp)
+        loader = get_model_loader(load_config)
+        loader.download_model(model_config)
+        model = loader.create_model(config, model_config)
+        loader.load_weights(model, model_config)
+        return dict(model.named_parameters())
+
+
+def compare():
+    local, remote = load("safetensors"), load("tensord", {"url": url} if way != "hub" else {})
+    wrong = [key for key in local if key not in remote or not torch.equal(local[key], remote[key])]
+    return {"bytes": sum(p.numel() * p.element_size() for p in remote.values()),
+            "wrong": wrong + sorted(set(remote) - set(local))}
+
+
+if way in ("", "hub"):
+    result = compare()
+else:
+    try:
+        load("tensord", {"url": url} if way == "error" else json.loads(way))
+        result = {"error": ""}
+    except Exception as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+print(json.dumps(result), flush=True)
+if torch.distributed.is_initialized():
+    torch.distributed.barrier()
+os._exit(0)
