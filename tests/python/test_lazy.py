@@ -174,3 +174,53 @@ def test_deferred_copies_are_read_together_and_never_late(served):
         large[:, :512].copy_(lazy_of(model, "large")[:, 512:])
         large[:, 512:].copy_(lazy_of(model, "large")[:, :512])
     assert torch.equal(large, torch.cat([tensors["large"][:, 512:], tensors["large"][:, :512]], 1))
+
+
+WRITES = [
+    lambda x, n: x.zero_(), lambda x, n: x.mul_(2), lambda x, n: x.copy_(torch.full(x.shape, 3.0)),
+    lambda x, n: x.__setitem__(0, 7.0), lambda x, n: torch.add(x, 1, out=x), lambda x, n: x.view(x.shape).neg_(),
+    lambda x, n: x.reshape(-1).add_(1), lambda x, n: x.expand(x.shape).add_(1), lambda x, n: x[::2].fill_(5),
+    lambda x, n: x.contiguous().fill_(n), lambda x, n: x.float().fill_(n), lambda x, n: x.clone().fill_(n),
+    lambda x, n: x.to(torch.float64).fill_(n), lambda x, n: x.detach().fill_(n), lambda x, n: x.data.fill_(n),
+    lambda x, n: x.numpy().fill(n), lambda x, n: x.flatten().fill_(n),
+    lambda x, n: x.t().fill_(n) if x.dim() < 3 else x,
+]
+
+
+@pytest.mark.parametrize("write", range(len(WRITES)))
+def test_writes_reach_what_they_reach_in_torch(served, write):
+    """Views made before and after a write, of the tensor that is written to or of another part of it."""
+    _, model, tensors = served
+    for name in ("w", "cube"):
+        for cut in (lambda x: x, lambda x: x[2:4], lambda x: x.narrow(1, 1, 2), lambda x: x[0],
+                    lambda x: x.chunk(2)[1]):
+            results = []
+            for whole in (lazy_of(model, name), tensors[name].clone()):
+                before = whole.narrow(0, 0, 3)
+                part = cut(whole)
+                WRITES[write](part, 9.0)
+                target = torch.zeros(part.shape)
+                target.copy_(part)
+                results.append([target, before + 0, whole.narrow(0, 1, 2) + 0, torch.zeros(whole.shape).copy_(whole)])
+            assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+def test_joined_dimensions_are_recorded(served):
+    server, model, tensors = served
+    plain = tensors["cube"]
+    a, b, c = plain.shape
+    before = bytes_of(server, "/models/m/")
+    for step in (lambda x: x.view(a, -1), lambda x: x.flatten(1), lambda x: x.reshape(a * b, c), lambda x: x.view(-1),
+                 lambda x: x[:, 1:].reshape(a, -1)[:, :c], lambda x: x.view(a, b * c)[1:, c : 2 * c].t(),
+                 lambda x: x[1].reshape(-1), lambda x: x.view(a, 1, b, c).flatten(2)):
+        target = torch.zeros(step(plain).shape)
+        target.copy_(step(lazy_of(model, "cube")))
+        assert torch.equal(target, step(plain))
+        assert isinstance(step(lazy_of(model, "cube")), LazyTensor)
+        assert bytes_of(server, "/models/m/") - before == target.nbytes
+        before = bytes_of(server, "/models/m/")
+    for step in (lambda x: x.view(a, -1)[:, 1:3], lambda x: x[:, :, 1:].reshape(a, -1),
+                 lambda x: x.transpose(0, 1).reshape(-1)):
+        target = torch.zeros(step(plain).shape)
+        target.copy_(step(lazy_of(model, "cube")))
+        assert torch.equal(target, step(plain))

@@ -10,6 +10,8 @@ import pytest
 import torch
 import transformers
 from conftest import CLIENT, REPO, bytes_of, url_of
+from quantised_layouts import LAYOUTS, write_gpt_oss, write_llama
+from safetensors.torch import load_file
 
 RUN = Path(__file__).with_name("vllm_run.py")
 ENGINES = REPO / ".venv-engines"
@@ -53,6 +55,25 @@ def test_vllm_loads_the_same_parameters_from_its_part(serve, name, tp):
     assert [rank["wrong"] for rank in ranks] == [[]] * tp
     sent = bytes_of(server, "boxes.bin") + bytes_of(server, "tensors:read")
     assert sent <= 1.05 * sum(rank["bytes"] for rank in ranks)
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "mxfp4"])
+def test_vllm_loads_quantised_layers_from_its_part(serve, layout):
+    """Two ranks read together what the file has, and once more what each of them keeps whole."""
+    if layout == "mxfp4":
+        write_gpt_oss(serve.root / "m")
+    else:
+        write_llama(serve.root / "m", layout)
+    server = serve()
+    ranks = run(serve.root / "m", url_of(server, "m"), 2)
+    assert [rank["wrong"] for rank in ranks] == [[], []]
+    tensors = load_file(serve.root / "m" / "model.safetensors")
+    kept_whole = {name for name, tensor in tensors.items()
+                  if tensor.dim() < 2 or any(part in name for part in ("router", "down_proj_bias", "weight_shape"))}
+    wanted = sum(tensor.nbytes * (1 + (name in kept_whole)) for name, tensor in tensors.items())
+    sent = bytes_of(server, "boxes.bin") + bytes_of(server, "tensors:read")
+    assert sent <= 1.05 * wanted, (sent, wanted)
+    print(layout, sent / wanted)
 
 
 def test_errors_name_what_to_do(serve):

@@ -23,7 +23,28 @@ from vllm.config import (DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, 
 from vllm.distributed import init_distributed_environment, initialize_model_parallel  # noqa: E402
 from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
 
+import vllm.model_executor.kernels.linear as kernels  # noqa: E402
+import vllm.model_executor.layers.quantization.mxfp4 as mxfp4  # noqa: E402
+
 import tensord.plugins  # noqa: E402
+
+
+class NoKernel:
+    """Stands for kernels that only GPUs have: weights are loaded without them."""
+
+    def __init__(self, *_, **__):
+        pass
+
+
+def choose_kernel(*given, _choose=kernels.choose_scaled_mm_linear_kernel, **named):
+    try:
+        return _choose(*given, **named)
+    except ValueError:
+        return NoKernel
+
+
+kernels.choose_scaled_mm_linear_kernel = choose_kernel
+mxfp4.select_mxfp4_moe_backend = lambda moe: (mxfp4.Mxfp4MoeBackend.EMULATION, None)
 
 tensord.plugins.register_vllm()  # as vLLM does by the entry point, which sources that are not installed do not have
 tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than once
@@ -31,7 +52,7 @@ tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than
 
 def load(load_format, extra=None):
     load_config = LoadConfig(load_format=load_format, model_loader_extra_config=extra or {})
-    model_config = ModelConfig(model=name, tokenizer=name, skip_tokenizer_init=True, dtype="float32",
+    model_config = ModelConfig(model=name, tokenizer=name, skip_tokenizer_init=True, dtype="auto",
                                enforce_eager=True)
     config = VllmConfig(model_config=model_config, load_config=load_config, device_config=DeviceConfig("cpu"),
                         parallel_config=ParallelConfig(tensor_parallel_size=tp))

@@ -2,8 +2,9 @@
 
 An engine's own `load_weights` narrows a tensor to its rank's part and copies that into a parameter. A LazyTensor
 records the narrowing (`narrow`, `chunk`, `split`, indexing, `unsqueeze`, `squeeze`, `transpose`, ...), and `copy_`
-reads just the box that is left. Every other operation reads what the tensor covers, says so once in the log, and goes
-on with an ordinary tensor: slower, never wrong.
+reads just the box that is left. Every other operation reads, says so once in the log, and goes on with ordinary
+tensors: slower, never wrong. Where it may write to the tensor or return a view of it, all of the source is read once,
+and whatever was cut from it, before or after, is a view of these bytes from then on.
 
 Within `deferred(model)` copies are collected and read together, over several connections, when there are enough of
 them, at the end, and before any other operation touches a tensor that waits for its bytes.
@@ -21,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from . import dtypes, memory
-from .boxes import Box
+from .boxes import Box, whole
 from .client import Model
 from .manifest import TensorInfo
 
@@ -34,23 +35,37 @@ DEFERRED_COPIES = 20000
 class _Cut(NamedTuple):
     """What a lazy tensor covers: a box of the source, and the order of its dimensions.
 
-    `axes[k]` is the source's dimension that dimension k is, or None for one of size 1 that the source does not have.
-    Dimensions of the source that are not named have size 1 in the box.
+    `axes[k]` are the source's dimensions that dimension k is: one, or neighbours that were joined, all of which but the
+    first are whole; () for one of size 1 that the source does not have. Dimensions of the source that are not named
+    have size 1 in the box.
     """
 
     start: Tuple[int, ...]
     sizes: Tuple[int, ...]
-    axes: Tuple[Optional[int], ...]
+    axes: Tuple[Tuple[int, ...], ...]
 
     @property
     def shape(self) -> Tuple[int, ...]:
         sizes = self.sizes
-        return tuple([1 if axis is None else sizes[axis] for axis in self.axes])
+        return tuple([sizes[axes[0]] if len(axes) == 1 else math.prod([sizes[axis] for axis in axes])
+                      for axes in self.axes])
 
-    def narrow(self, dim: int, start: int, length: int) -> "_Cut":
-        axis = self.axes[dim]
-        if axis is None:
-            return self if length == 1 else None  # type: ignore[return-value]
+    @property
+    def named(self) -> List[int]:
+        """The source's dimensions in the order of the cut's."""
+        return [axis for axes in self.axes for axis in axes]
+
+    def narrow(self, dim: int, start: int, length: int) -> "Optional[_Cut]":
+        """Returns a part of a dimension; None if that is no box."""
+        axes = self.axes[dim]
+        if not axes:
+            return self if length == 1 else None
+        axis, *joined = axes
+        if joined:
+            inner = math.prod([self.sizes[one] for one in joined])
+            if inner == 0 or start % inner or length % inner:
+                return None
+            start, length = start // inner, length // inner
         starts, sizes = list(self.start), list(self.sizes)
         starts[axis] += start
         sizes[axis] = length
@@ -60,7 +75,15 @@ class _Cut(NamedTuple):
         return self._replace(axes=self.axes[:dim] + self.axes[dim + 1 :])
 
     def with_one(self, dim: int) -> "_Cut":
-        return self._replace(axes=(*self.axes[:dim], None, *self.axes[dim:]))
+        return self._replace(axes=(*self.axes[:dim], (), *self.axes[dim:]))
+
+
+class _Source:
+    """The memory that lazy tensors of one source share, once it is needed."""
+
+    def __init__(self) -> None:
+        self.made: Optional[torch.Tensor] = None
+        self.lock = threading.Lock()
 
 
 class LazyTensor(torch.Tensor):
@@ -71,36 +94,51 @@ class LazyTensor(torch.Tensor):
     def of(model: Model, info: TensorInfo, device: Any = "cpu") -> "LazyTensor":
         """Returns a lazy tensor of all of a tensor. Raises TensordError when torch lacks the type."""
         shape = tuple(info.shape)
-        return LazyTensor(model, info, _Cut((0,) * len(shape), shape, tuple(range(len(shape)))), device)
+        return LazyTensor(model, info, _Cut((0,) * len(shape), shape, tuple((axis,) for axis in range(len(shape)))),
+                          device)
 
     @staticmethod
-    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any):
+    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: Optional[_Source] = None):
         shape = dtypes.torch_shape(info.dtype, cut.shape)
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtypes.torch_dtype(info.dtype),
                                                    device=torch.device(device), requires_grad=False)
 
-    def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any):
+    def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: Optional[_Source] = None):
         super().__init__()
         self._model, self._info, self._cut, self._device = model, info, cut, device
+        self._source = source or _Source()
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return (f"LazyTensor({self._info.name!r}, shape={tuple(self._cut.shape)}, dtype={self._info.dtype}, "
                 f"of {list(self._info.shape)})")
 
     def __reduce_ex__(self, protocol: int):
+        if self._source.made is not None:
+            return self.materialize().clone().__reduce_ex__(protocol)
         return LazyTensor, (self._model, self._info, self._cut, "cpu")
 
     def materialize(self) -> torch.Tensor:
-        """Reads what the tensor covers, and returns it as an ordinary tensor."""
-        cut = self._cut
-        box = Box(self._info.name, cut.start, cut.sizes)
-        made = torch.empty(dtypes.torch_shape(self._info.dtype, cut.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
+        """Returns what the tensor covers as an ordinary tensor, read now, or a view of its source if that was read."""
+        cut, made = self._cut, self._source.made
+        if made is None:
+            return _arranged(self._fetch(Box(self._info.name, cut.start, cut.sizes)), cut)
+        return _arranged(made[tuple(slice(start, start + size) for start, size in zip(cut.start, cut.sizes))], cut)
+
+    def _view(self) -> torch.Tensor:
+        """Returns a view of the source's memory, which is read whole if it was not."""
+        with self._source.lock:
+            if self._source.made is None:
+                self._source.made = self._fetch(whole(self._info.name, self._info.shape))
+        return self.materialize()
+
+    def _fetch(self, box: Box) -> torch.Tensor:
+        made = torch.empty(dtypes.torch_shape(self._info.dtype, box.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
                            device=self._device)
         self._model.reader().read([memory.want_into(made, box, self._info.dtype)], self._info.name)
-        return _arranged(made, cut)
+        return made
 
     def _with(self, cut: _Cut) -> "LazyTensor":
-        return LazyTensor(self._model, self._info, cut, self._device)
+        return LazyTensor(self._model, self._info, cut, self._device, self._source)
 
     # ---- what torch calls
 
@@ -138,15 +176,22 @@ _told_lock = threading.Lock()
 
 def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
     """Reads the lazy tensors among the arguments, and calls the function with ordinary ones."""
-    lazy = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, LazyTensor)]
+    leaves = tree_flatten((args, kwargs))[0]
+    lazy = [one for one in leaves if isinstance(one, LazyTensor)]
+    pending = _pending()
+    if pending is not None and any(type(one) is not LazyTensor and isinstance(one, torch.Tensor) and
+                                   pending.touches(one) for one in leaves):
+        pending.flush()
     name = getattr(func, "__name__", str(func))
     with _told_lock:
         is_new = name not in _told
         _told.add(name)
     if is_new and lazy:
-        log.warning("%s is not recorded by lazy tensors: %s is read whole, as it stands (%s); said once for each "
-                    "operation", name, lazy[0]._info.name, list(lazy[0]._cut.shape))
-    plain: Dict[int, torch.Tensor] = {id(one): one.materialize() for one in lazy}
+        log.warning("%s is not recorded by lazy tensors: %s is read whole (%s); said once for each operation", name,
+                    lazy[0]._info.name, list(lazy[0]._info.shape))
+    writes_elsewhere = _is_in_place(name) and not isinstance(args[0], LazyTensor)
+    is_read_only = (func in _FRESH or writes_elsewhere) and kwargs.get("out") is None
+    plain: Dict[int, torch.Tensor] = {id(one): one.materialize() if is_read_only else one._view() for one in lazy}
 
     def swap(one: Any) -> Any:
         return plain[id(one)] if isinstance(one, LazyTensor) else one
@@ -154,16 +199,23 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*tree_map(swap, args), **tree_map(swap, kwargs))
 
 
+def _is_in_place(name: str) -> bool:
+    """Tells whether a function writes to its first argument and to no other."""
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
 def _arranged(made: torch.Tensor, cut: _Cut) -> torch.Tensor:
     """Returns a view of a tensor of the box's sizes in the order of the cut's dimensions."""
-    named = [axis for axis in cut.axes if axis is not None]
+    named = cut.named
     dropped = [axis for axis in range(made.dim()) if axis not in named]
     view = made.permute(*named, *dropped) if made.dim() else made
     for _ in dropped:
         view = view.squeeze(-1)
-    for dim, axis in enumerate(cut.axes):
-        if axis is None:
+    for dim, axes in enumerate(cut.axes):
+        if not axes:
             view = view.unsqueeze(dim)
+        elif len(axes) > 1:
+            view = view.flatten(dim, dim + len(axes) - 1)
     return view
 
 
@@ -286,25 +338,44 @@ def _permute(tensor: LazyTensor, *dims: Any) -> Any:
 
 
 def _reshape(tensor: LazyTensor, *shape: Any, **named: Any) -> Any:
-    """Records a reshape that only adds or drops dimensions of size 1."""
+    """Records a reshape that adds or drops dimensions of size 1, or joins neighbours that lie one after the other."""
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list, torch.Size)) else shape
     if named or not all(isinstance(one, int) for one in wanted):
         raise _NotRecorded
-    now = tensor._cut.shape
+    cut, now = tensor._cut, tensor._cut.shape
     known = math.prod(one for one in wanted if one != -1)
     if list(wanted).count(-1) == 1 and known > 0 and math.prod(now) % known == 0:
         wanted = [math.prod(now) // known if one == -1 else one for one in wanted]
-    if [one for one in wanted if one != 1] != [one for one in now if one != 1] or 0 in now:
+    if 0 in now or math.prod(wanted) != math.prod(now):
         raise _NotRecorded
-    cut = tensor._cut
-    axes = iter([axis for axis in cut.axes if axis is not None and cut.sizes[axis] != 1])
-    return tensor._with(cut._replace(axes=tuple(None if one == 1 else next(axes) for one in wanted)))
+    left = [axes for axes, size in zip(cut.axes, now) if size != 1]
+    made = []
+    for size in wanted:
+        axes: Tuple[int, ...] = ()
+        while size != 1 and math.prod([cut.sizes[axis] for axis in axes]) < size:
+            axes += left.pop(0)
+        if math.prod([cut.sizes[axis] for axis in axes]) != size:
+            raise _NotRecorded
+        made.append(_joined(axes, tensor))
+    return tensor._with(cut._replace(axes=tuple(made)))
+
+
+def _joined(axes: Tuple[int, ...], tensor: LazyTensor) -> Tuple[int, ...]:
+    """Returns the axes of a joined dimension. Raises _NotRecorded if their elements do not lie one after the other."""
+    axes = tuple(axis for axis in axes if tensor._cut.sizes[axis] != 1)
+    for before, axis in zip(axes, axes[1:]):
+        between = tensor._info.shape[before + 1 : axis]
+        if axis <= before or math.prod(between) != 1 or tensor._cut.sizes[axis] != tensor._info.shape[axis]:
+            raise _NotRecorded
+    return axes
 
 
 def _flatten(tensor: LazyTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
-    if len(tensor._cut.axes) == 1 or sum(one != 1 for one in tensor._cut.shape) > 1:
+    first, last = _dim(tensor, start_dim), _dim(tensor, end_dim)
+    shape = tensor._cut.shape
+    if first > last:
         raise _NotRecorded
-    return _reshape(tensor, math.prod(tensor._cut.shape)) if (start_dim, end_dim) == (0, -1) else NotImplemented
+    return _reshape(tensor, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
 def _getitem(tensor: LazyTensor, index: Any) -> Any:
@@ -359,8 +430,16 @@ def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
-    named = [axis for axis in tensor._cut.axes if axis is not None]
-    return tensor if named == sorted(named) and not args and not kwargs else NotImplemented
+    """Records what torch would copy as a source of its own, that later writes to this one do not reach."""
+    cut = tensor._cut
+    if cut.named != sorted(cut.named) or args or kwargs or tensor._source.made is not None:
+        return NotImplemented
+    lies_together = True
+    outer = 1
+    for size, full in zip(cut.sizes, tensor._info.shape):
+        lies_together = lies_together and (outer == 1 or size == full)
+        outer *= size
+    return tensor if lies_together else LazyTensor(tensor._model, tensor._info, cut, tensor._device)
 
 
 _T = torch.Tensor
@@ -372,13 +451,24 @@ _RECORDED = {
     torch.transpose: _transpose, _T.t: _t, torch.t: _t, _T.permute: _permute, torch.permute: _permute,
     _T.reshape: _reshape, torch.reshape: _reshape, _T.view: _reshape, _T.flatten: _flatten, torch.flatten: _flatten,
     _T.__getitem__: _getitem, _T.detach: _same, _T.to: _to, _T.cpu: lambda tensor: _to(tensor, "cpu"),
-    _T.contiguous: _contiguous, _T.data.__get__: _same,
+    _T.float: lambda tensor: _to(tensor, torch.float32), _T.half: lambda tensor: _to(tensor, torch.float16),
+    _T.bfloat16: lambda tensor: _to(tensor, torch.bfloat16), _T.contiguous: _contiguous, _T.data.__get__: _same,
     _T.requires_grad_: lambda tensor, on=True: NotImplemented if on else tensor,
 }
 _T_property = getattr(_T, "T", None)
 if _T_property is not None:
     _RECORDED[_T_property.__get__] = _t
 _COPIES = {_T.copy_}
+_FRESH = {  # what returns new memory always: to and the like where they are not recorded, arithmetic, comparisons
+    getattr(place, name)
+    for name in ("to float half bfloat16 double clone item tolist add sub mul div neg abs sum mean amax amin "
+                 "max min matmul mm bmm cat concat stack equal allclose eq ne lt le gt ge isnan isinf isfinite "
+                 "any all where gather index_select norm exp log sqrt rsqrt reciprocal pow square clamp round "
+                 "floor ceil sigmoid nonzero count_nonzero argmax argmin sort cumsum repeat flip roll __add__ "
+                 "__radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __neg__ __float__ __int__ __bool__ "
+                 "__index__ __eq__ __ne__").split()
+    for place in (_T, torch) if hasattr(place, name)
+}
 _ATTRIBUTES = {
     getattr(_T, name).__get__
     for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "is_cuda", "is_cpu",
@@ -404,6 +494,8 @@ def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
         target = target.detach()
         if tuple(target.shape) != source._cut.shape or source._info.dtype == "F4" or target.device.type == "meta":
             return False
+        if source._source.made is not None:
+            return False  # it may have been written to
         place = _placed(target, source._cut)
     pending = _pending()
     box = Box(source._info.name, source._cut.start, source._cut.sizes)
@@ -417,9 +509,12 @@ def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
 def _placed(target: torch.Tensor, cut: _Cut) -> torch.Tensor:
     """Returns a view of the target with the dimensions of the box, in the source's order."""
     for dim in reversed(range(len(cut.axes))):
-        if cut.axes[dim] is None:
+        axes = cut.axes[dim]
+        if not axes:
             target = target.squeeze(dim)
-    named = [axis for axis in cut.axes if axis is not None]
+        elif len(axes) > 1:
+            target = target.unflatten(dim, [cut.sizes[axis] for axis in axes])
+    named = cut.named
     target = target.permute(*sorted(range(len(named)), key=lambda k: named[k])) if named else target
     for axis in range(len(cut.sizes)):
         if axis not in named:
