@@ -66,8 +66,9 @@ def test_entry_points(installed, serve):
     url = f"tensord://127.0.0.1:{server.port}/m/model.safetensors"
     code = f"import fsspec; print(fsspec.open('{url}').open().read(9)[8:])"
     assert installed("-c", code).stdout == "b'{'\n"
-    code = "import importlib.metadata as m; print([p.load() for p in m.entry_points(group='vllm.general_plugins')])"
-    assert "function register_vllm" in installed("-c", code).stdout
+    for group, name in (("vllm.general_plugins", "register_vllm"), ("sglang.srt.plugins", "register_sglang")):
+        code = f"import importlib.metadata as m; print([p.load() for p in m.entry_points(group='{group}')])"
+        assert f"function {name}" in installed("-c", code).stdout
 
 
 def test_ls_get_and_bench(installed, serve, tmp_path):

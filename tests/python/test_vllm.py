@@ -1,55 +1,27 @@
 """vLLM's own loader, models and layers, without a GPU: tests/requirements-engines.txt has its wheel."""
-import json
-import os
-import socket
-import subprocess
-import sys
+import functools
 from pathlib import Path
 
+import engines
 import pytest
 import torch
-import transformers
-from conftest import CLIENT, REPO, bytes_of, url_of
+from conftest import bytes_of, url_of
 from quantised_layouts import LAYOUTS, write_gpt_oss, write_llama
 from safetensors.torch import load_file
 
-RUN = Path(__file__).with_name("vllm_run.py")
-ENGINES = REPO / ".venv-engines"
-SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "vocab_size": 512, "tie_word_embeddings": False}
-MODELS = {
-    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)),
-    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, head_dim=32)),
-    "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, num_local_experts=4)),
-}
+run = functools.partial(engines.run, Path(__file__).with_name("vllm_run.py"))
 
 
 def test_vllm_is_there():
     """./test.sh installs it; by hand: the command of set_up_engines there."""
-    assert (ENGINES / "vllm").is_dir()
-
-
-def run(folder, url, tp, extra=""):
-    """Load with all ranks at once, and return what each printed."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(ENGINES)])}
-    ranks = []
-    for rank in range(tp):
-        arguments = [str(folder), url, str(rank), str(tp), str(port), extra]
-        ranks.append(subprocess.Popen([sys.executable, "-W", "ignore", str(RUN), *arguments], env=environment,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    done = [rank.communicate(timeout=240) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * tp, done[0][1][-3000:]
-    return [json.loads(out.splitlines()[-1]) for out, _ in done]
+    assert (engines.PACKAGES / "vllm").is_dir()
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", engines.MODELS)
 def test_vllm_loads_the_same_parameters_from_its_part(serve, name, tp):
     torch.manual_seed(4)
-    MODELS[name]().to(torch.float32).save_pretrained(serve.root / "m")
+    engines.MODELS[name]().to(torch.float32).save_pretrained(serve.root / "m")
     server = serve()
     ranks = run(serve.root / "m", url_of(server, "m"), tp)
     assert [rank["wrong"] for rank in ranks] == [[]] * tp
@@ -78,7 +50,7 @@ def test_vllm_loads_quantised_layers_from_its_part(serve, layout):
 
 def test_errors_name_what_to_do(serve):
     torch.manual_seed(4)
-    model = MODELS["llama"]()
+    model = engines.MODELS["llama"]()
     model.save_pretrained(serve.root / "m")
     tensors = {name: tensor for name, tensor in model.state_dict().items() if "layers.1.mlp.down_proj" not in name}
     model.save_pretrained(serve.root / "less", state_dict=tensors)
@@ -92,7 +64,7 @@ def test_errors_name_what_to_do(serve):
 def test_the_server_of_the_hub_is_the_source(serve, monkeypatch):
     """HF_ENDPOINT gives vLLM the configuration, and this loader the weights, under the same name."""
     torch.manual_seed(4)
-    MODELS["llama"]().save_pretrained(serve.root / "org" / "m")
+    engines.MODELS["llama"]().save_pretrained(serve.root / "org" / "m")
     server = serve()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.port}")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")

@@ -7,11 +7,10 @@ from __future__ import annotations
 import errno
 import re
 from typing import Any, Dict, List, Optional, Tuple
-from urllib.parse import quote
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from . import address, errors, options, transfer
+from . import errors, files, options, transfer
 from .client import Client, connect
 from .reading import read_resource
 from .retry import Patience
@@ -63,8 +62,7 @@ class TensordFileSystem(AbstractFileSystem):
         base = path.partition("/")[0]
         found: Dict[str, Dict[str, Any]] = {}
         if model:
-            files = client._session.ask_json("GET", address.path_of(model))["files"]
-            inside = [(f"{base}/{model}/{row['path']}", row) for row in files]
+            inside = [(f"{base}/{model}/{row['path']}", row) for row in files.rows_of(client, model)]
         else:
             inside = [(f"{base}/{row['id']}/", row) for row in client.models()]
         for name, row in inside:
@@ -98,7 +96,7 @@ class TensordFileSystem(AbstractFileSystem):
         client, model, rest = self._locate(path)
         if not model or not rest:
             raise FileNotFoundError(path)
-        source = _source_of(client, address.path_of(model, "files", quote(rest)))
+        source = files.source_of(client, model, rest)
         try:
             return source, source.first(Patience(client._session.options.retry_for)), client
         except errors.NotFoundError:
@@ -159,20 +157,3 @@ class TensordFile(AbstractBufferedFile):
         if data:
             read_resource(self._client._session, self._source, [memoryview(data)], start)
         return bytes(data)
-
-
-def _source_of(client: Client, path: str) -> transfer.Source:
-    """Returns a file, at the version that the first server has; another one takes part if it has the same."""
-    known: Dict[str, str] = {}
-
-    def locate(endpoint: address.Endpoint) -> transfer.Resource:
-        _, answer = client._session.ask("HEAD", path, endpoint=endpoint, once=True)
-        etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
-        if not etag or not length.isdigit():
-            raise errors.ProtocolError(f"{endpoint}{path} has no entity tag or no length")
-        if known.setdefault("etag", etag) != etag:
-            raise errors.ChangedError(f"{endpoint}{path} is another version than on the first server", 412,
-                                      "FAILED_PRECONDITION")
-        return transfer.Resource(path, etag, int(length))
-
-    return transfer.Source(client._session.endpoints, locate)

@@ -522,6 +522,15 @@ def _placed(target: torch.Tensor, cut: _Cut) -> torch.Tensor:
     return target
 
 
+def weights_of(model: Model) -> Iterator[Tuple[str, LazyTensor]]:
+    """Yields the tensors of a model by name, for an engine's `load_weights`.
+
+    Raises TensordError for a tensor that the server does not serve."""
+    manifest = model.manifest()
+    for name in manifest.tensors:
+        yield name, LazyTensor.of(model, manifest.served(name))
+
+
 # ---- copies that are read together
 
 _deferring = threading.local()

@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from .address import Urls
 from .client import Model, open_model
-from .lazy import LazyTensor, deferred
+from .lazy import deferred, weights_of
 
 
 def load_model(model: Any, url: Union[Urls, Model], **options: Any) -> None:
@@ -22,14 +22,13 @@ def load_model(model: Any, url: Union[Urls, Model], **options: Any) -> None:
     source = url if isinstance(url, Model) else open_model(url, **options)
     packed = getattr(model, "packed_modules_mapping", {})
     with deferred(source):
-        for info in source.manifest().tensors.values():
-            weight = LazyTensor.of(source, info)
+        for name, weight in weights_of(source):
             for part, (whole, shard) in packed.items():
-                if part in info.name:
-                    parameter = model.get_parameter(info.name.replace(part, whole))
+                if part in name:
+                    parameter = model.get_parameter(name.replace(part, whole))
                     parameter.weight_loader(parameter, weight, shard)
                     break
             else:
-                parameter = model.get_parameter(info.name)
+                parameter = model.get_parameter(name)
                 loader = getattr(parameter, "weight_loader", lambda target, value: target.data.copy_(value))
                 loader(parameter, weight)

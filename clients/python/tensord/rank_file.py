@@ -2,15 +2,13 @@
 from __future__ import annotations
 
 import json
-import mmap
 import struct
 from typing import Any, Dict, List, Tuple
 
 from . import dtypes, errors, memory, transfer
 from .client import Model
 from .progress import Progress
-from .reading import plan_resource, read_resource
-from .retry import Patience
+from .reading import plan_resource, read_resource, write_resource
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
 
@@ -40,14 +38,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
 
 def write_rank(model: Model, engine: str, tp: int, rank: int, path: str) -> None:
     """Writes a rank's file, as the server makes it, to a new file. Raises as `read_rank`, and OSError."""
-    session = model.client._session
-    source = _source(model, engine, tp, rank)
-    nbytes = source.first(Patience(session.options.retry_for)).nbytes
-    with open(path, "xb+") as file:
-        file.truncate(nbytes)
-        with mmap.mmap(file.fileno(), nbytes) as mapping, memoryview(mapping) as view:
-            with Progress(nbytes, path, session.options.progress) as progress:
-                read_resource(session, source, [view], 0, progress)
+    write_resource(model.client._session, _source(model, engine, tp, rank), path)
 
 
 def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:

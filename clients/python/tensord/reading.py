@@ -7,6 +7,7 @@ manifest's tag, so that a server whose checkpoint has changed refuses (412).
 from __future__ import annotations
 
 import json
+import mmap
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -18,6 +19,7 @@ from .boxes import Box
 from .manifest import Manifest
 from .options import MIB, Options
 from .progress import Progress
+from .retry import Patience
 from .session import Session
 
 AT_ONCE_BYTES = 2 * MIB  # read by one request without a plan
@@ -215,6 +217,18 @@ def read_resource(session: Session, source: transfer.Source, views: Sequence[mem
     """
     jobs = list(_jobs(views, begin, session.options))
     transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
+
+
+def write_resource(session: Session, source: transfer.Source, path: str) -> None:
+    """Writes the bytes of a resource to a new file. Raises as `transfer.read`, and OSError."""
+    nbytes = source.first(Patience(session.options.retry_for)).nbytes
+    with open(path, "xb+") as file:
+        if nbytes == 0:
+            return
+        file.truncate(nbytes)
+        with mmap.mmap(file.fileno(), nbytes) as mapping, memoryview(mapping) as view:
+            with Progress(nbytes, path, session.options.progress) as progress:
+                read_resource(session, source, [view], 0, progress)
 
 
 def _jobs(views: Sequence[memoryview], begin: int, options: Options) -> Iterator[transfer.Job]:

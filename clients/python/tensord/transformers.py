@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import os
 from typing import Any, Dict, Optional, Tuple, Union
-from urllib.parse import quote
 
-from . import dtypes, errors, options
+from . import dtypes, errors, files, options
 from .address import Urls, path_of
 from .client import Model, open_model
 from .safe_open import RemoteSlice
@@ -149,7 +148,7 @@ def _check_ranks(model: Model) -> None:
 def _read_json(model: Model, name: str) -> Optional[Dict[str, Any]]:
     """Reads a JSON file of the model's directory; None if there is none."""
     try:
-        data, _ = model.client._session.ask("GET", path_of(model.id, "files", quote(name)))
+        data = files.read(model, name)
     except errors.NotFoundError:
         return None
     try:

@@ -6,7 +6,7 @@ server of HF_ENDPOINT, under the model's own name, so that configuration, tokeni
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator, Tuple
+from typing import Any
 
 import torch
 from vllm.model_executor.model_loader import register_model_loader
@@ -14,8 +14,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from . import options
 from .client import Model, open_model
-from .lazy import deferred
-from .safe_open import safe_open
+from .lazy import deferred, weights_of
 
 
 @register_model_loader("tensord")
@@ -47,7 +46,7 @@ class TensordModelLoader(BaseModelLoader):
                              "(secondary_weights)")
         remote = self._open(model_config)
         with deferred(remote):
-            loaded = model.load_weights(_weights(remote))
+            loaded = model.load_weights(weights_of(remote))
         if model_config.quantization is None and loaded is not None:
             missing = sorted(set(dict(model.named_parameters())) - set(loaded))
             if missing:
@@ -65,9 +64,3 @@ def _url_of(model: str) -> str:
         raise ValueError("--load-format tensord needs the model's URL: give --model-loader-extra-config "
                          "'{\"url\": \"tensord://host:8080/ID\"}', or set HF_ENDPOINT to the server")
     return f"{endpoint.rstrip('/')}/models/{model}"
-
-
-def _weights(remote: Model) -> Iterator[Tuple[str, torch.Tensor]]:
-    with safe_open(remote, "pt", lazy=True) as file:
-        for name in file.keys():
-            yield name, file.get_tensor(name)
