@@ -1,4 +1,4 @@
-/* How many open connections each client address has. The time of a call does not depend on the number of addresses,
+/* Counts by client address, such as of open connections. The time of a call does not depend on the number of addresses,
  * also where a client chooses the addresses, as it may within an IPv6 prefix: the table is a hash table with a secret
  * key. Its memory is proportional to the number of addresses, and shrinks with it.
  *

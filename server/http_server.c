@@ -24,6 +24,7 @@
 #include "server/jobs.h"
 #include "server/request_guard.h"
 #include "server/transfer.h"
+#include "server/uploads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,8 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
-    _Atomic uint64_t upload_bytes; /* of all request bodies that are being read or handled */
-    _Atomic uint64_t warned_ns;    /* when the lack of threads was last reported */
+    struct td_uploads uploads;  /* all request bodies that are being read or handled */
+    _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
 };
 
 /* How far a request has come, in this order. */
@@ -68,10 +69,11 @@ struct exchange {
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
-    const char *method;      /* belongs to libmicrohttpd, like the headers, until the request is completed */
-    struct td_buffer upload; /* the part of the request's body that has arrived; freed once it is handled */
-    uint64_t upload_bytes;   /* length of that part; included in the server's upload_bytes */
-    uint64_t content_bytes;  /* length of the request's body, as far as it has arrived */
+    const char *method;                 /* belongs to libmicrohttpd, like the headers, until the request is completed */
+    struct td_buffer upload;            /* the part of the request's body that has arrived; freed once it is handled */
+    struct td_upload counted;           /* the same in the server's uploads */
+    enum td_upload_verdict no_room_for; /* what the body was too long for; TD_UPLOAD_FITS: nothing */
+    uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
     bool has_upload;
     bool is_http_1_0;
     bool is_last; /* the client wants the connection closed after the answer */
@@ -105,19 +107,23 @@ static struct session *session_of(struct MHD_Connection *connection)
 
 /* ---- bodies of requests -------------------------------------------------------------------------------- */
 
-/* All request bodies together may take this many times --max-body-bytes. */
-enum { UPLOADS_AT_ONCE = 8 };
+/* Returns the address of the client: all zero where libmicrohttpd does not tell the connection. */
+static const struct in6_addr *address_of(const struct session *session)
+{
+    static const struct in6_addr unknown;
+    return session->connection != NULL ? &session->connection->address : &unknown;
+}
 
-/* Appends a part of the request's body. Beyond the shared limit the body is dropped and marked as failed, for the
+/* Appends a part of the request's body. Beyond the limits of uploads the body is dropped and marked as failed, for the
  * answer that follows its end. */
 static void add_upload(struct session *session, const char *bytes, size_t len)
 {
-    struct td_http_server *server = session->server;
     struct exchange *exchange = &session->exchange;
-    uint64_t limit = server->config->max_body_bytes * UPLOADS_AT_ONCE;
-    exchange->upload_bytes += len;
+    enum td_upload_verdict verdict =
+        td_uploads_add(&session->server->uploads, address_of(session), &exchange->counted, len);
     exchange->content_bytes += len;
-    if (atomic_fetch_add(&server->upload_bytes, len) + len > limit) {
+    if (verdict != TD_UPLOAD_FITS) {
+        exchange->no_room_for = verdict;
         td_buffer_fini(&exchange->upload);
         exchange->upload.failed = true;
     }
@@ -128,11 +134,10 @@ static void add_upload(struct session *session, const char *bytes, size_t len)
 static void drop_upload(struct session *session)
 {
     struct exchange *exchange = &session->exchange;
-    if (!exchange->has_upload && exchange->upload_bytes == 0)
+    if (!exchange->has_upload && exchange->counted.bytes == 0)
         return; /* nearly every request: the shared counter is not touched */
     td_buffer_fini(&exchange->upload);
-    atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
-    exchange->upload_bytes = 0;
+    td_uploads_remove(&session->server->uploads, address_of(session), &exchange->counted);
     exchange->has_upload = false;
 }
 
@@ -360,8 +365,11 @@ static void make_answer(struct session *session, bool close)
     struct td_response response;
     if (session->exchange.upload.failed) {
         td_response_init_for(&response, &request);
-        td_response_fail(&response, 503, NULL,
-                         "the bodies of other requests take all the memory set aside for bodies; try again");
+        td_response_fail(&response, 503, NULL, "%s",
+                         session->exchange.no_room_for == TD_UPLOAD_NO_SHARE
+                             ? "the bodies of your address's other requests take half of the memory set aside for "
+                               "bodies, its share; try again"
+                             : "the bodies of other requests take all the memory set aside for bodies; try again");
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
@@ -663,6 +671,10 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     struct td_http_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return td_error_no_memory(err);
+    if (!td_uploads_init(&server->uploads, config->max_body_bytes, err)) {
+        free(server);
+        return false;
+    }
     server->config = config;
     server->api = api;
     server->registry = registry;
@@ -691,6 +703,7 @@ void td_http_server_destroy(struct td_http_server *server)
         MHD_stop_daemon(server->daemon);
     td_jobs_destroy(server->jobs);
     free(server->workers);
+    td_uploads_fini(&server->uploads);
     free(server);
 }
 

@@ -119,17 +119,24 @@ def test_one_that_never_comes(srv):
 
 
 def test_all_together_are_bounded(srv):
-    """The server reads bodies of eight times the longest at once."""
-    conns = [srv.conn() for _ in range(9)]
+    """The server reads bodies of eight times the longest at once, and half of that of one address."""
+    sources = ["127.0.0.2"] * 4 + ["127.0.0.3"] * 4 + ["127.0.0.4"] * 2 + ["127.0.0.2"]
+    conns = [srv.conn(source=source) for source in sources]
     try:
         for c in conns:
             c.send(head(4096))  # an announced body takes no memory
         assert srv.post(READ, GOOD).status == 200
-        for c in conns:
-            c.send(b" " * 4000)
+        for c in conns[:4]:
+            c.send(b" " * 4090)
             time.sleep(0.05)
-        conns[8].send(b" " * 96)
-        check_error(conns[8].read_response("POST"), 503, "memory")
+        conns[10].send(b" " * 4096)
+        check_error(conns[10].read_response("POST"), 503, "half of the memory set aside for bodies, its share")
+        assert srv.post(READ, GOOD + b" " * 3000).status == 200  # another address has its own half
+        for c in conns[4:9]:
+            c.send(b" " * 4090)
+            time.sleep(0.05)
+        conns[8].send(b" " * 6)
+        check_error(conns[8].read_response("POST"), 503, "other requests take all the memory")
     finally:
         for c in conns:
             c.close()

@@ -1,0 +1,76 @@
+/* The memory of bodies: all together, and half of it for one address. */
+#include "server/uploads.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <arpa/inet.h>
+
+enum { LONGEST = 8 << 20, BODIES = 24 };
+
+static struct in6_addr address_of(const char *text)
+{
+    struct in6_addr address;
+    assert_int_equal(inet_pton(AF_INET6, text, &address), 1);
+    return address;
+}
+
+/* An address may have four of the longest bodies; the next one is too much, from its first unit on, and what other
+ * addresses send fits until all have eight. */
+static void an_address_has_half(void **state)
+{
+    (void)state;
+    struct td_uploads uploads;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_upload bodies[BODIES] = {0};
+    struct in6_addr one = address_of("::ffff:192.0.2.1"), two = address_of("::ffff:192.0.2.2");
+    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    for (int i = 0; i < 4; i++)
+        for (int part = 0; part < 64; part++)
+            assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST / 64), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_add(&uploads, &one, &bodies[4], 60 << 10), TD_UPLOAD_FITS); /* less than a unit */
+    assert_int_equal(td_uploads_add(&uploads, &one, &bodies[4], LONGEST - (60 << 10)), TD_UPLOAD_NO_SHARE);
+    td_uploads_remove(&uploads, &one, &bodies[4]);
+    for (int i = 4; i < 8; i++)
+        assert_int_equal(td_uploads_add(&uploads, &two, &bodies[i], LONGEST), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_add(&uploads, &one, &bodies[8], 1), TD_UPLOAD_NO_MEMORY);
+    for (int i = 0; i < BODIES; i++)
+        td_uploads_remove(&uploads, i < 4 || i > 7 ? &one : &two, &bodies[i]);
+    assert_true(atomic_load(&uploads.bytes) == 0 && uploads.units.used == 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST), TD_UPLOAD_FITS);
+    for (int i = 0; i < 4; i++)
+        td_uploads_remove(&uploads, &one, &bodies[i]);
+    td_uploads_fini(&uploads);
+}
+
+/* What an address has cannot be counted without memory: the body still counts among all, and is taken away whole. */
+static void without_memory_all_are_counted(void **state)
+{
+    (void)state;
+    struct td_uploads uploads;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_upload bodies[9] = {0};
+    struct in6_addr one = address_of("::1");
+    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    for (int i = 0; i < 9; i++) {
+        alloc_fail_at(1);
+        enum td_upload_verdict verdict = td_uploads_add(&uploads, &one, &bodies[i], LONGEST);
+        alloc_fail_at(0);
+        assert_int_equal(verdict, i < 8 ? TD_UPLOAD_FITS : TD_UPLOAD_NO_MEMORY);
+        assert_int_equal(bodies[i].units, 0);
+    }
+    for (int i = 0; i < 9; i++)
+        td_uploads_remove(&uploads, &one, &bodies[i]);
+    assert_true(atomic_load(&uploads.bytes) == 0);
+    td_uploads_fini(&uploads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_address_has_half),
+        cmocka_unit_test(without_memory_all_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
