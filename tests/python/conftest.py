@@ -1,6 +1,7 @@
 """Tests of the Python client (clients/python) against a real server. The client is imported from its sources."""
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(CLIENT), str(Path(__file__).reso
 for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith(("HF_", "TENSORD_TOKEN"))]:
     del os.environ[name]
 os.environ["HF_HUB_OFFLINE"] = "1"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
 import harness  # noqa: E402
 

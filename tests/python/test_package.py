@@ -99,7 +99,7 @@ def test_errors_are_one_line(installed, serve):
                             (("get", url, "bb", "-o", "x"), "no tensor 'bb'; did you mean b?"),
                             (("get", url, "-o", "-"), "written to a file"),
                             (("bench", url, "--rounds", "0"), "at least 1"),
-                            (("get", url, "b", "-o", "none/x"), "No such file")):
+                            (("get", url, "b", "-o", "none/x"), "no such directory")):
         result = installed("-m", "tensord", *arguments)
         assert result.returncode == 1 and result.stdout == "" and text in result.stderr, (arguments, result)
         assert result.stderr.startswith("tensord: ") and result.stderr.count("\n") == 1

@@ -2,15 +2,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import json
 import os
+import re
+import stat
 import sys
+import tempfile
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from . import boxes, errors
 from ._version import VERSION
 from .address import parse
+from .buffer import empty_bytes
 from .client import Client, Model, connect
 from .reading import Want
 
@@ -24,8 +30,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 2
     try:
         chosen.run(chosen)
-    except (errors.TensordError, ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"tensord: {error}", file=sys.stderr)
+    except (errors.TensordError, ValueError, OSError, RuntimeError, ImportError, MemoryError) as error:
+        print(f"tensord: {errors.printable(str(error)) or type(error).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("tensord: interrupted", file=sys.stderr)
@@ -37,29 +43,35 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tensord",
         description="Looks at, reads from and measures a tensord server. URL is tensord://host:port/MODEL or "
-                    "http://host:port/models/MODEL.")
+                    "http://host:port/models/MODEL; ?checkpoint=ID after it chooses a checkpoint.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("url", metavar="URL", help="of a server or of a model")
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
-    common.add_argument("--connections", type=int, default=8, metavar="N", help="the most connections (default: 8)")
-    common.add_argument("--quiet", action="store_true", help="show no progress")
+    common.add_argument("--retry-for", type=float, metavar="SECONDS",
+                        help="give up when nothing has come for so long (default: 10 for ls, else 120)")
+    common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https")
+    common.add_argument("--no-verify", action="store_true", help="accept any certificate")
+    model = argparse.ArgumentParser(add_help=False)
+    model.add_argument("url", metavar="URL", help="of a model")
+    model.add_argument("--connections", type=int, default=8, metavar="N", help="the most connections (default: 8)")
+    model.add_argument("--quiet", action="store_true", help="show no progress")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     command = commands.add_parser("ls", parents=[common], help="list models, or the tensors of a model")
+    command.add_argument("url", metavar="URL", help="of a server or of a model")
     command.add_argument("--match", metavar="GLOB", help="only names that match")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_list)
 
-    command = commands.add_parser("get", parents=[common],
+    command = commands.add_parser("get", parents=[model, common],
                                   help="write a tensor's bytes, or a whole model as safetensors")
     command.add_argument("tensor", nargs="?", help="its name; without one the whole model is written")
     command.add_argument("-o", "--output", metavar="FILE", required=True,
                          help="the file to write; - for standard output")
     command.set_defaults(run=_get)
 
-    command = commands.add_parser("bench", parents=[common], help="read a model into memory, and print the rate")
+    command = commands.add_parser("bench", parents=[model, common], help="read a model into memory, and print the rate")
     command.add_argument("--match", metavar="GLOB", help="only tensors whose names match")
     command.add_argument("--rounds", type=int, default=3, metavar="N", help="the number of rounds (default: 3)")
     command.add_argument("--device", metavar="DEVICE", help="read into tensors of torch there, such as cuda")
@@ -71,9 +83,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _client(chosen: Any) -> Client:
-    more = {} if getattr(chosen, "ring_bytes", None) is None else {"ring_bytes": chosen.ring_bytes}
-    return connect(chosen.url, token=chosen.token, connections=chosen.connections,
-                   progress=False if chosen.quiet else None, **more)
+    given = {"token": chosen.token, "retry_for": chosen.retry_for, "ca_file": chosen.ca_file,
+             "connections": getattr(chosen, "connections", None), "ring_bytes": getattr(chosen, "ring_bytes", None)}
+    if chosen.run is _list and chosen.retry_for is None:
+        given["retry_for"] = 10.0
+    given = {name: value for name, value in given.items() if value is not None}
+    return connect(chosen.url, progress=False if getattr(chosen, "quiet", True) else None,
+                   verify=not chosen.no_verify, **given)
 
 
 def _list(chosen: Any) -> None:
@@ -83,53 +99,75 @@ def _list(chosen: Any) -> None:
         if chosen.json:
             print(json.dumps(models, indent=1))
             return
-        rows = [[row["id"], _size(row["total_bytes"]), ", ".join(c["format"] for c in row["checkpoints"])]
-                for row in models]
+        rows = [[row["id"], _size(row["total_bytes"]), ", ".join(dict.fromkeys(
+            str(one.get("format", "?")) for one in row["checkpoints"])) or "not readable"] for row in models]
         _print_table(["model", "size", "formats"], rows)
         return
     manifest = client.manifest(match=chosen.match)
     if chosen.json:
         print(json.dumps({"model": manifest.model, "checkpoint": manifest.checkpoint, "etag": manifest.etag,
-                          "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "nbytes": t.nbytes}
+                          "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "nbytes": t.nbytes,
+                                       **({"reason": t.reason} if t.reason else {})}
                                       for t in manifest.tensors.values()]}, indent=1))
         return
-    rows = [[t.name, t.dtype, "x".join(map(str, t.shape)) or "-", _size(t.nbytes)] for t in manifest.tensors.values()]
-    _print_table(["tensor", "dtype", "shape", "size"], rows)
-    print(f"{len(rows)} tensors, {_size(manifest.total_bytes)}")
+    rows = [[t.name, t.dtype, "x".join(map(str, t.shape)) or "-", _size(t.nbytes),
+             f"not readable: {t.reason}" if t.reason else ""] for t in manifest.tensors.values()]
+    _print_table(["tensor", "dtype", "shape", "size", ""], rows)
+    print(f"{len(rows)} tensor{'' if len(rows) == 1 else 's'}, {_size(manifest.total_bytes)}")
+    about = client.models(match=re.sub(r"([*?\[\]\\])", r"\\\1", manifest.model))
+    others = [str(one.get("id")) for row in about if row["id"] == manifest.model for one in row["checkpoints"]]
+    if len(others) > 1:
+        print(errors.printable(f"of checkpoint {manifest.checkpoint}; the model has {', '.join(others)}: "
+                               "?checkpoint=ID after the URL chooses one"))
 
 
 def _get(chosen: Any) -> None:
     model = _client(chosen).model()
-    if chosen.tensor is not None:
-        data = model.read_bytes(chosen.tensor)
+    if chosen.tensor is None:
+        from .rank_file import write_rank
+
         if chosen.output == "-":
-            sys.stdout.buffer.write(data)
-            return
-        _write(chosen.output, [memoryview(data)])
+            raise ValueError("a whole model is written to a file, not to standard output")
+        with _output(chosen.output) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError(f"a whole model is written to a regular file, which {chosen.output} is not")
+            write_rank(model, "none", 1, 0, file)
+    elif chosen.output == "-":
+        sys.stdout.buffer.write(model.read_bytes(chosen.tensor))
+    else:
+        with _output(chosen.output) as file:
+            file.write(model.read_bytes(chosen.tensor))
+
+
+@contextlib.contextmanager
+def _output(path: str) -> Iterator[Any]:
+    """Yields a file that takes the place of a regular file, or of nothing, once all is written to it. Devices and pipes
+    are written to as they are. Raises OSError."""
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
+    if os.path.isdir(place):
+        raise IsADirectoryError(errno.EISDIR, "this is a directory", path)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", folder)
+    if os.path.exists(place) and not os.path.isfile(place):
+        with open(place, "wb") as file:
+            yield file
         return
-    if chosen.output == "-":
-        raise ValueError("a whole model is written to a file, not to standard output")
-    from .rank_file import write_rank
-
-    part = f"{chosen.output}.part"
+    if os.path.exists(place):
+        mode = stat.S_IMODE(os.stat(place).st_mode)
+    else:
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = 0o666 & ~mask
+    number, part = tempfile.mkstemp(prefix=os.path.basename(place)[:200] + ".", suffix=".part", dir=folder)
     try:
-        write_rank(model, "none", 1, 0, part)
-        os.replace(part, chosen.output)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
-
-
-def _write(path: str, parts: List[memoryview]) -> None:
-    part = f"{path}.part"
-    try:
-        with open(part, "wb") as file:
-            for one in parts:
-                file.write(one)
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+        with os.fdopen(number, "wb+") as file:
+            yield file
+        os.chmod(part, mode)
+        os.replace(part, place)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def _bench(chosen: Any) -> None:
@@ -139,7 +177,8 @@ def _bench(chosen: Any) -> None:
     names = [name for name in model.names(chosen.match) if not model.manifest()[name].reason]
     total = sum(model.manifest()[name].nbytes for name in names)
     if total == 0:
-        raise ValueError("there is nothing to read")
+        raise ValueError("there is nothing to read" if chosen.match is None else
+                         f"no tensor whose name matches {chosen.match} has bytes that can be read")
     wants = _wants_on(model, names, chosen.device) if chosen.device else _wants(model, names)
     rounds = [_round(model, wants) for _ in range(chosen.rounds)]
     rounds.sort()
@@ -158,7 +197,7 @@ def _bench(chosen: Any) -> None:
 def _wants(model: Model, names: List[str]) -> List[Want]:
     """Returns what reads tensors into plain memory."""
     infos = [model.manifest()[name] for name in names]
-    return [Want(boxes.whole(info.name, info.shape), view=memoryview(bytearray(info.nbytes))) for info in infos]
+    return [Want(boxes.whole(info.name, info.shape), view=memoryview(empty_bytes(info.nbytes))) for info in infos]
 
 
 def _wants_on(model: Model, names: List[str], device: str) -> List[Want]:
@@ -167,6 +206,10 @@ def _wants_on(model: Model, names: List[str], device: str) -> List[Want]:
 
     from . import dtypes, memory
 
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"torch cannot use the device {device}: {str(error).splitlines()[0]}") from error
     wants = []
     for info in (model.manifest()[name] for name in names):
         made = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=dtypes.torch_dtype(info.dtype),
@@ -193,6 +236,7 @@ def _size(nbytes: int) -> str:
 
 
 def _print_table(header: List[str], rows: List[List[str]]) -> None:
+    rows = [[errors.printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
     for row in [header, *rows]:
         print("  ".join(cell.rjust(width) if header[k] == "size" else cell.ljust(width)

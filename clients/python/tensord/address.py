@@ -65,6 +65,8 @@ def parse(urls: Urls) -> Address:
     Raises AddressError.
     """
     texts: List[str] = []
+    if not isinstance(urls, (str, list, tuple)):
+        raise AddressError(f"a URL is a string, or a list of them; this is of type {type(urls).__name__}")
     for text in [urls] if isinstance(urls, str) else list(urls):
         if not isinstance(text, str):
             raise AddressError(f"a URL is a string, not {type(text).__name__}")
@@ -88,9 +90,8 @@ def _parse_one(text: str) -> Address:
     if parts.scheme == "tensord":
         prefix, model = "", unquote(parts.path.strip("/"))
     else:
-        prefix, found, model = parts.path.partition("/models")
-        if found and model and not model.startswith("/"):
-            prefix, model = parts.path, ""
+        found = re.match(r"(.*?)/models(?:/(.*))?$", parts.path)
+        prefix, model = (found[1], found[2] or "") if found else (parts.path, "")
         prefix, model = prefix.rstrip("/"), unquote(model.strip("/"))
     endpoints = tuple(_endpoint(parts.scheme, one, prefix, text) for one in parts.netloc.split(","))
     checkpoint = None
@@ -108,7 +109,7 @@ def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or re.search(r"[\x00-\x20\x7f]", netloc + prefix):
+    if not host or port == 0 or re.search(r"[\x00-\x20\x7f]", netloc + prefix):
         raise AddressError(f"{text!r} has no host, or a port that is not a number")
     return Endpoint(scheme, host, port or default, prefix)
 

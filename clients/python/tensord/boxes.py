@@ -71,8 +71,12 @@ def hull_of(index: Any, shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[in
     axis = 0
     for number, item in enumerate(items):
         if item is Ellipsis:
+            later = items[number + 1 :]
+            if not all(_takes_one(one) for one in later):
+                rest += items[number:]
+                break
             rest.append(item)
-            axis = len(shape) - sum(_dimensions_of(later) for later in items[number + 1 :])
+            axis = len(shape) - sum(_dimensions_of(one) for one in later)
             continue
         if item is None:
             rest.append(item)
@@ -92,6 +96,17 @@ def _dimensions_of(item: Any) -> int:
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return 1
+
+
+def _takes_one(item: Any) -> bool:
+    """Returns whether an item of an index is known to take one dimension or none."""
+    if item is None or isinstance(item, (slice, range)):
+        return True
+    if isinstance(item, list):
+        return all(type(one) is int for one in item)
+    if isinstance(item, bool) or str(getattr(item, "dtype", "")).endswith("bool"):
+        return False
+    return hasattr(item, "__index__") or hasattr(item, "ndim")
 
 
 def _part_of(item: Any, size: int):

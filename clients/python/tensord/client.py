@@ -1,18 +1,24 @@
 """Clients: `connect` gives one for servers; `Model` is one checkpoint of one model at one version."""
 from __future__ import annotations
 
-import threading
+import importlib.util
+import sys
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from urllib.parse import quote, urlencode
 
-from . import address, boxes, dtypes, errors, memory
+from . import address, boxes, dtypes, errors, http, memory
 from .address import Urls, path_of
 from .boxes import Box
+from .buffer import empty_bytes
+from .lock import ForkSafeLock
 from .manifest import Manifest, TensorInfo
 from .options import Options, of
 from .reading import Reader, Want
 from .session import Session
 from .transfer import Stop
+
+
+MAX_MODELS = 1_000_000  # of one list; more are not believed
 
 
 def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Client":
@@ -51,14 +57,19 @@ class Client:
         while True:
             query = {"page_size": "1000"}
             if match is not None:
-                query["match"] = match
+                query["match"] = _glob(match)
             if token:
                 query["page_token"] = token
             page = self._session.ask_json("GET", f"/models?{urlencode(query)}")
-            rows += page["models"]
+            found = page.get("models") if isinstance(page, dict) else None
+            if not isinstance(found, list) or not all(_is_model(row) for row in found):
+                raise errors.ProtocolError("the list of models is not one of tensord: is this a tensord server?")
+            rows += found
             token = page.get("next_page_token")
             if not token:
                 return rows
+            if not found or len(rows) > MAX_MODELS:
+                raise errors.ProtocolError(f"the list of models does not end: {len(rows)} were read")
 
     def manifest(self, model: Optional[str] = None, checkpoint: Optional[str] = None,
                  match: Optional[str] = None) -> Manifest:
@@ -70,9 +81,19 @@ class Client:
         name = self._name(model)
         if checkpoint is None and model is None:
             checkpoint = self._checkpoint
-        query = {key: value for key, value in (("checkpoint", checkpoint), ("match", match)) if value is not None}
+        query = {"checkpoint": checkpoint, "match": None if match is None else _glob(match)}
+        query = {key: value for key, value in query.items() if value is not None}
         path = path_of(name, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
-        return Manifest.from_json(self._session.ask_json("GET", path))
+        try:
+            made = Manifest.from_json(self._session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
+        except errors.NotFoundError as error:
+            if not name.startswith("models/"):
+                raise
+            raise errors.NotFoundError(f"{error}; a URL of tensord:// has no /models/ before the model's id",
+                                       error.status, error.code, error.url) from None
+        if made.model != name:
+            raise errors.ProtocolError(f"the server answered the manifest of {made.model!r} instead of {name!r}")
+        return made
 
     def model(self, id: Optional[str] = None, checkpoint: Optional[str] = None) -> "Model":
         """Returns a model. Nothing is read yet. `id` and `checkpoint` as in `manifest`."""
@@ -92,6 +113,10 @@ class Client:
 
     def _name(self, model: Optional[str]) -> str:
         name = model if model is not None else self._model
+        prefix = self._session.endpoints[0].prefix
+        if not name and prefix:
+            raise errors.AddressError(f"the URL's path {prefix} names no model: that would be .../models/ID, or "
+                                      "tensord://host:port/ID")
         if not name:
             raise errors.AddressError("no model is named: give its id, or a URL like http://host:8080/models/ID")
         return name
@@ -106,7 +131,7 @@ class Model:
         self.id = id
         self.checkpoint = checkpoint
         self._manifest: Optional[Manifest] = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
         return f"<tensord.Model {self.id} on {', '.join(map(str, self.client._session.endpoints))}>"
@@ -116,12 +141,21 @@ class Model:
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def options(self) -> Options:
         """The options of the client."""
         return self.client._session.options
+
+    def with_options(self, **given: Any) -> "Model":
+        """Returns the same model at the same version, read with other options (see `Options`)."""
+        session = self.client._session
+        client = Client(Session(session.endpoints, of(session.options, **given)), self.client._model,
+                        self.client._checkpoint)
+        model = Model(client, self.id, self.checkpoint)
+        model._manifest = self.manifest()
+        return model
 
     def manifest(self) -> Manifest:
         """Returns the manifest, read once. Raises NotFoundError, ConnectError, AnswerError."""
@@ -169,7 +203,7 @@ class Model:
     def read_bytes(self, name: str) -> bytearray:
         """Returns the bytes of a tensor of any type, little-endian and row by row. Raises NotFoundError."""
         info = self.manifest().served(name)
-        data = bytearray(info.nbytes)
+        data = empty_bytes(info.nbytes)
         self.reader().read([Want(boxes.whole(name, info.shape), view=memoryview(data))], name)
         return data
 
@@ -188,6 +222,10 @@ class Model:
                     stop: Optional[Stop]) -> List[Any]:
         if out is not None and len(out) != len(pairs):
             raise errors.MismatchError(f"out has {len(out)} tensors for {len(pairs)} boxes")
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+            raise TypeError("boxes are given as a list of (name, slices) pairs, with None for a whole tensor")
+        if out is not None and not all(one is None or hasattr(one, "element_size") for one in out):
+            raise TypeError("out takes tensors of torch, or None")
         wants, results = [], []
         for number, (name, index) in enumerate(pairs):
             info = self.manifest().served(name)
@@ -201,19 +239,18 @@ class Model:
 
     def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
         """Returns what reads an indexed part, and what returns the part when it has been read."""
-        start, sizes, rest = boxes.hull_of(index, info.shape)
-        box = Box(info.name, start, sizes)
         shape = check_index(info, index, framework)
+        box, rest = hull_of(info, index, framework)
         if target is not None:
             if shape is not None and tuple(target.shape) != shape:
                 raise errors.MismatchError(f"{info.name}: out has shape {tuple(target.shape)}, the box {shape}")
             if is_plain(rest):
                 return memory.want_into(target, box, info.dtype), lambda: target
-        tensor, view = memory.empty(framework, info.dtype, sizes)
+        tensor, view = memory.empty(framework, info.dtype, box.sizes)
 
         def finish():
-            part = tensor[rest] if rest else tensor
-            return part if target is None else target.copy_(part)
+            part = indexed(tensor, rest)
+            return part if target is None else as_bytes_if_packed(target).copy_(as_bytes_if_packed(part))
 
         return Want(box, view=view), finish
 
@@ -227,6 +264,10 @@ class Model:
         return self._tensors(self.names(match), device, dtype, framework_of(framework))
 
     def _tensors(self, names: Sequence[str], device: Any, dtype: Any, framework: str) -> Dict[str, Any]:
+        if framework == "np" and (dtype is not None or str(device or "cpu") != "cpu"):
+            raise ValueError('device= and dtype= need framework="pt"')
+        if dtype is not None and type(dtype).__module__ != "torch":
+            raise TypeError(f"dtype is a type of torch, such as torch.bfloat16, not {dtype!r}")
         made: Dict[str, Any] = {}
         wants: List[Want] = []
         first_of: Dict[str, str] = {}
@@ -237,7 +278,10 @@ class Model:
                 made[name] = made[first_of[key]]
                 continue
             first_of[key] = name
-            made[name], want = self._fresh(info, device, dtype, framework)
+            try:
+                made[name], want = self._fresh(info, device, dtype, framework)
+            except errors.TensordError as error:
+                raise errors.TensordError(f"{name} of {self.id}: {error} (match= chooses other tensors)") from error
             wants.append(want)
         self.reader().read(wants)
         return made
@@ -257,8 +301,9 @@ class Model:
         import torch
 
         source = dtypes.torch_dtype(info.dtype)
-        wanted = dtype if dtype is not None and source.is_floating_point else source
-        tensor = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=wanted, device=device or "cpu")
+        wanted = dtype if dtype is not None and source.is_floating_point and info.dtype != "F4" else source
+        tensor = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=wanted,
+                             device="cpu" if device is None else device)
         return tensor, memory.want_into(tensor, box, info.dtype)
 
     def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
@@ -271,7 +316,12 @@ class Model:
         differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes have to be equal.
         Nothing is written before all of this has been checked.
         """
+        if not isinstance(target, dict) and not hasattr(target, "state_dict"):
+            raise TypeError(f"load_into fills a module or a dict of tensors of torch, not {type(target).__name__}")
         tensors = target if isinstance(target, dict) else target.state_dict(keep_vars=True)
+        for name, tensor in tensors.items():
+            if not hasattr(tensor, "element_size"):
+                raise TypeError(f"{name} is of type {type(tensor).__name__}: load_into fills tensors of torch")
         offered = set(self.names(match))
         source_of = {name: (names or {}).get(name, name) for name in tensors}
         missing = [name for name in tensors if source_of[name] not in offered]
@@ -279,7 +329,8 @@ class Model:
         if strict and (missing or unexpected):
             differ = _some("missing", missing) + _some("unexpected", unexpected)
             raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads what is on both sides")
-        wants, seen, faults = [], {}, []
+        wants: Dict[Any, Want] = {}
+        faults = []
         for name, tensor in tensors.items():
             if source_of[name] not in offered:
                 continue
@@ -288,13 +339,13 @@ class Model:
             if fault:
                 faults.append(fault)
                 continue
-            place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.device)
-            if tensor.numel() and seen.setdefault(place, name) != name:
-                continue  # tied parameters are one
-            wants.append(memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype))
+            place: Any = name
+            if tensor.numel() and memory.has_memory(tensor):  # of tied parameters the last counts, as for torch
+                place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.device)
+            wants[place] = memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype)
         if faults:
             raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
-        self.reader().read(wants)
+        self.reader().read(list(wants.values()))
         return missing, unexpected
 
     def __getitem__(self, name: str) -> Any:
@@ -305,11 +356,49 @@ class Model:
 
 
 def framework_of(name: str) -> str:
-    """Returns "pt" or "np" for a framework's name. Raises ValueError."""
-    try:
-        return memory.FRAMEWORKS[name]
-    except KeyError:
-        raise ValueError(f"framework {name} is invalid: it is pt or np") from None
+    """Returns "pt" or "np" for a framework's name. Raises ValueError; ImportError if its package is not installed."""
+    found = memory.FRAMEWORKS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"framework {name} is invalid: it is pt or np")
+    if sys.byteorder != "little":
+        raise errors.TensordError("tensors are little-endian, which this machine is not: read_bytes gives their bytes")
+    package, other = ("torch", "np") if found == "pt" else ("numpy", "pt")
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"{package} is not installed: pip install {package}, or framework=\"{other}\"")
+    return found
+
+
+def _glob(match: Any) -> str:
+    if not isinstance(match, str):
+        raise TypeError(f"match is a glob, such as \"layers.0.*\", not {match!r}")
+    return match
+
+
+def _is_model(row: Any) -> bool:
+    """Returns whether a server's row describes a model whose id may be put into paths."""
+    return (isinstance(row, dict) and isinstance(row.get("id"), str) and type(row.get("total_bytes")) is int and
+            isinstance(row.get("checkpoints"), list) and all(isinstance(one, dict) for one in row["checkpoints"]) and
+            not any(part in ("", ".", "..") for part in row["id"].split("/")))
+
+
+def hull_of(info: TensorInfo, index: Any, framework: str) -> Tuple[Box, Tuple[Any, ...]]:
+    """Returns the smallest box that an index of a framework's tensor reads, and the index that is left to apply to the
+    box. The index has to be valid."""
+    packed = info.dtype == "F4" and framework == "pt" and len(info.shape) > 0  # torch counts pairs
+    start, sizes, rest = boxes.hull_of(index, dtypes.torch_shape(info.dtype, info.shape) if packed else info.shape)
+    if packed:
+        start, sizes = (*start[:-1], 2 * start[-1]), (*sizes[:-1], 2 * sizes[-1])
+    return Box(info.name, start, sizes), rest
+
+
+def as_bytes_if_packed(tensor: Any) -> Any:
+    """Returns a tensor of torch; one of packed pairs, of which torch can do little, as bytes."""
+    return tensor.view(dtypes.torch_dtype("U8")) if "float4" in str(tensor.dtype) else tensor
+
+
+def indexed(tensor: Any, rest: Tuple[Any, ...]) -> Any:
+    """Returns a tensor's or an array's part."""
+    return as_bytes_if_packed(tensor)[rest].view(tensor.dtype) if rest else tensor
 
 
 def is_plain(rest: Sequence[Any]) -> bool:

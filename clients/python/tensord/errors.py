@@ -2,6 +2,11 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Returns a text of a server's as a terminal may show it: what is no printable character as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class TensordError(Exception):
     """The base of all errors that this package raises by itself."""
 

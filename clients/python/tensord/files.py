@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, List
 from urllib.parse import quote
 
@@ -13,43 +14,54 @@ from .reading import write_resource
 
 def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
     """Returns the files of a model as the server describes them: `path` below the model, `size` in bytes, `sha256` once
-    the server knows it, and `format` for files of weights. Raises NotFoundError, ConnectError."""
-    return client._session.ask_json("GET", path_of(model))["files"]
+    the server knows it, and `format` for files of weights.
+
+    Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the model.
+    """
+    about = client._session.ask_json("GET", path_of(model))
+    rows = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("size")) is int for row in rows):
+        raise errors.ProtocolError(f"the files of {model} are not described: is this a tensord server?")
+    for row in rows:
+        check_path(row.get("path"))
+    return rows
+
+
+def check_path(path: Any) -> None:
+    """Raises ProtocolError for a path that leads elsewhere when it is put after a folder's."""
+    parts = path.split("/") if isinstance(path, str) else [""]
+    if any(part in ("", ".", "..") or "\0" in part or os.path.basename(part) != part for part in parts):
+        raise errors.ProtocolError(f"the server names a file {path!r}, which leads out of its model")
 
 
 def read(model: Model, path: str) -> bytes:
     """Returns the bytes of a small file. Raises NotFoundError, ConnectError; ProtocolError if it is not small."""
     data, _ = model.client._session.ask("GET", path_of(model.id, "files", quote(path)))
-    return data
+    return bytes(data)
 
 
 def source_of(client: Client, model: str, path: str) -> transfer.Source:
     """Returns a file, at the version that the first server has; another one takes part if it has the same."""
     target = path_of(model, "files", quote(path))
-    known: Dict[str, str] = {}
 
     def locate(endpoint: Endpoint) -> transfer.Resource:
         _, answer = client._session.ask("HEAD", target, endpoint=endpoint, once=True)
         etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
-        if not etag or not length.isdigit():
+        if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
             raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
-        if known.setdefault("etag", etag) != etag:
-            raise errors.ChangedError(f"{endpoint}{target} is another version than on the first server", 412,
-                                      "FAILED_PRECONDITION")
         return transfer.Resource(target, etag, int(length))
 
-    return transfer.Source(client._session.endpoints, locate)
+    return transfer.Source(client._session.endpoints, locate, one_tag=True)
 
 
 def fetch(model: Model, path: str, folder: str) -> str:
-    """Writes a file to its place below a folder, and returns where that is.
+    """Writes a file to its place below a folder, where nothing is yet, and returns where that is.
 
-    Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, FileExistsError.
+    Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, OSError.
     """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part or os.path.basename(part) != part for part in parts):
-        raise errors.ProtocolError(f"the server names a file {path!r}, which may lead out of {folder}: not written")
-    place = os.path.join(folder, *parts)
+    check_path(path)
+    place = os.path.join(folder, *path.split("/"))
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    write_resource(model.client._session, source_of(model.client, model.id, path), place)
+    with open(place, "xb+") as file:
+        write_resource(model.client._session, source_of(model.client, model.id, path), file)
     return place

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import errors, files, options, transfer
+from .buffer import empty_bytes
 from .client import Client, connect
 from .reading import read_resource
 from .retry import Patience
@@ -153,7 +154,7 @@ class TensordFile(AbstractBufferedFile):
         super().__init__(fs, path, "rb", block_size, size=nbytes, **kwargs)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        data = bytearray(max(0, min(end, self.size) - start))
+        data = empty_bytes(max(0, min(end, self.size) - start))
         if data:
             read_resource(self._client._session, self._source, [memoryview(data)], start)
         return bytes(data)

@@ -21,10 +21,14 @@ from urllib.parse import unquote, urlsplit
 from . import errors
 from ._version import VERSION
 from .address import Endpoint
+from .buffer import empty_bytes
 from .options import MIB, Options
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_TEXT_BYTES = 1024 * MIB  # of an answer that is kept whole: a manifest of millions of tensors
+MAX_TEXT_BYTES = 64 * MIB  # of an answer that is kept whole
+MAX_MANIFEST_BYTES = 1024 * MIB  # of millions of tensors
+MAX_INTERIM = 16  # answers (100 Continue) before the one that counts
+MAX_TRAILERS = 100  # lines after the last chunk
 ERROR_TEXT_BYTES = 64 * 1024
 RECEIVE_BYTES = 4 * MIB  # of one system call, so that a stop is noticed soon
 USER_AGENT = f"tensord-python/{VERSION}"
@@ -47,9 +51,14 @@ class Answer:
         self.fields = fields  # names in lower case
         self.length: Optional[int] = None  # bytes of the body; None: chunked
         self.left = 0
+        coding = fields.get("transfer-encoding", "chunked").lower()
+        if has_body and (coding != "chunked" or fields.get("content-encoding", "identity").lower() != "identity"):
+            raise errors.ProtocolError(f"{connection.endpoint} answered in a coding that was not asked for "
+                                       f"({fields.get('content-encoding', coding)!r}): does a proxy or a cache change "
+                                       "what the server sends?")
         if not has_body:
             self.length = 0
-        elif fields.get("transfer-encoding", "").lower() == "chunked":
+        elif "transfer-encoding" in fields:
             self.length = None
         else:
             text = fields.get("content-length", "")
@@ -66,35 +75,36 @@ class Answer:
         self.left -= count
         return count
 
-    def read(self, limit: int = MAX_TEXT_BYTES) -> bytes:
+    def read(self, limit: int = MAX_TEXT_BYTES) -> bytearray:
         """Reads the whole body. Raises ProtocolError above `limit` bytes, Dropped when it is cut."""
         if self.length is None:
             return self._read_chunks(limit)
         if self.left > limit:
             raise errors.ProtocolError(f"{self.connection.endpoint} sent {self.left} bytes, where {limit} are the most")
-        data = bytearray(self.left)
+        data = empty_bytes(self.left)
         self.receive_into(memoryview(data))
-        return bytes(data)
+        return data
 
-    def _read_chunks(self, limit: int) -> bytes:
-        parts: List[bytes] = []
-        total = 0
+    def _read_chunks(self, limit: int) -> bytearray:
+        data = bytearray()
         while True:
             size = self._chunk_size()
             if size == 0:
                 break
-            total += size
-            if total > limit:
+            if len(data) + size > limit:
                 raise errors.ProtocolError(f"{self.connection.endpoint} sent more than {limit} bytes")
-            part = bytearray(size)
-            self.connection.receive_into(memoryview(part))
-            parts.append(bytes(part))
+            while size:
+                part = bytearray(min(size, MIB))
+                self.connection.receive_into(memoryview(part))
+                data += part
+                size -= len(part)
             if self.connection.read_line() != b"":
                 raise errors.ProtocolError(f"{self.connection.endpoint} sent a damaged chunk")
-        while self.connection.read_line():
-            pass
-        self.length = 0
-        return b"".join(parts)
+        for _ in range(MAX_TRAILERS):
+            if not self.connection.read_line():
+                self.length = 0
+                return data
+        raise errors.ProtocolError(f"{self.connection.endpoint} sent more than {MAX_TRAILERS} lines after a body")
 
     def _chunk_size(self) -> int:
         text = self.connection.read_line().split(b";")[0].strip()
@@ -211,7 +221,8 @@ class Connection:
         target = self.endpoint.prefix + path
         if self.proxy:
             target = f"{self.endpoint.scheme}://{self.endpoint.host_header}{target}"
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.host_header}", f"User-Agent: {USER_AGENT}"]
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.host_header}", f"User-Agent: {USER_AGENT}",
+                 "Accept-Encoding: identity"]
         token = self.options.find_token()
         if token:
             lines.append(f"Authorization: Bearer {token}")
@@ -229,21 +240,31 @@ class Connection:
                 self._socket.sendall(body)
         except OSError as error:
             raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
-        while True:
+        for _ in range(MAX_INTERIM):
             answer = self._read_head(method)
             if answer.status >= 200:
                 return answer
+        raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and none that counts")
 
     def _read_head(self, method: str) -> Answer:
+        begun = None
         while b"\r\n\r\n" not in self._buffer:
+            if self._buffer and not b"HTTP/1.".startswith(self._buffer[:7]):
+                raise errors.ProtocolError(f"{self.endpoint} does not answer in HTTP/1.1")
             if len(self._buffer) > MAX_HEAD_BYTES:
                 raise errors.ProtocolError(f"{self.endpoint} sent a header of more than {MAX_HEAD_BYTES} bytes")
+            if begun is not None and time.monotonic() - begun > self.options.stall_timeout:
+                raise Dropped(f"{self.endpoint} did not end a header within {self.options.stall_timeout:g} s", True)
             self._receive_more()
+            begun = begun or time.monotonic()
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-        lines = head.decode("latin-1").split("\r\n")
-        parts = lines[0].split(" ", 2)
-        if len(parts) < 2 or parts[0] not in ("HTTP/1.1", "HTTP/1.0") or not parts[1].isdigit() or len(parts[1]) != 3:
+        text = head.decode("latin-1")
+        lines = text.split("\r\n")
+        found = re.match(r"HTTP/1\.[01] ([0-9]{3})(?: |$)", lines[0])
+        if not found:
             raise errors.ProtocolError(f"{self.endpoint} does not answer in HTTP/1.1")
+        if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text.replace("\r\n", "")):
+            raise errors.ProtocolError(f"{self.endpoint} sent a header with control characters")
         fields: Dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(":")
@@ -253,9 +274,9 @@ class Connection:
             if name in ("content-length", "content-range", "etag") and fields.get(name, value) != value:
                 raise errors.ProtocolError(f"{self.endpoint} sent {name} twice")
             fields[name] = value
-        if parts[0] == "HTTP/1.0":
+        if lines[0].startswith("HTTP/1.0"):
             fields.setdefault("connection", "close")
-        status = int(parts[1])
+        status = int(found[1])
         return Answer(self, status, fields, method != "HEAD" and status >= 200 and status not in (204, 304))
 
     # ---- bytes
@@ -441,14 +462,19 @@ def error_of(answer: Answer, path: str) -> errors.AnswerError:
     message, code = "", ""
     try:
         error = json.loads(answer.read(ERROR_TEXT_BYTES))["error"]
-        message, code = str(error["message"]), str(error.get("status", ""))
-    except (Dropped, errors.ProtocolError, ValueError, KeyError, TypeError):
+        message, code = errors.printable(str(error["message"])), errors.printable(str(error.get("status", "")))
+    except (Dropped, errors.ProtocolError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     kind = {404: errors.NotFoundError, 412: errors.ChangedError}.get(answer.status, errors.AnswerError)
-    hint = {401: "; give a token by token= or TENSORD_TOKEN", 403: "; the token does not allow this"}.get(answer.status)
+    sent = answer.connection.options.find_token()
+    hint = {401: "; the token was refused" if sent else "; give a token by token= or TENSORD_TOKEN",
+            403: "; the token does not allow this"}.get(answer.status)
     proxy = answer.connection.proxy
     if answer.status == 407 and proxy:
         message, hint = f"the answer is of {proxy}", proxy.login_hint
+    elif not message and 300 <= answer.status < 400:
+        where = errors.printable(answer.fields.get("location", "")) or "nowhere"
+        message = f"it leads to {where}; redirects are not followed"
     elif not message:
         message = "the answer has no message of tensord's; is this a tensord server?"
         hint = (hint or "") + (f" Or is the answer of {proxy}?" if proxy else "")

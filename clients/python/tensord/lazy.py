@@ -11,6 +11,7 @@ them, at the end, and before any other operation touches a tensor that waits for
 """
 from __future__ import annotations
 
+import bisect
 import contextlib
 import logging
 import math
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from . import dtypes, memory
 from .boxes import Box, whole
 from .client import Model
+from .lock import ForkSafeLock
 from .manifest import TensorInfo
 
 log = logging.getLogger("tensord")
@@ -79,11 +81,26 @@ class _Cut(NamedTuple):
 
 
 class _Source:
-    """The memory that lazy tensors of one source share, once it is needed."""
+    """The memory that lazy tensors of one source share, once it is needed: a box of a tensor on the server."""
 
-    def __init__(self) -> None:
+    def __init__(self, box: Box) -> None:
+        self.box = box
         self.made: Optional[torch.Tensor] = None
-        self.lock = threading.Lock()
+        self.lock = ForkSafeLock()
+
+    def layout_of(self, cut: _Cut) -> Tuple[Tuple[int, ...], int]:
+        """Returns the strides and the storage offset that a cut has in this memory, in elements."""
+        own, step = [], 1
+        for size in reversed(self.box.sizes):
+            own.append(step)
+            step *= max(size, 1)
+        own.reverse()
+        shape, strides = cut.shape, []
+        for dim in reversed(range(len(shape))):
+            axes = cut.axes[dim]
+            after = shape[dim + 1] * strides[-1] if dim + 1 < len(shape) else 1
+            strides.append(own[axes[-1]] if axes else after)
+        return tuple(reversed(strides)), sum((a - b) * n for a, b, n in zip(cut.start, self.box.start, own))
 
 
 class LazyTensor(torch.Tensor):
@@ -94,41 +111,43 @@ class LazyTensor(torch.Tensor):
     def of(model: Model, info: TensorInfo, device: Any = "cpu") -> "LazyTensor":
         """Returns a lazy tensor of all of a tensor. Raises TensordError when torch lacks the type."""
         shape = tuple(info.shape)
-        return LazyTensor(model, info, _Cut((0,) * len(shape), shape, tuple((axis,) for axis in range(len(shape)))),
-                          device)
+        cut = _Cut((0,) * len(shape), shape, tuple((axis,) for axis in range(len(shape))))
+        return LazyTensor(model, info, cut, device, _Source(whole(info.name, shape)))
 
     @staticmethod
-    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: Optional[_Source] = None):
+    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: _Source):
         shape = dtypes.torch_shape(info.dtype, cut.shape)
-        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtypes.torch_dtype(info.dtype),
+        strides, offset = (None, None) if info.dtype == "F4" else source.layout_of(cut)
+        return torch.Tensor._make_wrapper_subclass(cls, shape, strides, offset, dtype=dtypes.torch_dtype(info.dtype),
                                                    device=torch.device(device), requires_grad=False)
 
-    def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: Optional[_Source] = None):
+    def __init__(self, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: _Source):
         super().__init__()
-        self._model, self._info, self._cut, self._device = model, info, cut, device
-        self._source = source or _Source()
+        self._model, self._info, self._cut, self._device, self._source = model, info, cut, device, source
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return (f"LazyTensor({self._info.name!r}, shape={tuple(self._cut.shape)}, dtype={self._info.dtype}, "
-                f"of {list(self._info.shape)})")
+        return f"LazyTensor({self._info.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def __reduce_ex__(self, protocol: int):
-        if self._source.made is not None:
-            return self.materialize().clone().__reduce_ex__(protocol)
-        return LazyTensor, (self._model, self._info, self._cut, "cpu")
+        """Reads the bytes: what is saved does not need the server, and holds no token."""
+        return self.materialize().clone().__reduce_ex__(protocol)
+
+    def __copy__(self) -> "LazyTensor":
+        return self._with(self._cut)
 
     def materialize(self) -> torch.Tensor:
         """Returns what the tensor covers as an ordinary tensor, read now, or a view of its source if that was read."""
         cut, made = self._cut, self._source.made
         if made is None:
             return _arranged(self._fetch(Box(self._info.name, cut.start, cut.sizes)), cut)
-        return _arranged(made[tuple(slice(start, start + size) for start, size in zip(cut.start, cut.sizes))], cut)
+        base = self._source.box.start
+        return _arranged(made[tuple(slice(a - b, a - b + n) for a, b, n in zip(cut.start, base, cut.sizes))], cut)
 
     def _view(self) -> torch.Tensor:
         """Returns a view of the source's memory, which is read whole if it was not."""
         with self._source.lock:
             if self._source.made is None:
-                self._source.made = self._fetch(whole(self._info.name, self._info.shape))
+                self._source.made = self._fetch(self._source.box)
         return self.materialize()
 
     def _fetch(self, box: Box) -> torch.Tensor:
@@ -149,13 +168,15 @@ class LazyTensor(torch.Tensor):
         if recorded is not None and isinstance(args[0] if args else None, LazyTensor) and args[0]._info.dtype != "F4":
             try:
                 result = recorded(*args, **kwargs)
-            except _NotRecorded:
+            except (_NotRecorded, TypeError):  # TypeError: arguments by names, or of kinds, that are not recorded
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
         if func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor):
             if not isinstance(args[0], LazyTensor) and _copy(args[0], args[1]):
                 return args[0]
+        if func in _RESHAPES_ITSELF:
+            raise TypeError(f"a lazy tensor cannot change what it is ({_name_of(func)}): use its materialize()")
         if func in _ATTRIBUTES:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
@@ -171,7 +192,7 @@ class _NotRecorded(Exception):
 
 
 _told: set = set()
-_told_lock = threading.Lock()
+_told_lock = ForkSafeLock()
 
 
 def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
@@ -182,14 +203,15 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
     if pending is not None and any(type(one) is not LazyTensor and isinstance(one, torch.Tensor) and
                                    pending.touches(one) for one in leaves):
         pending.flush()
-    name = getattr(func, "__name__", str(func))
+    name = _name_of(func)
     with _told_lock:
         is_new = name not in _told
         _told.add(name)
     if is_new and lazy:
         log.warning("%s is not recorded by lazy tensors: %s is read whole (%s); said once for each operation", name,
                     lazy[0]._info.name, list(lazy[0]._info.shape))
-    writes_elsewhere = _is_in_place(name) and not isinstance(args[0], LazyTensor)
+    written = tree_flatten(args[:1] or kwargs.get("input"))[0] if _is_in_place(name) else ()
+    writes_elsewhere = len(written) > 0 and not any(isinstance(one, LazyTensor) for one in written)
     is_read_only = (func in _FRESH or writes_elsewhere) and kwargs.get("out") is None
     plain: Dict[int, torch.Tensor] = {id(one): one.materialize() if is_read_only else one._view() for one in lazy}
 
@@ -197,6 +219,12 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
         return plain[id(one)] if isinstance(one, LazyTensor) else one
 
     return func(*tree_map(swap, args), **tree_map(swap, kwargs))
+
+
+def _name_of(func: Any) -> str:
+    """Returns the name of what torch calls; of an attribute's name for its getter and its setter."""
+    name = getattr(func, "__name__", str(func))
+    return getattr(getattr(func, "__self__", None), "__name__", name) if name in ("__get__", "__set__") else name
 
 
 def _is_in_place(name: str) -> bool:
@@ -299,7 +327,8 @@ def _select(tensor: LazyTensor, dim: int, index: int) -> Any:
 
 def _unbind(tensor: LazyTensor, dim: int = 0) -> Any:
     dim = _dim(tensor, dim)
-    return tuple(_select(tensor, dim, number) for number in range(tensor._cut.shape[dim]))
+    parts = tuple(_select(tensor, dim, number) for number in range(tensor._cut.shape[dim]))
+    return NotImplemented if any(part is NotImplemented for part in parts) else parts
 
 
 def _unsqueeze(tensor: LazyTensor, dim: int) -> Any:
@@ -364,8 +393,8 @@ def _joined(axes: Tuple[int, ...], tensor: LazyTensor) -> Tuple[int, ...]:
     """Returns the axes of a joined dimension. Raises _NotRecorded if their elements do not lie one after the other."""
     axes = tuple(axis for axis in axes if tensor._cut.sizes[axis] != 1)
     for before, axis in zip(axes, axes[1:]):
-        between = tensor._info.shape[before + 1 : axis]
-        if axis <= before or math.prod(between) != 1 or tensor._cut.sizes[axis] != tensor._info.shape[axis]:
+        full = tensor._source.box.sizes
+        if axis <= before or math.prod(full[before + 1 : axis]) != 1 or tensor._cut.sizes[axis] != full[axis]:
             raise _NotRecorded
     return axes
 
@@ -416,7 +445,12 @@ def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
     """Records a move to where, and what, the tensor is already."""
     with torch._C.DisableTorchFunctionSubclass():
         device, dtype = tensor.device, tensor.dtype
-    given = [one for one in (*args, *(v for k, v in kwargs.items() if k in ("device", "dtype"))) if one is not None]
+        given = [one for one in (*args, *(v for k, v in kwargs.items() if k in ("device", "dtype", "other")))
+                 if one is not None]
+        given = [part for one in given
+                 for part in ((one.device, one.dtype) if isinstance(one, torch.Tensor) else (one,))]
+    if sum(isinstance(one, bool) for one in args) > 1 and args[-1]:
+        raise _NotRecorded  # copy=True by its position
     for one in given:
         if isinstance(one, torch.dtype):
             if one != dtype:
@@ -432,14 +466,14 @@ def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
 def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
     """Records what torch would copy as a source of its own, that later writes to this one do not reach."""
     cut = tensor._cut
-    if cut.named != sorted(cut.named) or args or kwargs or tensor._source.made is not None:
+    if args or kwargs or tensor._source.made is not None:
         return NotImplemented
-    lies_together = True
-    outer = 1
-    for size, full in zip(cut.sizes, tensor._info.shape):
-        lies_together = lies_together and (outer == 1 or size == full)
-        outer *= size
-    return tensor if lies_together else LazyTensor(tensor._model, tensor._info, cut, tensor._device)
+    if tensor.is_contiguous():
+        return tensor
+    if cut.named != sorted(cut.named):
+        return tensor.materialize().contiguous()
+    source = _Source(Box(tensor._info.name, cut.start, cut.sizes))
+    return LazyTensor(tensor._model, tensor._info, cut, tensor._device, source)
 
 
 _T = torch.Tensor
@@ -452,12 +486,12 @@ _RECORDED = {
     _T.reshape: _reshape, torch.reshape: _reshape, _T.view: _reshape, _T.flatten: _flatten, torch.flatten: _flatten,
     _T.__getitem__: _getitem, _T.detach: _same, _T.to: _to, _T.cpu: lambda tensor: _to(tensor, "cpu"),
     _T.float: lambda tensor: _to(tensor, torch.float32), _T.half: lambda tensor: _to(tensor, torch.float16),
-    _T.bfloat16: lambda tensor: _to(tensor, torch.bfloat16), _T.contiguous: _contiguous, _T.data.__get__: _same,
+    _T.bfloat16: lambda tensor: _to(tensor, torch.bfloat16), _T.double: lambda tensor: _to(tensor, torch.float64),
+    _T.contiguous: _contiguous, _T.data.__get__: _same,
     _T.requires_grad_: lambda tensor, on=True: NotImplemented if on else tensor,
 }
-_T_property = getattr(_T, "T", None)
-if _T_property is not None:
-    _RECORDED[_T_property.__get__] = _t
+_RECORDED[_T.T.__get__] = _t
+_RECORDED[_T.mT.__get__] = lambda tensor: _transpose(tensor, -2, -1)
 _COPIES = {_T.copy_}
 _FRESH = {  # what returns new memory always: to and the like where they are not recorded, arithmetic, comparisons
     getattr(place, name)
@@ -466,9 +500,15 @@ _FRESH = {  # what returns new memory always: to and the like where they are not
                  "any all where gather index_select norm exp log sqrt rsqrt reciprocal pow square clamp round "
                  "floor ceil sigmoid nonzero count_nonzero argmax argmin sort cumsum repeat flip roll __add__ "
                  "__radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __neg__ __float__ __int__ __bool__ "
-                 "__index__ __eq__ __ne__").split()
+                 "__index__ __eq__ __ne__ __deepcopy__").split()
     for place in (_T, torch) if hasattr(place, name)
 }
+_RESHAPES_ITSELF = {
+    getattr(_T, name)
+    for name in ("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ resize_ resize_as_ as_strided_ set_ rename_ "
+                 "detach_").split()
+    if hasattr(_T, name)
+} | {_T.data.__set__}
 _ATTRIBUTES = {
     getattr(_T, name).__get__
     for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "is_cuda", "is_cpu",
@@ -478,7 +518,7 @@ _ATTRIBUTES = {
     if hasattr(getattr(_T, name, None), "__get__")
 } | {_T.size, _T.dim, _T.numel, _T.nelement, _T.stride, _T.ndimension, _T.element_size, _T.is_floating_point,
      _T.is_complex, _T.is_signed, _T.is_contiguous, torch.numel, torch.is_floating_point, torch.is_complex, _T.__len__,
-     _T.__hash__, _T.is_inference, _T.storage_offset, _T.is_shared, _T.is_pinned}
+     _T.__hash__, _T.is_inference, _T.storage_offset, _T.is_shared}
 
 
 # ---- copying
@@ -492,7 +532,7 @@ def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
         return False  # torch refuses, or records it
     with torch._C.DisableTorchFunctionSubclass():
         target = target.detach()
-        if tuple(target.shape) != source._cut.shape or source._info.dtype == "F4" or target.device.type == "meta":
+        if tuple(target.shape) != source._cut.shape or source._info.dtype == "F4" or not memory.has_memory(target):
             return False
         if source._source.made is not None:
             return False  # it may have been written to
@@ -502,6 +542,8 @@ def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
     if pending is not None and pending.model is source._model:
         pending.add(target, place, box, source._info)
         return True
+    if pending is not None and pending.touches(target):
+        pending.flush()  # this copy comes later
     source._model.reader().read([memory.want_into(place, box, source._info.dtype)], source._info.name)
     return True
 
@@ -550,40 +592,75 @@ class _Pending:
         self.model = model
         self._copies: List[Tuple[torch.Tensor, Box, TensorInfo]] = []
         self._nbytes = 0
-        self._storages: Dict[int, List[Tuple[int, int]]] = {}
+        self._waiting: Dict[torch.device, _Spans] = {}
+        self._error: Optional[BaseException] = None
 
     def add(self, target: torch.Tensor, place: torch.Tensor, box: Box, info: TensorInfo) -> None:
+        self.check()
         begin, end = _span(target)
-        key = _storage(target)
-        if any(begin < other_end and other_begin < end for other_begin, other_end in self._storages.get(key, ())):
+        if target.device in self._waiting and self._waiting[target.device].overlap(begin, end):
             self.flush()  # a later copy into the same memory has to come later
-        self._storages.setdefault(key, []).append((begin, end))
+        self._waiting.setdefault(target.device, _Spans()).add(begin, end)
         self._copies.append((place, box, info))
         self._nbytes += dtypes.nbytes_of(info.dtype, box.sizes)
         if self._nbytes >= DEFERRED_BYTES or len(self._copies) >= DEFERRED_COPIES:
             self.flush()
 
     def touches(self, tensor: torch.Tensor) -> bool:
-        return bool(self._storages) and _storage(tensor) in self._storages
+        """Returns whether the tensor's storage holds memory that waits; True where that cannot be known."""
+        if not self._waiting:
+            return False
+        try:
+            storage = tensor.untyped_storage()
+            begin, spans = storage.data_ptr(), self._waiting.get(tensor.device)
+            return spans is not None and spans.overlap(begin, begin + storage.nbytes())
+        except (RuntimeError, NotImplementedError):  # sparse tensors, and those of functorch
+            return True
+
+    def check(self) -> None:
+        """Raises the error of a read again: whoever caught it has memory that was not filled."""
+        if self._error is not None:
+            raise self._error
 
     def flush(self) -> None:
-        copies, self._copies, self._nbytes, self._storages = self._copies, [], 0, {}
-        if copies:
+        """Reads what waits. Raises what the read raises, now and at the end."""
+        copies, self._copies, self._nbytes, self._waiting = self._copies, [], 0, {}
+        if not copies:
+            return
+        try:
             wants = [memory.want_into(place, box, info.dtype) for place, box, info in copies]
             self.model.reader().read(wants)
+        except BaseException as error:
+            self._error = error
+            raise
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+class _Spans:
+    """Ranges of addresses that do not overlap, in order."""
+
+    def __init__(self) -> None:
+        self._begins: List[int] = []
+        self._ends: List[int] = []
+
+    def overlap(self, begin: int, end: int) -> bool:
+        """Returns whether a range overlaps one of these."""
+        number = bisect.bisect_left(self._begins, end)
+        return number > 0 and self._ends[number - 1] > begin
+
+    def add(self, begin: int, end: int) -> None:
+        """Adds a range that overlaps none; an empty one is left out."""
+        if begin < end:
+            number = bisect.bisect_left(self._begins, begin)
+            self._begins.insert(number, begin)
+            self._ends.insert(number, end)
 
 
 def _span(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Returns the elements' bytes [begin, end) in the storage, gaps included."""
+    """Returns the addresses [begin, end) of the elements, gaps included."""
     if tensor.numel() == 0:
         return 0, 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    begin = tensor.storage_offset() * tensor.element_size()
-    return begin, begin + (last + 1) * tensor.element_size()
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 class _Watch(TorchFunctionMode):
@@ -596,7 +673,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         is_copy = func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor)
-        if not is_copy and func not in _ATTRIBUTES and func not in _VIEWS:
+        if not is_copy and func not in _ATTRIBUTES and not _is_view(func, args):
             with torch._C.DisableTorchFunction():
                 if any(self._touches(one) for one in (*args, *kwargs.values())):
                     self._pending.flush()
@@ -610,8 +687,23 @@ class _Watch(TorchFunctionMode):
         return any(self._touches(leaf) for leaf in tree_flatten(one)[0] if isinstance(leaf, torch.Tensor))
 
 
-_MAY_COPY = {_T.to, _T.cpu, _T.contiguous, _T.reshape, torch.reshape, _T.flatten, torch.flatten}
-_VIEWS = {func for func in _RECORDED if func not in _MAY_COPY} | {_T.untyped_storage}
+_VIEWS = {
+    _T.narrow, torch.narrow, _T.split, torch.split, _T.chunk, torch.chunk, _T.tensor_split, torch.tensor_split,
+    _T.select, torch.select, _T.unbind, torch.unbind, _T.unsqueeze, torch.unsqueeze, _T.squeeze, torch.squeeze,
+    _T.transpose, torch.transpose, _T.t, torch.t, _T.T.__get__, _T.mT.__get__, _T.permute, torch.permute, _T.view,
+    _T.detach, _T.data.__get__, _T.requires_grad_,
+}
+
+
+def _is_view(func: Any, args: Any) -> bool:
+    """Returns whether a call looks at no bytes: it returns a view, or what it was given."""
+    if func is not _T.__getitem__:
+        return func in _VIEWS and not any(isinstance(one, torch.Tensor) for one in args[1:])
+    items = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return all(item is None or item is Ellipsis or type(item) is int or
+               (isinstance(item, slice) and not any(isinstance(one, torch.Tensor)
+                                                    for one in (item.start, item.stop, item.step)))
+               for item in items)
 
 
 @contextlib.contextmanager
@@ -619,8 +711,9 @@ def deferred(model: Model) -> Iterator[None]:
     """Collects copies from lazy tensors of a model in this thread, and reads them together.
 
     Within, `parameter.copy_(lazy)` may return before the bytes are there; whatever else torch does with that memory in
-    this thread waits for them. Python that reads the memory without torch (numpy views made before) does not see them
-    until the end. Raises what the reads raise; then the memory holds parts.
+    this thread waits for them. Python that reads the memory without torch (numpy views and DLPack capsules made before)
+    does not see them until the end. Raises what the reads raise, also where the body has caught it; then the memory
+    holds parts. Copies from another model, or from a second `Model` of the same one, are read at once.
     """
     if _pending() is not None:
         yield
@@ -630,5 +723,6 @@ def deferred(model: Model) -> Iterator[None]:
         with _Watch(pending):
             yield
         pending.flush()
+        pending.check()
     finally:
         _deferring.pending = None

@@ -1,14 +1,27 @@
-"""Loads by a model's URL, in one call each. `options` are those of `Options`, by name."""
+"""Loads by a model's URL, or from a Model, in one call each. `options` are those of `Options`, by name."""
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+import contextlib
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from .address import Urls
-from .client import connect, framework_of
+from .client import Model, connect, framework_of
 from .rank_file import read_rank
 
+Source = Union[Urls, Model]
 
-def load_file(url: Urls, device: Any = "cpu", framework: str = "pt", **options: Any) -> Dict[str, Any]:
+
+@contextlib.contextmanager
+def _opened(source: Source, options: Dict[str, Any]) -> Iterator[Model]:
+    """Yields the model that a URL names, with its connections for as long, or the model that is given."""
+    if isinstance(source, Model):
+        yield source.with_options(**options) if options else source
+        return
+    with connect(source, **options) as client:
+        yield client.model()
+
+
+def load_file(url: Source, device: Any = "cpu", framework: str = "pt", **options: Any) -> Dict[str, Any]:
     """Returns all tensors of a checkpoint by name, as safetensors.torch.load_file does for a file.
 
     Raises AddressError, NotFoundError, ChangedError, ConnectError, ProtocolError, AnswerError.
@@ -16,33 +29,33 @@ def load_file(url: Urls, device: Any = "cpu", framework: str = "pt", **options: 
     return state_dict(url, device=device, framework=framework, **options)
 
 
-def state_dict(url: Urls, match: Optional[str] = None, device: Any = None, dtype: Any = None, framework: str = "pt",
+def state_dict(url: Source, match: Optional[str] = None, device: Any = None, dtype: Any = None, framework: str = "pt",
                **options: Any) -> Dict[str, Any]:
     """Returns the tensors whose names match a glob, by name; see Model.state_dict."""
-    with connect(url, **options) as client:
-        return client.model().state_dict(match, device, dtype, framework)
+    with _opened(url, options) as model:
+        return model.state_dict(match, device, dtype, framework)
 
 
-def load_into(target: Any, url: Urls, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
+def load_into(target: Any, url: Source, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
               names: Optional[Dict[str, str]] = None, **options: Any) -> Tuple[List[str], List[str]]:
     """Reads a checkpoint into a module or a dict of tensors; see Model.load_into."""
-    with connect(url, **options) as client:
-        return client.model().load_into(target, strict, dtype, match, names)
+    with _opened(url, options) as model:
+        return model.load_into(target, strict, dtype, match, names)
 
 
-def read_boxes(url: Urls, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None, framework: str = "pt",
-               **options: Any) -> List[Any]:
+def read_boxes(url: Source, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,
+               framework: str = "pt", **options: Any) -> List[Any]:
     """Reads parts of tensors as one answer; see Model.read_boxes."""
-    with connect(url, **options) as client:
-        return client.model().read_boxes(wanted, out, framework)
+    with _opened(url, options) as model:
+        return model.read_boxes(wanted, out, framework)
 
 
-def load_rank(url: Urls, engine: str, tp: int, rank: int, device: Any = "cpu", framework: str = "pt",
+def load_rank(url: Source, engine: str, tp: int, rank: int, device: Any = "cpu", framework: str = "pt",
               **options: Any) -> Dict[str, Any]:
     """Returns the tensors of one tensor-parallel rank as an engine of the server's cuts and joins them.
 
     `engine`: "vllm", "nano-vllm", "fsdp", "none". `tp`: the number of ranks. `rank`: from 0. Reads the rank's bytes and
     no others. Raises ValueError for a rank that is not below tp; AnswerError when the engine refuses the model.
     """
-    with connect(url, **options) as client:
-        return read_rank(client.model(), engine, tp, rank, device, framework_of(framework))
+    with _opened(url, options) as model:
+        return read_rank(model, engine, tp, rank, device, framework_of(framework))

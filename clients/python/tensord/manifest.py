@@ -7,6 +7,9 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from . import dtypes, errors
 
 
+NAMES_COMPARED = 5000  # to find a misspelt one; more take too long
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """One tensor of a checkpoint. `shape` counts elements of `dtype`, `nbytes` the bytes in logical order.
@@ -24,14 +27,24 @@ class TensorInfo:
     reason: str = ""
 
 
-def _check_sizes(row: Any) -> None:
-    """Holds a tensor's sizes to each other, since memory is made by them. Raises TypeError."""
-    shape, nbytes = row["shape"], row["nbytes"]
+def _info_of(row: Any) -> TensorInfo:
+    """Makes a tensor's description from the server's. Sizes are held to each other, since memory is made by them.
+
+    Raises TypeError, KeyError, ValueError.
+    """
+    name, dtype, shape, nbytes, file = row["name"], row["dtype"], row["shape"], row["nbytes"], row["file"]
+    offset, alias, addressable = row.get("offset"), row.get("alias_of"), row.get("addressable", True)
+    if not all(type(one) is str for one in (name, dtype, file)) or type(alias) not in (str, type(None)):
+        raise TypeError(f"the description of {name!r}")
+    name.encode()
+    if type(addressable) is not bool or type(offset) not in (int, type(None)):
+        raise TypeError(f"the description of {name!r}")
     if not all(type(one) is int and 0 <= one < 2**63 for one in [*shape, nbytes]) or len(shape) > 64:
-        raise TypeError(f"the shape of {row['name']!r}")
-    if row.get("addressable", True) and dtypes.bits_of(row["dtype"]) is not None:
-        if dtypes.nbytes_of(row["dtype"], shape) != nbytes:
-            raise TypeError(f"the size of {row['name']!r}")
+        raise TypeError(f"the shape of {name!r}")
+    if addressable and dtypes.bits_of(dtype) is not None and dtypes.nbytes_of(dtype, shape) != nbytes:
+        raise TypeError(f"the size of {name!r}")
+    reason = "" if addressable else errors.printable(str(row.get("reason") or "its bytes cannot be served"))
+    return TensorInfo(name, dtype, tuple(shape), nbytes, file, offset, alias, reason)
 
 
 @dataclass(frozen=True)
@@ -49,15 +62,15 @@ class Manifest:
     def from_json(text: Any) -> "Manifest":
         """Makes a manifest from the server's. Raises ProtocolError if it is none."""
         try:
-            tensors = {}
-            for row in text["tensors"]:
-                _check_sizes(row)
-                tensors[row["name"]] = TensorInfo(
-                    name=row["name"], dtype=row["dtype"], shape=tuple(row["shape"]), nbytes=row["nbytes"],
-                    file=row["file"], offset=row.get("offset"), alias_of=row.get("alias_of"),
-                    reason="" if row.get("addressable", True) else row.get("reason", "its bytes cannot be served"))
-            return Manifest(text["model"], text["checkpoint"], text["format"], text["etag"], text["metadata"], tensors)
-        except (KeyError, TypeError) as error:
+            infos = [_info_of(row) for row in text["tensors"]]
+            tensors = {info.name: info for info in infos}
+            if len(tensors) != len(infos):
+                raise TypeError("a name that two tensors have")
+            named = [text[key] for key in ("model", "checkpoint", "format", "etag")]
+            if not all(type(one) is str for one in named) or type(text["metadata"]) is not dict:
+                raise TypeError("its description")
+            return Manifest(*named, text["metadata"], tensors)
+        except (KeyError, TypeError, ValueError) as error:
             raise errors.ProtocolError(f"the manifest is not one of tensord: {error} is missing or wrong") from error
 
     def __getitem__(self, name: str) -> TensorInfo:
@@ -67,7 +80,8 @@ class Manifest:
         except KeyError:
             import difflib
 
-            near = difflib.get_close_matches(str(name), self.tensors, 3)
+            few = len(self.tensors) <= NAMES_COMPARED
+            near = difflib.get_close_matches(str(name), self.tensors, 3) if few else ()
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise errors.NotFoundError(f"{self.model} has no tensor {name!r}{hint}", 404, "NOT_FOUND") from None
 

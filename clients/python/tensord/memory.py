@@ -4,11 +4,20 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional, Sequence, Tuple
 
-from . import dtypes
+from . import dtypes, errors
 from .boxes import Box
 from .reading import Want
 
 FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
+
+
+def has_memory(tensor: Any) -> bool:
+    """Returns whether a tensor of torch lies, as its shape and strides say, in the memory that `data_ptr` names: not so
+    on the meta device, and for classes that wrap other tensors (DTensor)."""
+    import torch
+
+    wraps = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return not wraps and tensor.layout == torch.strided and tensor.device.type != "meta"
 
 
 def view_of_torch(tensor: Any) -> memoryview:
@@ -29,7 +38,7 @@ def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memory
     if framework == "pt":
         import torch
 
-        tensor = torch.empty(dtypes.torch_shape(dtype, shape), dtype=dtypes.torch_dtype(dtype))
+        tensor = torch.empty(dtypes.torch_shape(dtype, shape), dtype=dtypes.torch_dtype(dtype), device="cpu")
         return tensor, view_of_torch(tensor)
     import numpy
 
@@ -45,19 +54,37 @@ def want_into(tensor: Any, box: Box, dtype: str) -> Want:
     differ.
 
     The bytes come straight into the tensor where it is contiguous, of the same type and in the processor's memory; else
-    they are copied, converted to the tensor's type, and moved to its device.
+    they are copied, converted to the tensor's type, and moved to its device. Raises MismatchError for a tensor that
+    takes no bytes.
     """
     import torch
 
     source = dtypes.torch_dtype(dtype)
     shape = dtypes.torch_shape(dtype, box.sizes)
-    if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.dtype == source:
+    if tensor.device.type == "meta":
+        raise errors.MismatchError(f"the destination of {box.name} is on the meta device, which keeps no bytes: make "
+                                   "it on a device first, a module by to_empty(device=...)")
+    if hasattr(tensor, "device_mesh"):
+        raise errors.MismatchError(f"the destination of {box.name} is a DTensor: tensord.dcp.TensordReader loads a "
+                                   "distributed model; to_local() gives a rank's part")
+    if (has_memory(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.dtype == source and
+            not tensor.is_conj() and not tensor.is_neg()):
+        _tell_autograd(tensor)
         return Want(box, view=view_of_torch(tensor))
     with torch.no_grad():
         target = tensor.detach()
     if target.numel() != _count(shape):
         raise ValueError(f"{box.name}: the destination has shape {tuple(tensor.shape)}, the box {tuple(shape)}")
     return Want(box, copy=_TorchCopy(_with_shape(target, shape), box, source, dtype))
+
+
+def _tell_autograd(tensor: Any) -> None:
+    """Counts a write that torch does not do, so that a gradient that needs the old values is refused."""
+    import torch
+
+    count = getattr(torch.autograd.graph, "increment_version", None)  # torch 2.2 has it
+    if count is not None and not tensor.is_inference():
+        count(tensor)
 
 
 def _count(shape: Sequence[int]) -> int:
@@ -86,6 +113,7 @@ class _TorchCopy:
     def __init__(self, target: Any, box: Box, source: Any, dtype: str):
         self.target, self.box, self.source, self.dtype = target, box, source, dtype
         self.pinned = target.device.type == "cuda"
+        self._before = _event_on(target.device) if self.pinned else None  # what the caller has queued for the target
 
     def __call__(self, memory: memoryview, piece: Box) -> Optional[Callable[[], None]]:
         import torch
@@ -100,21 +128,29 @@ class _TorchCopy:
             if not self.pinned:
                 place.copy_(bytes_.view(self.source).view(shape))
                 return None
-            return _copy_to_gpu(bytes_.view(self.source).view(shape), place)
+            return _copy_to_gpu(bytes_.view(self.source).view(shape), place, self._before)
 
 
 _streams: dict = {}
 
 
-def _copy_to_gpu(values: Any, place: Any) -> Callable[[], None]:
-    """Copies from pinned memory on a stream of its own, beside what the caller's streams do. Returns what waits for the
-    copy's end."""
+def _event_on(device: Any) -> Any:
+    """Returns an event behind what is queued on the caller's stream of a GPU."""
+    import torch
+
+    return torch.cuda.current_stream(device).record_event()
+
+
+def _copy_to_gpu(values: Any, place: Any, before: Any) -> Callable[[], None]:
+    """Copies from pinned memory on a stream of its own, after an event and beside what the caller's streams do. Returns
+    what waits for the copy's end."""
     import torch
 
     stream = _streams.get(place.device)
     if stream is None:
         stream = _streams[place.device] = torch.cuda.Stream(place.device)
     with torch.cuda.stream(stream):
+        stream.wait_event(before)
         place.copy_(values, non_blocking=True)
         event = torch.cuda.Event()
         event.record(stream)

@@ -20,7 +20,7 @@ class Options:
     progress: True, False or None (True if standard error is a terminal).
     """
 
-    token: Optional[str] = None
+    token: Optional[str] = dataclasses.field(default=None, repr=False)
     connections: int = 8
     range_bytes: int = 16 * MIB
     ring_bytes: int = 64 * MIB
@@ -34,17 +34,25 @@ class Options:
     def __post_init__(self):
         for name in ("connections", "range_bytes", "ring_bytes"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1")
         for name in ("connect_timeout", "stall_timeout", "retry_for"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it is a number of seconds above 0")
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not value > 0:
+                raise ValueError(f"{name} is {value!r}; it is a number of seconds above 0")
+        for name, kinds in (("verify", (bool,)), ("progress", (bool, type(None))), ("token", (str, type(None))),
+                            ("ca_file", (str, os.PathLike, type(None)))):
+            if not isinstance(getattr(self, name), kinds):
+                names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise ValueError(f"{name} is of type {type(getattr(self, name)).__name__}; it is {names}")
 
     def find_token(self) -> Optional[str]:
         """Returns the token to send, from the option or the environment; None: none."""
         token = self.token if self.token is not None else os.environ.get("TENSORD_TOKEN")
         if token and any(not 32 < ord(c) < 127 for c in token):
-            raise ValueError("the token has characters that HTTP does not allow in one")
+            where = "token=" if self.token is not None else "TENSORD_TOKEN"
+            raise ValueError(f"the token of {where} has a space, a line end or another character that HTTP does not "
+                             "allow in one")
         return token or None
 
 

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any, Optional
 
+from . import errors
+
 
 def shown(wanted: Optional[bool]) -> bool:
     """Returns whether progress is to be shown: as wanted, else if standard error is a terminal."""
@@ -24,7 +26,7 @@ class Progress:
         self._bar: Any = None
         self._lock = threading.Lock()
         self._shown = shown(wanted) and total > 0
-        self._total, self._what, self._done = total, what, 0
+        self._total, self._what, self._done = total, errors.printable(what), 0
         self._begun = self._last = time.monotonic()
         self._written = False
         if self._shown:
@@ -32,7 +34,7 @@ class Progress:
                 from tqdm import tqdm
             except ImportError:
                 return
-            self._bar = tqdm(total=total, desc=what, unit="B", unit_scale=True, unit_divisor=1024, leave=False)
+            self._bar = tqdm(total=total, desc=self._what, unit="B", unit_scale=True, unit_divisor=1024, leave=False)
 
     def add(self, count: int) -> None:
         """Adds bytes that have come."""

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Dict, List, Tuple
+from typing import Any, BinaryIO, Dict, List, Tuple
 
 from . import dtypes, errors, memory, transfer
 from .client import Model
 from .progress import Progress
 from .reading import plan_resource, read_resource, write_resource
+from .retry import Patience
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
 
@@ -29,6 +30,10 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
         if len(view) and offset != at:
             raise errors.ProtocolError(f"the rank file of {model.id} has gaps between its tensors")
         at += len(view)
+    nbytes = source.first(Patience(session.options.retry_for)).nbytes
+    if begin + at != nbytes:
+        raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header tells of "
+                                   f"{begin + at}")
     with Progress(at, f"rank {rank}", session.options.progress) as progress:
         read_resource(session, source, [view for _, view in views], begin, progress)
     if framework == "pt" and str(device) != "cpu":
@@ -36,13 +41,17 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
     return made
 
 
-def write_rank(model: Model, engine: str, tp: int, rank: int, path: str) -> None:
-    """Writes a rank's file, as the server makes it, to a new file. Raises as `read_rank`, and OSError."""
-    write_resource(model.client._session, _source(model, engine, tp, rank), path)
+def write_rank(model: Model, engine: str, tp: int, rank: int, file: BinaryIO) -> None:
+    """Writes a rank's file, as the server makes it, to an open file. Raises as `read_rank` and `write_resource`."""
+    write_resource(model.client._session, _source(model, engine, tp, rank), file)
 
 
 def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:
     """Returns a rank's file of an engine's plan on the model's servers."""
+    if type(tp) is not int or type(rank) is not int:
+        raise TypeError(f"tp and rank are whole numbers, not {tp!r} and {rank!r}: int(...) makes them from text")
+    if tp < 1:
+        raise ValueError(f"tp is {tp}; it is at least 1")
     if not 0 <= rank < tp:
         raise ValueError(f"rank {rank} is not one of {tp}: ranks count from 0")
     reader = model.reader()
@@ -52,7 +61,7 @@ def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:
         plan = reader.session.ask_json("POST", reader.path("plans"), body, endpoint=endpoint, once=True)
         return plan_resource(plan, rank, endpoint)
 
-    return transfer.Source(reader.session.endpoints, locate)
+    return transfer.Source(reader.session.endpoints, locate, one_tag=True)
 
 
 def _read_header(session, source) -> Tuple[List[Tuple[str, Any]], int]:

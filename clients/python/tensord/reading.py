@@ -6,11 +6,13 @@ manifest's tag, so that a server whose checkpoint has changed refuses (412).
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
+import os
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from . import boxes, dtypes, errors, http, ring, transfer
@@ -80,9 +82,11 @@ class Reader:
                 pieces.append(_Piece(want, box, self._nbytes(box), bits))
         # Falling sizes of elements, so that each piece begins at a multiple of its own.
         pieces = sorted((p for p in pieces if p.nbytes), key=lambda p: (-p.bits, *self._place(p)))
-        for plan in _plans(pieces):
-            self._read_plan(plan, progress, memory, stop)
-        memory.drain()
+        try:
+            for plan in _plans(pieces):
+                self._read_plan(plan, progress, memory, stop)
+        finally:
+            memory.drain()
         if pinned:
             ring.keep_pinned(memory)
 
@@ -159,7 +163,8 @@ class Reader:
 
     def _changed(self, error: errors.ChangedError) -> errors.ChangedError:
         return errors.ChangedError(f"{self.manifest.model} changed on the server after its manifest was read; nothing "
-                                   f"of the new version was used: load again ({error})", 412, error.code, error.url)
+                                   f"of the new version was used: load again, an open model after its refresh() "
+                                   f"({error})", 412, error.code, error.url)
 
 
 def plan_resource(plan: Any, rank: int, endpoint: Endpoint, nbytes: Optional[int] = None) -> transfer.Resource:
@@ -171,7 +176,7 @@ def plan_resource(plan: Any, rank: int, endpoint: Endpoint, nbytes: Optional[int
         fits = re.fullmatch(r"/(?!/)[!-~]*", href) and re.fullmatch(r'"?[!#-~]+"?', etag) and type(length) is int
     except (KeyError, IndexError, TypeError) as error:
         raise errors.ProtocolError(f"{endpoint} answered no plan") from error
-    if not fits or length < 0:  # the path and the tag go into requests
+    if not fits or not 0 <= length < 2**63:  # the path and the tag go into requests
         raise errors.ProtocolError(f"{endpoint} answered a plan with the path {href!r}, the tag {etag!r} and "
                                    f"{length!r} bytes, which no tensord server does")
     resource = transfer.Resource(href, _quoted(etag), length)
@@ -219,16 +224,25 @@ def read_resource(session: Session, source: transfer.Source, views: Sequence[mem
     transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
 
 
-def write_resource(session: Session, source: transfer.Source, path: str) -> None:
-    """Writes the bytes of a resource to a new file. Raises as `transfer.read`, and OSError."""
+def write_resource(session: Session, source: transfer.Source, file: BinaryIO) -> None:
+    """Writes the bytes of a resource to a regular file that is open for reading and writing, and empty.
+
+    Raises as `transfer.read`; OSError, before anything is read where the disk has too little room.
+    """
     nbytes = source.first(Patience(session.options.retry_for)).nbytes
-    with open(path, "xb+") as file:
-        if nbytes == 0:
-            return
+    if nbytes == 0:
+        return
+    if hasattr(os, "posix_fallocate"):  # a hole that the disk cannot fill would end the process by SIGBUS
+        os.posix_fallocate(file.fileno(), 0, nbytes)
+    else:
         file.truncate(nbytes)
-        with mmap.mmap(file.fileno(), nbytes) as mapping, memoryview(mapping) as view:
-            with Progress(nbytes, path, session.options.progress) as progress:
-                read_resource(session, source, [view], 0, progress)
+    mapping = mmap.mmap(file.fileno(), nbytes)
+    try:
+        with Progress(nbytes, str(file.name), session.options.progress) as progress:
+            read_resource(session, source, [memoryview(mapping)], 0, progress)
+    finally:
+        with contextlib.suppress(BufferError):  # an error holds views of it, and then it ends with them
+            mapping.close()
 
 
 def _jobs(views: Sequence[memoryview], begin: int, options: Options) -> Iterator[transfer.Job]:

@@ -1,6 +1,8 @@
 """When a request is sent again, and when the client gives up."""
 from __future__ import annotations
 
+import logging
+import math
 import random
 import threading
 import time
@@ -9,7 +11,10 @@ from typing import Optional
 from . import errors
 from .http import Answer
 
+log = logging.getLogger("tensord")
+
 RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
+TOLD_AFTER = 4  # tries; some two seconds
 MAX_FAULTS = 6  # answers in a row that are not what was asked for; waiting does not mend those
 
 
@@ -39,15 +44,30 @@ class Patience:
         delay = max(after, min(5.0, 0.05 * 2 ** min(self._tries, 8)) * random.uniform(0.5, 1.0))
         if self._faults >= MAX_FAULTS:
             raise error
-        if spent + delay > self.retry_for:
+        if spent >= self.retry_for:
             text = f"{error}; gave up after {self._tries} tries in {spent:.0f} s (retry_for={self.retry_for:g})"
             if isinstance(error, errors.AnswerError):
                 raise type(error)(text, error.status, error.code, error.url) from error
             raise (type(error) if isinstance(error, errors.ProtocolError) else errors.ConnectError)(text) from error
+        delay = min(delay, self.retry_for - spent)  # the last try is at the end
+        if self._tries == TOLD_AFTER:
+            _tell(f"{error}; trying again for {self.retry_for - spent:.0f} s")
         if self._stopping is None:
             time.sleep(delay)
         else:
             self._stopping.wait(delay)
+
+
+_told_at = -math.inf
+
+
+def _tell(text: str) -> None:
+    """Logs a fault, one of all jobs and loads in ten seconds."""
+    global _told_at
+    now = time.monotonic()
+    if now - _told_at >= 10:
+        _told_at = now
+        log.warning("%s", text)
 
 
 def retry_after(answer: Answer) -> float:

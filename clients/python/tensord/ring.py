@@ -9,6 +9,7 @@ import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .errors import TensordError
+from .lock import ForkSafeLock
 
 
 class Ring:
@@ -66,14 +67,14 @@ class Ring:
 
         import torch
 
-        tensor = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=True)
+        tensor = torch.empty(self.nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
         piece = memoryview((ctypes.c_char * self.nbytes).from_address(tensor.data_ptr())).cast("B")
         self._owners[id(piece)] = tensor
         return piece
 
 
 _kept: Dict[Tuple[int, int], Ring] = {}
-_kept_lock = threading.Lock()
+_kept_lock = ForkSafeLock()
 
 
 def take_pinned(nbytes: int, count: int) -> Ring:

@@ -4,9 +4,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import boxes, errors, memory
+from . import errors, memory
 from .address import Urls
-from .client import Model, check_index, framework_of, open_model
+from .client import Model, check_index, framework_of, hull_of, indexed, open_model
 from .manifest import TensorInfo
 from .reading import Want
 from .transfer import LEAVE_SECONDS, Stop
@@ -101,8 +101,8 @@ class safe_open:
         """Starts to read tensors in the background, and returns what hands them out.
 
         `plan`: for each name None (the whole tensor), a slice of its first dimension, or a tuple of slices; None: all
-        tensors whole. `device`: the handle's by default. `threads`: connections for it. Requires framework "pt". As
-        safetensors 0.9, but for any device and for slices of any dimension.
+        tensors whole. `device`: the handle's by default. `threads`: the most connections for it. Requires framework
+        "pt". As safetensors 0.9, but for any device and for slices of any dimension.
         """
         if self._framework != "pt":
             raise FileError("prefetch needs framework=\"pt\"")
@@ -120,7 +120,8 @@ class safe_open:
             if len(parts) > len(info.shape):
                 raise FileError(f"{name}: a slice of {len(parts)} dimensions for a tensor of {len(info.shape)}")
             wanted[name] = parts
-        return PrefetchLoader(self._open(), wanted, device if device is not None else self._device)
+        model = self._open() if threads is None else self._open().with_options(connections=threads)
+        return PrefetchLoader(model, wanted, device if device is not None else self._device)
 
 
 class RemoteSlice:
@@ -152,10 +153,10 @@ class RemoteSlice:
             index = _safetensors_index(index, info.shape)
         else:
             check_index(info, index, "pt")
-        start, sizes, rest = boxes.hull_of(index, info.shape)
-        tensor, view = memory.empty(self._framework, info.dtype, sizes)
-        self._model.reader().read([Want(boxes.Box(info.name, start, sizes), view=view)], info.name)
-        part = tensor[rest] if rest else tensor
+        box, rest = hull_of(info, index, self._framework)
+        tensor, view = memory.empty(self._framework, info.dtype, box.sizes)
+        self._model.reader().read([Want(box, view=view)], info.name)
+        part = indexed(tensor, rest)
         if self._framework == "pt":
             return part.to(self._device) if str(self._device) != "cpu" else part
         import numpy
@@ -231,27 +232,25 @@ class PrefetchLoader:
 
     def __init__(self, model: Model, wanted: Dict[str, Tuple[slice, ...]], device: Any):
         self._changed = threading.Condition()
+        self._wanted = wanted
         self._ready: Dict[str, Any] = {}
-        self._waiting = list(wanted)
         self._taken: set = set()
         self._error: Optional[BaseException] = None
         self._closed = False
         self._stop = Stop()
-        self._names = list(wanted)
-        self._thread = threading.Thread(target=self._read, args=(model, wanted, device), name="tensord-prefetch",
-                                        daemon=True)
+        self._thread = threading.Thread(target=self._read, args=(model, device), name="tensord-prefetch", daemon=True)
         self._thread.start()
 
-    def _read(self, model: Model, wanted: Dict[str, Tuple[slice, ...]], device: Any) -> None:
+    def _read(self, model: Model, device: Any) -> None:
         try:
-            for group in _groups(model, wanted):
-                if self._closed:
-                    return
-                tensors = model._read_boxes([(name, wanted[name] or None) for name in group], None, "pt", self._stop)
+            for group in _groups(model, self._wanted):
+                parts = [(name, self._wanted[name] or None) for name in group]
+                tensors = model._read_boxes(parts, None, "pt", self._stop)
                 with self._changed:
+                    if self._closed:
+                        return
                     for name, tensor in zip(group, tensors):
                         self._ready[name] = tensor if str(device) == "cpu" else tensor.to(device)
-                        self._waiting.remove(name)
                     self._changed.notify_all()
         except BaseException as error:
             with self._changed:
@@ -260,50 +259,52 @@ class PrefetchLoader:
 
     def names(self) -> List[str]:
         """Returns the names that this loader hands out."""
-        return list(self._names)
+        return list(self._wanted)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._wanted)
 
     def take(self, name: str) -> Any:
-        """Takes a tensor, and waits for it. Raises FileError for a name that is not planned or was taken, and the error
-        of the read."""
+        """Takes a tensor, and waits for it. Raises FileError for a name that is not planned or was taken, and once the
+        loader is closed; the error of the read."""
         with self._changed:
-            if name not in self._names:
+            if name not in self._wanted:
                 raise FileError(f"tensor {name} is not in the prefetch plan")
-            if name in self._taken:
-                raise FileError(f"tensor {name} was taken already")
             while name not in self._ready:
-                self._check()
-                self._changed.wait(1.0)
-            self._taken.add(name)
-            return self._ready.pop(name)
+                if name in self._taken:
+                    raise FileError(f"tensor {name} was taken already")
+                self._wait()
+            return self._hand_out(name)
 
     def __iter__(self) -> Iterator[Tuple[str, Any]]:
+        """Yields what nobody has taken, as it comes. Raises as `take`."""
         while True:
             with self._changed:
-                while not self._ready and self._waiting:
-                    self._check()
-                    self._changed.wait(1.0)
-                if not self._ready:
-                    return
+                while not self._ready:
+                    if len(self._taken) == len(self._wanted):
+                        return
+                    self._wait()
                 name = next(iter(self._ready))
-                self._taken.add(name)
-                tensor = self._ready.pop(name)
+                tensor = self._hand_out(name)
             yield name, tensor
 
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def _hand_out(self, name: str) -> Any:
+        self._taken.add(name)
+        self._changed.notify_all()  # others may wait for the same
+        return self._ready.pop(name)
+
+    def _wait(self) -> None:
         if self._closed:
             raise FileError("the loader is closed")
+        if self._error is not None:
+            raise self._error
+        self._changed.wait(1.0)
 
     def close(self) -> None:
         """Stops the background read, and drops what was not taken."""
         with self._changed:
             self._closed = True
             self._ready.clear()
-            self._waiting.clear()
             self._changed.notify_all()
         self._stop.stop()
         self._thread.join(LEAVE_SECONDS)

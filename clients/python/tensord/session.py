@@ -28,27 +28,32 @@ class Session:
         endpoint: Optional[Endpoint] = None,
         read: Optional[Callable[[http.Answer], Any]] = None,
         once: bool = False,
+        limit: int = http.MAX_TEXT_BYTES,
     ) -> Tuple[Any, http.Answer]:
         """Sends a request until a server answers with 2xx, and returns its body and head.
 
-        `body` is sent as JSON. `endpoint`: only this server. `read` reads the body; by default it is returned as bytes.
+        `body` is sent as JSON. `endpoint`: only this server. `read` reads the body; by default it is returned whole, at
+        most `limit` bytes.
         `once`: a fault is raised at once, for callers that try again by themselves.
         Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        read = read or (lambda answer: answer.read(limit))
         servers = (endpoint,) if endpoint else self.endpoints
         patience = Patience(self.options.retry_for)
+        faults: Dict[Endpoint, Exception] = {}
         attempt = 0
         while True:
             server = servers[attempt % len(servers)]
             attempt += 1
             try:
-                return self._ask_once(server, method, path, data, fields or {}, read or http.Answer.read)
+                return self._ask_once(server, method, path, data, fields or {}, read)
             except _Again as again:
                 if once:
                     raise again.error from None
+                faults[server] = again.error
                 if attempt % len(servers) == 0:
-                    patience.wait(again.error, again.after)
+                    patience.wait(_together(faults, again.error), again.after)
 
     def _ask_once(self, server, method, path, data, fields, read):
         try:
@@ -101,6 +106,13 @@ class Session:
         except (ValueError, RecursionError) as error:
             where = answer.connection.endpoint
             raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+
+
+def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
+    """Returns an error that names what happened on each server, where none could be reached."""
+    if len(faults) > 1 and all(type(fault) is errors.ConnectError for fault in faults.values()):
+        return errors.ConnectError("; ".join(map(str, faults.values())))
+    return last
 
 
 class _Again(Exception):

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Sequence, Set
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import errors, http
 from .address import Endpoint
@@ -33,10 +33,16 @@ class Resource:
 
 class Source:
     """A resource on several servers. `locate` asks one server for it; its answers are kept, and asked for anew when the
-    server has forgotten them. Thread-safe."""
+    server has forgotten them. Thread-safe.
 
-    def __init__(self, endpoints: Sequence[Endpoint], locate: Callable[[Endpoint], Resource]):
+    `one_tag`: all answers have to have the entity tag and the length of the first; others raise ChangedError. Without
+    it the request alone decides what the bytes are.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], locate: Callable[[Endpoint], Resource], one_tag: bool = False):
         self._locate = locate
+        self._one_tag = one_tag
+        self._version: Optional[Tuple[str, int]] = None
         self._lock = threading.Lock()
         self._usable: List[Endpoint] = list(endpoints)
         self._found: Dict[Endpoint, Resource] = {}
@@ -57,7 +63,14 @@ class Source:
         with turn:  # one worker asks, the others wait for its answer
             found = self._found.get(endpoint)
             if found is None:
-                found = self._found[endpoint] = self._locate(endpoint)
+                found = self._locate(endpoint)
+                with self._lock:
+                    version = self._version = self._version or (found.etag, found.nbytes)
+                if self._one_tag and version != (found.etag, found.nbytes):
+                    where = f"{endpoint}{found.path}"
+                    raise errors.ChangedError(f"{where} is another version than this load began with: load again", 412,
+                                              "FAILED_PRECONDITION", where)
+                self._found[endpoint] = found
             return found
 
     def first(self, patience: Patience) -> Resource:
@@ -327,7 +340,9 @@ class _Run:
                 raise _Failed(error, retry_after(answer))
             raise error
         etag = answer.fields.get("etag", "")
-        if etag and etag != resource.etag:
+        if not etag:
+            raise errors.ProtocolError(f"{where} answered without an entity tag: does a proxy take it away?")
+        if etag != resource.etag:
             raise _Failed(_changed(None, where), for_good=True)
         whole = begin == 0 and end == resource.nbytes
         if answer.status == 200 and not whole:
@@ -337,8 +352,6 @@ class _Run:
             raise errors.ProtocolError(f"{where} answered {answer.status} to a range")
         if answer.status == 206:
             _check_content_range(answer.fields.get("content-range", ""), begin, end, resource.nbytes, where)
-            if not etag:
-                raise errors.ProtocolError(f"{where} answered a range without an entity tag")
         if answer.length is None:
             raise errors.ProtocolError(f"{where} answered a range in chunks, without its length")
         if answer.length != end - begin:
@@ -379,11 +392,12 @@ class _Failed(Exception):
 def _changed(error: Optional[errors.AnswerError], where: str) -> errors.ChangedError:
     reason = f" ({error})" if error is not None else ""
     return errors.ChangedError(f"the checkpoint at {where} changed while it was being read{reason}; what was loaded "
-                               "mixes nothing but is incomplete: load again", 412, "FAILED_PRECONDITION", where)
+                               "mixes nothing but is incomplete: load again, an open model after its refresh()", 412,
+                               "FAILED_PRECONDITION", where)
 
 
 def _check_content_range(text: str, begin: int, end: int, nbytes: int, where: str) -> None:
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", text)
+    match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", text)
     if not match or (int(match[1]), int(match[2])) != (begin, end - 1) or match[3] not in (str(nbytes), "*"):
         raise errors.ProtocolError(f"{where} answered the range {text!r}, where bytes {begin}-{end - 1}/{nbytes} were "
                                    "asked for")

@@ -4,7 +4,8 @@
     from transformers import AutoModelForCausalLM
 
     model = tensord.transformers.from_pretrained(AutoModelForCausalLM, "tensord://host:8080/Qwen/Qwen3-0.6B")
-    model = tensord.transformers.from_pretrained(AutoModelForCausalLM, url, tp_plan="auto")     # under torchrun
+
+Under torchrun `distributed_config=DistributedConfig(tp_plan="auto")` cuts the model.
 """
 from __future__ import annotations
 

@@ -1,0 +1,16 @@
+"""Memory whose bytes are not set when it is made."""
+from __future__ import annotations
+
+import ctypes
+
+if hasattr(ctypes, "pythonapi"):  # CPython
+    _make = ctypes.pythonapi.PyByteArray_FromStringAndSize
+    _make.restype = ctypes.py_object
+    _make.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
+else:
+    _make = None
+
+
+def empty_bytes(nbytes: int) -> bytearray:
+    """Makes an array of bytes that are not set: memory is used as they are written, not as a server promises them."""
+    return bytearray(nbytes) if _make is None else _make(None, nbytes)
