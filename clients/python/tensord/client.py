@@ -6,9 +6,8 @@ import sys
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from urllib.parse import quote, urlencode
 
-from . import address, boxes, dtypes, errors, http, memory
+from . import address, boxes, dtypes, errors, http, indexing, memory
 from .address import Urls, path_of
-from .boxes import Box
 from .buffer import empty_bytes
 from .lock import ForkSafeLock
 from .manifest import Manifest, TensorInfo
@@ -239,18 +238,18 @@ class Model:
 
     def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
         """Returns what reads an indexed part, and what returns the part when it has been read."""
-        shape = check_index(info, index, framework)
-        box, rest = hull_of(info, index, framework)
+        shape = indexing.check_index(info, index, framework)
+        box, rest = indexing.box_of(info, index, framework)
         if target is not None:
             if shape is not None and tuple(target.shape) != shape:
                 raise errors.MismatchError(f"{info.name}: out has shape {tuple(target.shape)}, the box {shape}")
-            if is_plain(rest):
+            if indexing.is_plain(rest):
                 return memory.want_into(target, box, info.dtype), lambda: target
         tensor, view = memory.empty(framework, info.dtype, box.sizes)
 
         def finish():
-            part = indexed(tensor, rest)
-            return part if target is None else as_bytes_if_packed(target).copy_(as_bytes_if_packed(part))
+            part = indexing.apply(tensor, rest)
+            return part if target is None else indexing.copy(part, target)
 
         return Want(box, view=view), finish
 
@@ -282,7 +281,8 @@ class Model:
                 made[name], want = self._fresh(info, device, dtype, framework)
             except errors.TensordError as error:
                 raise errors.TensordError(f"{name} of {self.id}: {error} (match= chooses other tensors)") from error
-            wants.append(want)
+            if want is not None:
+                wants.append(want)
         self.reader().read(wants)
         return made
 
@@ -293,7 +293,8 @@ class Model:
             return first.name
         return info.name
 
-    def _fresh(self, info: TensorInfo, device: Any, dtype: Any, framework: str) -> Tuple[Any, Want]:
+    def _fresh(self, info: TensorInfo, device: Any, dtype: Any, framework: str) -> Tuple[Any, Optional[Want]]:
+        """Makes a tensor, and returns with it what reads it; None on the meta device, which keeps no bytes."""
         box = boxes.whole(info.name, info.shape)
         if framework == "np":
             tensor, view = memory.empty("np", info.dtype, info.shape)
@@ -304,7 +305,7 @@ class Model:
         wanted = dtype if dtype is not None and source.is_floating_point and info.dtype != "F4" else source
         tensor = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=wanted,
                              device="cpu" if device is None else device)
-        return tensor, memory.want_into(tensor, box, info.dtype)
+        return tensor, None if tensor.device.type == "meta" else memory.want_into(tensor, box, info.dtype)
 
     def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
                   names: Optional[Dict[str, str]] = None) -> Tuple[List[str], List[str]]:
@@ -379,57 +380,6 @@ def _is_model(row: Any) -> bool:
     return (isinstance(row, dict) and isinstance(row.get("id"), str) and type(row.get("total_bytes")) is int and
             isinstance(row.get("checkpoints"), list) and all(isinstance(one, dict) for one in row["checkpoints"]) and
             not any(part in ("", ".", "..") for part in row["id"].split("/")))
-
-
-def hull_of(info: TensorInfo, index: Any, framework: str) -> Tuple[Box, Tuple[Any, ...]]:
-    """Returns the smallest box that an index of a framework's tensor reads, and the index that is left to apply to the
-    box. The index has to be valid."""
-    packed = info.dtype == "F4" and framework == "pt" and len(info.shape) > 0  # torch counts pairs
-    start, sizes, rest = boxes.hull_of(index, dtypes.torch_shape(info.dtype, info.shape) if packed else info.shape)
-    if packed:
-        start, sizes = (*start[:-1], 2 * start[-1]), (*sizes[:-1], 2 * sizes[-1])
-    return Box(info.name, start, sizes), rest
-
-
-def as_bytes_if_packed(tensor: Any) -> Any:
-    """Returns a tensor of torch; one of packed pairs, of which torch can do little, as bytes."""
-    return tensor.view(dtypes.torch_dtype("U8")) if "float4" in str(tensor.dtype) else tensor
-
-
-def indexed(tensor: Any, rest: Tuple[Any, ...]) -> Any:
-    """Returns a tensor's or an array's part."""
-    return as_bytes_if_packed(tensor)[rest].view(tensor.dtype) if rest else tensor
-
-
-def is_plain(rest: Sequence[Any]) -> bool:
-    """Returns whether an index over a box leaves all of its elements in their order."""
-    return all(_is_plain_item(item) for item in rest)
-
-
-def _is_plain_item(item: Any) -> bool:
-    if item is None or item is Ellipsis:
-        return True
-    if isinstance(item, slice):
-        return item.step in (None, 1)
-    return type(item) is int
-
-
-def check_index(info: TensorInfo, index: Any, framework: str) -> Optional[Tuple[int, ...]]:
-    """Returns the shape of an indexed tensor; None if it depends on more than shapes.
-
-    Raises what torch, or numpy, raises for such an index.
-    """
-    if framework == "np":
-        import numpy
-
-        return numpy.broadcast_to(numpy.empty((), dtype=numpy.uint8), info.shape)[index].shape
-    import torch
-
-    stand_in = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=torch.uint8, device="meta")
-    try:
-        return tuple(stand_in[index].shape)
-    except NotImplementedError:  # a mask: its result's shape depends on its values
-        return None
 
 
 def _some(what: str, names: Sequence[str]) -> str:

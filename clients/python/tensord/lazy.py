@@ -476,6 +476,9 @@ def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
     return LazyTensor(tensor._model, tensor._info, cut, tensor._device, source)
 
 
+# An operation that is new to these tables: into _RECORDED if the box that is left says all of its result; into _FRESH
+# if its result never shares memory with its argument; into _ATTRIBUTES if it looks at no bytes; into _VIEWS if it
+# returns a view of an ordinary tensor whatever its arguments. What is in none of them reads, and is right.
 _T = torch.Tensor
 _RECORDED = {
     _T.narrow: _narrow, torch.narrow: _narrow, _T.split: _split, torch.split: _split, _T.chunk: _chunk,
@@ -493,7 +496,7 @@ _RECORDED = {
 _RECORDED[_T.T.__get__] = _t
 _RECORDED[_T.mT.__get__] = lambda tensor: _transpose(tensor, -2, -1)
 _COPIES = {_T.copy_}
-_FRESH = {  # what returns new memory always: to and the like where they are not recorded, arithmetic, comparisons
+_FRESH = {  # what returns new memory: to and the like where they are not recorded, arithmetic, comparisons
     getattr(place, name)
     for name in ("to float half bfloat16 double clone item tolist add sub mul div neg abs sum mean amax amin "
                  "max min matmul mm bmm cat concat stack equal allclose eq ne lt le gt ge isnan isinf isfinite "

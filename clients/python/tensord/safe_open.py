@@ -4,9 +4,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import errors, memory
+from . import errors, indexing, memory
 from .address import Urls
-from .client import Model, check_index, framework_of, hull_of, indexed, open_model
+from .client import Model, framework_of, open_model
 from .manifest import TensorInfo
 from .reading import Want
 from .transfer import LEAVE_SECONDS, Stop
@@ -152,11 +152,11 @@ class RemoteSlice:
         if self._framework == "np":
             index = _safetensors_index(index, info.shape)
         else:
-            check_index(info, index, "pt")
-        box, rest = hull_of(info, index, self._framework)
+            indexing.check_index(info, index, "pt")
+        box, rest = indexing.box_of(info, index, self._framework)
         tensor, view = memory.empty(self._framework, info.dtype, box.sizes)
         self._model.reader().read([Want(box, view=view)], info.name)
-        part = indexed(tensor, rest)
+        part = indexing.apply(tensor, rest)
         if self._framework == "pt":
             return part.to(self._device) if str(self._device) != "cpu" else part
         import numpy
