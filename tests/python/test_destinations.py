@@ -70,8 +70,10 @@ def test_distributed_tensors_are_refused_or_left_to_torch(model):
         parameter = torch.nn.Parameter(spread, requires_grad=False)
         with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor"):
             parameter.copy_(lazy_of(model, "w"))
-        parameter.to_local().copy_(lazy_of(model, "w"))
-        assert torch.equal(spread.to_local(), model.plain["w"])
+        with deferred(model):
+            parameter.to_local().copy_(lazy_of(model, "w"))
+            total = spread.sum().to_local()
+        assert torch.equal(spread.to_local(), model.plain["w"]) and torch.equal(total, model.plain["w"].sum())
     finally:
         dist.destroy_process_group()
 
@@ -189,6 +191,7 @@ def test_a_lazy_tensor_cannot_change_its_shape(model):
 
 
 CALLS = [
+    lambda x: x.detach_(),
     lambda x: x.requires_grad_(requires_grad=False), lambda x: x.permute(dims=(1, 0)),
     lambda x: x.tensor_split(sections=3)[1], lambda x: x.tensor_split(indices=(3, 9))[1], lambda x: x.unsqueeze(axis=0),
     lambda x: x.unbind(axis=0)[3], lambda x: x.float(memory_format=torch.preserve_format),

@@ -55,13 +55,13 @@ def source_of(client: Client, model: str, path: str) -> transfer.Source:
 
 
 def fetch(model: Model, path: str, folder: str) -> str:
-    """Writes a file to its place below a folder, where nothing is yet, and returns where that is.
+    """Writes a file to its place below a folder, and returns where that is.
 
     Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, OSError.
     """
     check_path(path)
     place = os.path.join(folder, *path.split("/"))
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    with open(place, "xb+") as file:
+    with open(place, "wb+") as file:
         write_resource(model.client._session, source_of(model.client, model.id, path), file)
     return place

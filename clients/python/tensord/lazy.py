@@ -487,7 +487,8 @@ _RECORDED = {
     torch.unsqueeze: _unsqueeze, _T.squeeze: _squeeze, torch.squeeze: _squeeze, _T.transpose: _transpose,
     torch.transpose: _transpose, _T.t: _t, torch.t: _t, _T.permute: _permute, torch.permute: _permute,
     _T.reshape: _reshape, torch.reshape: _reshape, _T.view: _reshape, _T.flatten: _flatten, torch.flatten: _flatten,
-    _T.__getitem__: _getitem, _T.detach: _same, _T.to: _to, _T.cpu: lambda tensor: _to(tensor, "cpu"),
+    _T.__getitem__: _getitem, _T.detach: _same, _T.detach_: _same, _T.to: _to,
+    _T.cpu: lambda tensor: _to(tensor, "cpu"),
     _T.float: lambda tensor: _to(tensor, torch.float32), _T.half: lambda tensor: _to(tensor, torch.float16),
     _T.bfloat16: lambda tensor: _to(tensor, torch.bfloat16), _T.double: lambda tensor: _to(tensor, torch.float64),
     _T.contiguous: _contiguous, _T.data.__get__: _same,
@@ -508,8 +509,8 @@ _FRESH = {  # what returns new memory: to and the like where they are not record
 }
 _RESHAPES_ITSELF = {
     getattr(_T, name)
-    for name in ("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ resize_ resize_as_ as_strided_ set_ rename_ "
-                 "detach_").split()
+    for name in ("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ resize_ resize_as_ as_strided_ set_ "
+                 "rename_").split()
     if hasattr(_T, name)
 } | {_T.data.__set__}
 _ATTRIBUTES = {
@@ -611,13 +612,15 @@ class _Pending:
 
     def touches(self, tensor: torch.Tensor) -> bool:
         """Returns whether the tensor's storage holds memory that waits; True where that cannot be known."""
-        if not self._waiting:
+        if not self._waiting or tensor.device.type == "meta":
             return False
+        if not memory.has_memory(tensor):  # a DTensor's parts may wait
+            return True
         try:
             storage = tensor.untyped_storage()
             begin, spans = storage.data_ptr(), self._waiting.get(tensor.device)
             return spans is not None and spans.overlap(begin, begin + storage.nbytes())
-        except (RuntimeError, NotImplementedError):  # sparse tensors, and those of functorch
+        except (RuntimeError, NotImplementedError):  # tensors of functorch
             return True
 
     def check(self) -> None:
