@@ -127,13 +127,14 @@ static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_m
                   struct td_error *err)
 {
     struct td_rank_store *store = maker->store;
+    unsigned places = TD_RANK_MAKERS + (maker->set->name.is_boxes ? TD_RANK_BOX_PLACES : 0);
     if (!td_may_wait(err))
         return false;
     struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
     bool in_time = true;
     pthread_mutex_lock(&store->lock);
     while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
-           ((!maker->has_place && store->makers == TD_RANK_MAKERS) || (tag != NULL && is_being_made(store, tag))))
+           ((!maker->has_place && store->makers >= places) || (tag != NULL && is_being_made(store, tag))))
         in_time = pthread_cond_timedwait(&store->changed, &store->lock, &until) != ETIMEDOUT;
     if (in_time && (tag == NULL || *out == NULL)) {
         store->makers += maker->has_place ? 0 : 1;

@@ -18,7 +18,8 @@ enum {
        malloc's own overhead. */
     TD_RANK_LIVE_BYTES = 480 * 1024 * 1024,
     TD_RANK_TRIM_BYTES = 1024 * 1024, /* malloc gives memory back after a plan of at least this size */
-    TD_RANK_MAKERS = 4 /* most threads that plan at once, each within the limits of td_plan_match and of a plan */
+    TD_RANK_MAKERS = 4,    /* most threads that plan at once, each within the limits of td_plan_match and of a plan */
+    TD_RANK_BOX_PLACES = 2 /* more, for plans of boxes alone: they take milliseconds, those of rules may take seconds */
 };
 
 /* A request waits at most this long for its turn to plan, or for another request that plans the same file: 10 s. */
@@ -33,7 +34,7 @@ struct td_rank_store {
     uint64_t wait_ns;              /* TD_RANK_WAIT_NS */
     pthread_mutex_t lock;          /* guards the members that follow */
     pthread_cond_t changed;        /* a maker has finished a file, or has left */
-    unsigned makers;               /* number of makers that have a place; at most TD_RANK_MAKERS */
+    unsigned makers;               /* number of makers that have a place; at most TD_RANK_MAKERS + TD_RANK_BOX_PLACES */
     struct td_rank_making *making; /* list of the files that are being made now */
 };
 
@@ -75,7 +76,7 @@ bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *se
 void td_rank_store_trim(size_t planned_bytes);
 
 /* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the
- * first file that has to be made until td_rank_maker_fini, the maker has one of the TD_RANK_MAKERS places, so its
+ * first file that has to be made until td_rank_maker_fini, the maker has one of the places, so its
  * thread must not wait for another maker meanwhile. For one thread; store and set are borrowed. All members but
  * planning_ns are private. */
 struct td_rank_maker {

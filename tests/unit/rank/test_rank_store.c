@@ -238,6 +238,43 @@ static void makers_are_few(void **state)
     close_place(&place);
 }
 
+/* Plans of rules, which may take seconds, leave places to plans of boxes; the latter take none of theirs for long. */
+static void boxes_have_places_of_their_own(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_rank_maker makers[TD_RANK_MAKERS + TD_RANK_BOX_PLACES];
+    char tag[TD_TAG_BYTES];
+    open_place(&place, "fsdp");
+    place.store.wait_ns = 20000000;
+    for (size_t i = 0; i < TD_RANK_MAKERS; i++) {
+        struct td_plan plan;
+        td_rank_maker_init(&makers[i], &place.store, &place.want);
+        assert_true(td_rank_maker_plan(&makers[i], i, &plan, NULL));
+        td_plan_fini(&plan);
+    }
+    struct td_rank_set rules = place.want;
+    static const char *const plans[] = {"{\"boxes\":[{\"name\":\"b\"}]}", "{\"boxes\":[{\"name\":\"w\"}]}"};
+    for (size_t i = 0; i < TD_RANK_BOX_PLACES; i++) {
+        struct td_rank_set boxes = rules;
+        struct td_rank_file *file = NULL;
+        boxes.name = (struct td_rank_name){.id = td_text_of(i == 0 ? "p0" : "p1"), .tp_size = 1, .is_boxes = true};
+        boxes.plan = td_text_of(plans[i]);
+        struct td_rank_maker *maker = &makers[TD_RANK_MAKERS + i];
+        td_rank_maker_init(maker, &place.store, &boxes);
+        assert_true(td_rank_maker_get(maker, 0, &file, tag, NULL));
+        td_rank_file_unref(file);
+        maker->set = &rules; /* boxes ends here */
+    }
+    fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
+    td_rank_maker_fini(&makers[TD_RANK_MAKERS]); /* the place that becomes free is for boxes */
+    fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
+    for (size_t i = 0; i < COUNT_OF(makers); i++)
+        if (i != TD_RANK_MAKERS)
+            td_rank_maker_fini(&makers[i]);
+    close_place(&place);
+}
+
 /* ---- threads ------------------------------------------------------------------------------------------- */
 
 struct asker {
@@ -341,6 +378,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_makes_room_first),
         cmocka_unit_test(parts_of_files_count_until_they_are_freed),
         cmocka_unit_test(makers_are_few),
+        cmocka_unit_test(boxes_have_places_of_their_own),
         cmocka_unit_test(one_makes_it_for_all),
         cmocka_unit_test(who_waits_is_woken),
         cmocka_unit_test(an_error_is_everybodys),
