@@ -878,6 +878,16 @@ def plan_seeds():
     return seeds
 
 
+def line_index_seeds():
+    """Each: the parts less one, the first row, the number of rows, and a text."""
+    texts = {
+        "empty": b"", "one": b"{}", "crlf": b'{"a": 1}\r\n{"b": 2}\r\n', "blank": b"\n \t\r\n{}\n\n{}\n\x0b\x0c\n",
+        "mark": b"\xef\xbb\xbf{}\n[]", "half_mark": b"\xef\xbb", "nul": b"a\0b\n\0\n", "cr": b"a\rb\r\r\nc\r",
+        "many": b"".join(b"%d\n" % number for number in range(300)), "long": b"x" * 2000 + b"\n" + b"y" * 2000,
+    }
+    return {name: bytes([number, number % 3, number % 4]) + text for number, (name, text) in enumerate(texts.items())}
+
+
 def main():
     targets = {
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
@@ -885,7 +895,7 @@ def main():
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
         "request_guard": request_guard_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
         onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
-        pickle_seeds(), "torch": torch_seeds()
+        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds()
     }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target

@@ -1,0 +1,197 @@
+/* Both passes, the one that makes an index and the one that finds rows, see the text through split(), which cuts a part
+ * of it into pieces of lines. So a line means the same to both. */
+#include "parser/rows/line_index.h"
+
+#include "core/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint8_t byte_order_mark[] = {0xef, 0xbb, 0xbf};
+
+static bool is_blank(uint8_t byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r' && byte != '\n');
+}
+
+/* Returns whether the bytes hold more than blanks. */
+static bool holds_text(const uint8_t *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!is_blank(bytes[i]))
+            return true;
+    return false;
+}
+
+/* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. */
+static size_t split(const uint8_t *bytes, size_t len, bool *ends)
+{
+    const uint8_t *end = memchr(bytes, '\n', len);
+    *ends = end != NULL;
+    return end == NULL ? len : (size_t)(end - bytes);
+}
+
+/* ---- making an index ---- */
+
+/* Ends a line: counts it when it is a row, and keeps its place when the last kept one is too far behind. */
+static bool end_line(struct td_line_indexer *indexer, struct td_error *err)
+{
+    struct td_line_index *index = &indexer->index;
+    if (!indexer->has_text)
+        return true;
+    const struct td_line_step *last = index->step_count == 0 ? NULL : &index->steps[index->step_count - 1];
+    if (last == NULL || index->row_count - last->row >= TD_LINE_STEP_ROWS ||
+        indexer->line_offset - last->offset >= TD_LINE_STEP_BYTES) {
+        if (!TD_ARRAY_GROW(index->steps, index->step_count, index->step_capacity, err))
+            return false;
+        index->steps[index->step_count++] =
+            (struct td_line_step){.row = index->row_count, .offset = indexer->line_offset};
+    }
+    index->row_count++;
+    indexer->has_text = false;
+    return true;
+}
+
+/* Takes the bytes of a byte order mark at the start of the text. Returns their number. Bytes that only began as one are
+ * text of the first line. */
+static size_t skip_mark(struct td_line_indexer *indexer, const uint8_t *bytes, size_t len)
+{
+    size_t taken = 0;
+    while (indexer->mark_bytes < sizeof byte_order_mark && taken < len) {
+        if (bytes[taken] != byte_order_mark[indexer->mark_bytes]) {
+            indexer->has_text = indexer->mark_bytes > 0;
+            indexer->mark_bytes = UINT8_MAX;
+            return taken;
+        }
+        indexer->mark_bytes++;
+        taken++;
+    }
+    if (indexer->mark_bytes == sizeof byte_order_mark) {
+        indexer->line_offset = sizeof byte_order_mark;
+        indexer->mark_bytes = UINT8_MAX;
+    }
+    return taken;
+}
+
+bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, size_t len, struct td_error *err)
+{
+    struct td_line_index *index = &indexer->index;
+    size_t at = skip_mark(indexer, bytes, len);
+    while (at < len) {
+        bool ends;
+        size_t part = split(bytes + at, len - at, &ends);
+        indexer->has_text = indexer->has_text || holds_text(bytes + at, part);
+        at += part + (ends ? 1 : 0);
+        if (ends) {
+            if (!end_line(indexer, err))
+                return false;
+            indexer->line_offset = index->size_bytes + at;
+        }
+    }
+    index->size_bytes += len;
+    return true;
+}
+
+bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err)
+{
+    if (indexer->mark_bytes > 0 && indexer->mark_bytes < sizeof byte_order_mark)
+        indexer->has_text = true; /* the file is the beginning of a mark */
+    if (!end_line(indexer, err))
+        return false;
+    *out = indexer->index;
+    *indexer = (struct td_line_indexer){0};
+    return true;
+}
+
+void td_line_index_fini(struct td_line_index *index)
+{
+    free(index->steps);
+    *index = (struct td_line_index){0};
+}
+
+/* ---- finding rows ---- */
+
+/* A walk over the lines of a file from a kept place on. */
+struct walk {
+    const struct td_input *input;
+    uint64_t end;         /* of the file */
+    uint64_t offset;      /* of the next byte to read */
+    uint64_t line_offset; /* of the line that the walk is in */
+    bool has_text;
+    uint8_t last; /* byte before `offset`, for a CR before the line end */
+    uint8_t *buffer;
+    size_t at, len; /* of the bytes in the buffer that were not looked at */
+};
+
+static bool fill(struct walk *walk, struct td_error *err)
+{
+    uint64_t left = walk->end - walk->offset;
+    walk->at = 0;
+    walk->len = left < TD_LINE_READ_BYTES ? (size_t)left : TD_LINE_READ_BYTES;
+    return td_input_read(walk->input, walk->offset, walk->buffer, walk->len, err);
+}
+
+/* Goes on to the end of the next row, and sets *row. Sets *found to false when the file has no more. */
+static bool next_row(struct walk *walk, struct td_row *row, bool *found, struct td_error *err)
+{
+    *found = false;
+    while (!*found && (walk->at < walk->len || walk->offset < walk->end)) {
+        if (walk->at == walk->len && !fill(walk, err))
+            return false;
+        bool ends;
+        const uint8_t *bytes = walk->buffer + walk->at;
+        size_t part = split(bytes, walk->len - walk->at, &ends);
+        walk->has_text = walk->has_text || holds_text(bytes, part);
+        walk->last = part > 0 ? bytes[part - 1] : walk->last;
+        walk->at += part + (ends ? 1 : 0);
+        walk->offset += part + (ends ? 1 : 0);
+        if (!ends && walk->offset < walk->end)
+            continue;
+        *found = walk->has_text;
+        row->offset = walk->line_offset;
+        row->bytes = walk->offset - (ends ? 1 : 0) - walk->line_offset;
+        row->bytes -= ends && walk->has_text && walk->last == '\r' ? 1 : 0;
+        walk->line_offset = walk->offset;
+        walk->has_text = false;
+        walk->last = 0;
+    }
+    return true;
+}
+
+/* Returns the last kept place at or before a row, which the index has. */
+static const struct td_line_step *step_before(const struct td_line_index *index, uint64_t row)
+{
+    size_t low = 0, high = index->step_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (index->steps[middle].row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &index->steps[low];
+}
+
+bool td_line_index_find(const struct td_line_index *index, const struct td_input *input, uint64_t first, size_t count,
+                        struct td_row *rows, struct td_error *err)
+{
+    if (count > index->row_count || first > index->row_count - count)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "there are %llu rows", (unsigned long long)index->row_count);
+    if (count == 0)
+        return true;
+    if (input->size_bytes != index->size_bytes)
+        return td_error_set(err, TD_UNAVAILABLE, "the file has another size than when its rows were found; try again");
+    const struct td_line_step *step = step_before(index, first);
+    struct walk walk = {.input = input, .end = index->size_bytes, .offset = step->offset, .line_offset = step->offset};
+    walk.buffer = malloc(TD_LINE_READ_BYTES);
+    if (walk.buffer == NULL)
+        return td_error_no_memory(err);
+    bool ok = true, found = true;
+    for (uint64_t row = step->row; ok && found && row < first + count; row++) {
+        struct td_row passed;
+        ok = next_row(&walk, row < first ? &passed : &rows[row - first], &found, err);
+    }
+    free(walk.buffer);
+    return ok &&
+           (found || td_error_set(err, TD_UNAVAILABLE, "the file has changed since its rows were found; try again"));
+}

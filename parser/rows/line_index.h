@@ -1,0 +1,67 @@
+/* The rows of a text file, such as JSON Lines: the lines that hold more than blanks (space, tab, CR, VT, FF), without
+ * their line ends (LF, or CR and LF). The last line may lack its end. A byte order mark at the start of the file
+ * belongs to no row. The bytes of rows are not looked at otherwise.
+ *
+ * An index keeps the place of some rows, one of at most TD_LINE_STEP_ROWS, so that 100,000,000 rows of 1 KiB take 25
+ * MB. To find a row, the text from the kept place before it is scanned: less than TD_LINE_STEP_BYTES and one row. */
+#ifndef TD_PARSER_ROWS_LINE_INDEX_H
+#define TD_PARSER_ROWS_LINE_INDEX_H
+
+#include "core/error.h"
+#include "core/input.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_LINE_STEP_ROWS = 64,          /* a row this many behind the last kept one is kept */
+    TD_LINE_STEP_BYTES = 128 * 1024, /* and one whose line begins this far behind it */
+    TD_LINE_READ_BYTES = 64 * 1024   /* read at once to find rows */
+};
+
+/* Where a row lies in its file. */
+struct td_row {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* The place of a row that an index keeps: its number, and the offset of its line. */
+struct td_line_step {
+    uint64_t row;
+    uint64_t offset;
+};
+
+/* All zero: of an empty file. */
+struct td_line_index {
+    uint64_t row_count;
+    uint64_t size_bytes; /* of the file */
+    struct td_line_step *steps;
+    size_t step_count, step_capacity;
+};
+
+/* Makes an index of a text that comes in parts. All zero at first. Public: index.row_count, the rows whose lines have
+ * ended, and index.size_bytes, the bytes that have come. */
+struct td_line_indexer {
+    struct td_line_index index;
+    uint64_t line_offset; /* of the line that has not ended */
+    uint8_t mark_bytes;   /* of a byte order mark that have come; above 3: there is none, or it is over */
+    bool has_text;        /* the line that has not ended holds more than blanks */
+};
+
+/* Takes the next bytes of the text. Errors: TD_RESOURCE_EXHAUSTED; then td_line_index_fini frees what was made. */
+bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, size_t len, struct td_error *err);
+
+/* Ends the text, and moves the index to *out, which the caller ends by td_line_index_fini. Errors as
+ * td_line_indexer_add. */
+bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err);
+
+void td_line_index_fini(struct td_line_index *index);
+
+/* Finds rows [first, first + count) in the file from which the index was made, and writes where they lie to
+ * rows[count]. Errors: TD_INVALID_ARGUMENT when the index has fewer rows; TD_UNAVAILABLE when the file holds other
+ * lines than the index says, so that it has changed; TD_RESOURCE_EXHAUSTED, and those of the input. */
+bool td_line_index_find(const struct td_line_index *index, const struct td_input *input, uint64_t first, size_t count,
+                        struct td_row *rows, struct td_error *err);
+
+#endif
