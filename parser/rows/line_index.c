@@ -37,6 +37,7 @@ static size_t split(const uint8_t *bytes, size_t len, bool *ends)
 static bool end_line(struct td_line_indexer *indexer, struct td_error *err)
 {
     struct td_line_index *index = &indexer->index;
+    index->has_gaps = index->has_gaps || !indexer->has_text || indexer->last == '\r';
     if (!indexer->has_text)
         return true;
     const struct td_line_step *last = index->step_count == 0 ? NULL : &index->steps[index->step_count - 1];
@@ -69,6 +70,7 @@ static size_t skip_mark(struct td_line_indexer *indexer, const uint8_t *bytes, s
     if (indexer->mark_bytes == sizeof byte_order_mark) {
         indexer->line_offset = sizeof byte_order_mark;
         indexer->mark_bytes = UINT8_MAX;
+        indexer->index.has_gaps = true;
     }
     return taken;
 }
@@ -81,11 +83,13 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
         bool ends;
         size_t part = split(bytes + at, len - at, &ends);
         indexer->has_text = indexer->has_text || holds_text(bytes + at, part);
+        indexer->last = part > 0 ? bytes[at + part - 1] : indexer->last;
         at += part + (ends ? 1 : 0);
         if (ends) {
             if (!end_line(indexer, err))
                 return false;
             indexer->line_offset = index->size_bytes + at;
+            indexer->last = 0;
         }
     }
     index->size_bytes += len;
@@ -95,8 +99,9 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
 bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err)
 {
     if (indexer->mark_bytes > 0 && indexer->mark_bytes < sizeof byte_order_mark)
-        indexer->has_text = true; /* the file is the beginning of a mark */
-    if (!end_line(indexer, err))
+        indexer->has_text = true;                                  /* the file is the beginning of a mark */
+    bool ends = indexer->line_offset == indexer->index.size_bytes; /* the last line has its end */
+    if (!ends && !end_line(indexer, err))
         return false;
     *out = indexer->index;
     *indexer = (struct td_line_indexer){0};
@@ -107,6 +112,45 @@ void td_line_index_fini(struct td_line_index *index)
 {
     free(index->steps);
     *index = (struct td_line_index){0};
+}
+
+static bool read_all(struct td_line_indexer *indexer, const struct td_row_build *build, uint8_t *buffer,
+                     struct td_error *err)
+{
+    const struct td_input *data = &build->files->data;
+    for (uint64_t at = 0, part; at < data->size_bytes; at += part) {
+        part = data->size_bytes - at < TD_LINE_BUILD_BYTES ? data->size_bytes - at : TD_LINE_BUILD_BYTES;
+        if (!td_row_build_goes_on(build, at, err) || !td_input_read(data, at, buffer, (size_t)part, err) ||
+            !td_line_indexer_add(indexer, buffer, (size_t)part, err))
+            return false;
+        size_t most = build->limits->max_memory_bytes;
+        if (most > 0 && indexer->index.step_capacity * sizeof *indexer->index.steps > most)
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "its index would take more than %zu bytes of memory", most);
+    }
+    return true;
+}
+
+bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_build *build, struct td_row_index *out,
+                         struct td_error *err)
+{
+    struct td_line_index index;
+    uint8_t *buffer = malloc(TD_LINE_BUILD_BYTES);
+    bool ok = (buffer != NULL || td_error_no_memory(err)) && read_all(indexer, build, buffer, err) &&
+              td_line_indexer_finish(indexer, &index, err);
+    free(buffer);
+    if (!ok) {
+        td_line_index_fini(&indexer->index);
+        return false;
+    }
+    out->layout = TD_ROWS_LINES;
+    out->row_count = index.row_count;
+    out->params[0] = index.has_gaps ? 0 : 1;
+    out->params[1] = index.step_count > 0 ? index.steps[0].offset : 0;
+    out->params[2] = index.has_quotes ? 1 : 0;
+    struct td_line_step *fitting = realloc(index.steps, index.step_count * sizeof *index.steps + 1);
+    out->words = (uint64_t *)(fitting != NULL ? fitting : index.steps);
+    out->word_count = 2 * index.step_count;
+    return true;
 }
 
 /* ---- finding rows ---- */

@@ -2,28 +2,24 @@
  * their line ends (LF, or CR and LF). The last line may lack its end. A byte order mark at the start of the file
  * belongs to no row. The bytes of rows are not looked at otherwise.
  *
- * An index keeps the place of some rows, one of at most TD_LINE_STEP_ROWS, so that 100,000,000 rows of 1 KiB take 25
+ * An index keeps the place of some rows, one of at most TD_LINE_STEP_ROWS, so that 100,000,000 rows of 1 KiB take 50
  * MB. To find a row, the text from the kept place before it is scanned: less than TD_LINE_STEP_BYTES and one row. */
 #ifndef TD_PARSER_ROWS_LINE_INDEX_H
 #define TD_PARSER_ROWS_LINE_INDEX_H
 
 #include "core/error.h"
 #include "core/input.h"
+#include "parser/rows/row_format.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    TD_LINE_STEP_ROWS = 64,          /* a row this many behind the last kept one is kept */
-    TD_LINE_STEP_BYTES = 128 * 1024, /* and one whose line begins this far behind it */
-    TD_LINE_READ_BYTES = 64 * 1024   /* read at once to find rows */
-};
-
-/* Where a row lies in its file. */
-struct td_row {
-    uint64_t offset;
-    uint64_t bytes;
+    TD_LINE_STEP_ROWS = 32,           /* a row this many behind the last kept one is kept */
+    TD_LINE_STEP_BYTES = 128 * 1024,  /* and one whose line begins this far behind it */
+    TD_LINE_READ_BYTES = 16 * 1024,   /* read at once to find rows */
+    TD_LINE_BUILD_BYTES = 1024 * 1024 /* read at once to make an index */
 };
 
 /* The place of a row that an index keeps: its number, and the offset of its line. */
@@ -38,6 +34,9 @@ struct td_line_index {
     uint64_t size_bytes; /* of the file */
     struct td_line_step *steps;
     size_t step_count, step_capacity;
+    bool has_quotes; /* a quoted field may hold line ends (CSV, RFC 4180) */
+    bool has_gaps;   /* something lies between rows, or before the first: a blank line, a CR before a line end, a byte
+                        order mark. Without gaps, every row but perhaps the last one is followed by one LF */
 };
 
 /* Makes an index of a text that comes in parts. All zero at first. Public: index.row_count, the rows whose lines have
@@ -47,6 +46,7 @@ struct td_line_indexer {
     uint64_t line_offset; /* of the line that has not ended */
     uint8_t mark_bytes;   /* of a byte order mark that have come; above 3: there is none, or it is over */
     bool has_text;        /* the line that has not ended holds more than blanks */
+    uint8_t last;         /* the byte before the next one */
 };
 
 /* Takes the next bytes of the text. Errors: TD_RESOURCE_EXHAUSTED; then td_line_index_fini frees what was made. */
@@ -57,6 +57,11 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
 bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err);
 
 void td_line_index_fini(struct td_line_index *index);
+
+/* Reads the whole data file of a build through the indexer, and makes *out an index of layout TD_ROWS_LINES. Frees what
+ * the indexer has made. Errors as `build` of td_row_format. */
+bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_build *build, struct td_row_index *out,
+                         struct td_error *err);
 
 /* Finds rows [first, first + count) in the file from which the index was made, and writes where they lie to
  * rows[count]. Errors: TD_INVALID_ARGUMENT when the index has fewer rows; TD_UNAVAILABLE when the file holds other

@@ -118,7 +118,7 @@ static char *make_text(size_t count, size_t bytes, size_t *len)
     return text;
 }
 
-/* A row is found by a scan of less than TD_LINE_STEP_BYTES and one row, and an index takes 16 bytes for 64 short rows.
+/* A row is found by a scan of less than TD_LINE_STEP_BYTES and one row, and an index takes 16 bytes for 32 short rows.
  */
 static void steps_are_near_and_few(void **state)
 {

@@ -1,0 +1,290 @@
+/* Each layout has one function that finds rows, in `layouts`, and one that checks the numbers of an index that was read
+ * from a file. Lines are found by line_index.c. */
+#include "parser/rows/row_index.h"
+
+#include "core/checked.h"
+#include "parser/rows/line_index.h"
+#include "parser/rows/row_format.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void td_row_index_fini(struct td_row_index *index)
+{
+    free(index->words);
+    free(index->columns);
+    free(index->reason);
+    *index = (struct td_row_index){0};
+}
+
+static size_t text_bytes(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+size_t td_row_index_bytes(const struct td_row_index *index)
+{
+    return sizeof *index + index->word_count * sizeof *index->words + text_bytes(index->columns) +
+           text_bytes(index->reason);
+}
+
+/* ---- finding rows ---- */
+
+static bool find_lines(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
+                       struct td_row *rows, struct td_error *err)
+{
+    struct td_line_index lines = {.row_count = index->row_count,
+                                  .size_bytes = index->data_bytes,
+                                  .steps = (struct td_line_step *)index->words,
+                                  .step_count = index->word_count / 2,
+                                  .has_quotes = index->params[2] != 0};
+    return td_line_index_find(&lines, &files->data, first, count, rows, err);
+}
+
+static bool find_even(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
+                      struct td_row *rows, struct td_error *err)
+{
+    (void)files;
+    (void)err;
+    for (size_t i = 0; i < count; i++)
+        rows[i] =
+            (struct td_row){.offset = index->params[0] + (first + i) * index->params[1], .bytes = index->params[1]};
+    return true;
+}
+
+static bool wrong_entry(uint64_t row, struct td_error *err)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "row %" PRIu64 ": the file's table of offsets is wrong there: they descend or pass the end",
+                        row);
+}
+
+/* Entries that are read from a table at once. */
+enum { ENTRIES_AT_ONCE = 256 };
+
+static uint64_t load_entry(const uint8_t *bytes, size_t i, size_t width)
+{
+    return width == 4 ? td_load_le32(bytes + 4 * i) : td_load_le64(bytes + 8 * i);
+}
+
+static bool find_offsets(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                         size_t count, struct td_row *rows, struct td_error *err)
+{
+    uint8_t bytes[(ENTRIES_AT_ONCE + 1) * 8];
+    size_t width = (size_t)index->params[1];
+    uint64_t end_of_table = index->params[0] + (index->row_count + 1) * width;
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < ENTRIES_AT_ONCE ? count - done : ENTRIES_AT_ONCE;
+        if (!td_input_read(&files->data, index->params[0] + (first + done) * width, bytes, (n + 1) * width, err))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t begin = load_entry(bytes, i, width), end = load_entry(bytes, i + 1, width);
+            if (begin > end || begin < end_of_table || end > index->data_bytes)
+                return wrong_entry(first + done + i, err);
+            rows[done + i] = (struct td_row){.offset = begin, .bytes = end - begin};
+        }
+    }
+    return true;
+}
+
+static bool find_pointers(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                          size_t count, struct td_row *rows, struct td_error *err)
+{
+    uint8_t lengths[ENTRIES_AT_ONCE * 4], pointers[ENTRIES_AT_ONCE * 8];
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < ENTRIES_AT_ONCE ? count - done : ENTRIES_AT_ONCE;
+        if (!td_input_read(&files->table, index->params[0] + (first + done) * 4, lengths, n * 4, err) ||
+            !td_input_read(&files->table, index->params[1] + (first + done) * 8, pointers, n * 8, err))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t items = td_load_le32(lengths + 4 * i), offset = td_load_le64(pointers + 8 * i), bytes;
+            if (items > INT32_MAX || !td_mul_u64(items, index->params[2], &bytes) || bytes > index->data_bytes ||
+                offset > index->data_bytes - bytes)
+                return wrong_entry(first + done + i, err);
+            rows[done + i] = (struct td_row){.offset = offset, .bytes = bytes};
+        }
+    }
+    return true;
+}
+
+static bool find_places(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                        size_t count, struct td_row *rows, struct td_error *err)
+{
+    (void)files;
+    (void)err;
+    for (size_t i = 0; i < count; i++)
+        rows[i] = (struct td_row){.offset = index->words[2 * (first + i)], .bytes = index->words[2 * (first + i) + 1]};
+    return true;
+}
+
+static bool find_blocks(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                        size_t count, struct td_row *rows, struct td_error *err)
+{
+    (void)files;
+    (void)first;
+    (void)count;
+    (void)rows;
+    return td_error_set(err, TD_FAILED_PRECONDITION, "rows of a %s file cannot be cut out by their bytes",
+                        index->format->name);
+}
+
+/* ---- checking an index that was read ---- */
+
+static bool fits(uint64_t first, uint64_t count, uint64_t each, uint64_t size)
+{
+    uint64_t bytes;
+    return td_mul_u64(count, each, &bytes) && bytes <= size && first <= size - bytes;
+}
+
+static bool check_lines(const struct td_row_index *index)
+{
+    const uint64_t *words = index->words;
+    bool ok = index->word_count % 2 == 0 && (index->row_count == 0) == (index->word_count == 0) &&
+              (index->word_count == 0 || words[0] == 0);
+    for (size_t i = 0; ok && i < index->word_count; i += 2)
+        ok = words[i] < index->row_count && words[i + 1] < index->data_bytes &&
+             (i == 0 || (words[i] > words[i - 2] && words[i + 1] > words[i - 1]));
+    return ok;
+}
+
+static bool check_even(const struct td_row_index *index)
+{
+    return index->word_count == 0 && fits(index->params[0], index->row_count, index->params[1], index->data_bytes);
+}
+
+static bool check_offsets(const struct td_row_index *index)
+{
+    return index->word_count == 0 && (index->params[1] == 4 || index->params[1] == 8) &&
+           index->row_count < UINT64_MAX &&
+           fits(index->params[0], index->row_count + 1, index->params[1], index->data_bytes);
+}
+
+static bool check_pointers(const struct td_row_index *index)
+{
+    return index->word_count == 0 && fits(index->params[0], index->row_count, 4, index->table_bytes) &&
+           fits(index->params[1], index->row_count, 8, index->table_bytes);
+}
+
+static bool check_places(const struct td_row_index *index)
+{
+    bool ok = index->word_count % 2 == 0 && index->word_count / 2 == index->row_count;
+    for (size_t i = 0; ok && i < index->word_count; i += 2)
+        ok = fits(index->words[i], 1, index->words[i + 1], index->data_bytes);
+    return ok;
+}
+
+static bool check_blocks(const struct td_row_index *index)
+{
+    uint64_t each = index->params[0], rows = 0;
+    bool ok = each >= 3 && each <= 64 && index->word_count % each == 0;
+    for (size_t i = 0; ok && i < index->word_count; i += (size_t)each)
+        ok = fits(index->words[i], 1, index->words[i + 1], index->data_bytes) &&
+             td_add_u64(rows, index->words[i + 2], &rows);
+    return ok && rows == index->row_count;
+}
+
+static const struct {
+    bool (*find)(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
+                 struct td_row *rows, struct td_error *err);
+    bool (*check)(const struct td_row_index *index);
+} layouts[TD_ROWS_LAYOUTS] = {
+    [TD_ROWS_LINES] = {find_lines, check_lines},       [TD_ROWS_EVEN] = {find_even, check_even},
+    [TD_ROWS_OFFSETS] = {find_offsets, check_offsets}, [TD_ROWS_POINTERS] = {find_pointers, check_pointers},
+    [TD_ROWS_PLACES] = {find_places, check_places},    [TD_ROWS_BLOCKS] = {find_blocks, check_blocks},
+};
+
+bool td_row_index_find(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
+                       struct td_row *rows, struct td_error *err)
+{
+    if (count > index->row_count || first > index->row_count - count)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "there are %" PRIu64 " rows", index->row_count);
+    if (index->reason != NULL)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s", index->reason);
+    if (files->data.size_bytes != index->data_bytes || files->table.size_bytes != index->table_bytes)
+        return td_error_set(err, TD_UNAVAILABLE, "the file has another size than when its rows were found; try again");
+    return layouts[index->layout].find(index, files, first, count, rows, err);
+}
+
+/* ---- keeping an index in a file ---- */
+
+/* Raise the last digit when the meaning of any number changes. */
+static const char magic[8] = "tdrows1";
+
+struct head {
+    char magic[8];
+    char format[16];
+    uint64_t layout, row_count, data_bytes, table_bytes;
+    uint64_t params[TD_ROW_PARAMS];
+    uint64_t word_count, columns_bytes, reason_bytes;
+};
+
+void td_row_index_write(const struct td_row_index *index, struct td_buffer *out)
+{
+    struct head head = {.layout = index->layout,
+                        .row_count = index->row_count,
+                        .data_bytes = index->data_bytes,
+                        .table_bytes = index->table_bytes,
+                        .word_count = index->word_count,
+                        .columns_bytes = text_bytes(index->columns),
+                        .reason_bytes = text_bytes(index->reason)};
+    memcpy(head.magic, magic, sizeof magic);
+    memcpy(head.format, index->format->name, strlen(index->format->name)); /* row_formats.c keeps names short */
+    memcpy(head.params, index->params, sizeof head.params);
+    td_buffer_append(out, &head, sizeof head);
+    if (index->word_count > 0)
+        td_buffer_append(out, index->words, index->word_count * sizeof *index->words);
+    if (index->columns != NULL)
+        td_buffer_append(out, index->columns, (size_t)head.columns_bytes);
+    if (index->reason != NULL)
+        td_buffer_append(out, index->reason, (size_t)head.reason_bytes);
+}
+
+/* Copies a text of `len` bytes with its NUL. Returns false when memory is short; *ok tells whether it is a text. */
+static bool take_text(const uint8_t *bytes, size_t len, char **out, bool *ok)
+{
+    if (len == 0)
+        return true;
+    *ok = *ok && memchr(bytes, '\0', len) == bytes + len - 1;
+    *out = *ok ? malloc(len) : NULL;
+    if (*out != NULL)
+        memcpy(*out, bytes, len);
+    return *out != NULL || !*ok;
+}
+
+bool td_row_index_read(const void *bytes, size_t len, struct td_row_index *out, struct td_error *err)
+{
+    struct head head;
+    const uint8_t *rest = (const uint8_t *)bytes + sizeof head;
+    uint64_t words_bytes = 0, texts_bytes = 0;
+    bool ok = len >= sizeof head;
+    *out = (struct td_row_index){0};
+    if (ok) {
+        memcpy(&head, bytes, sizeof head);
+        ok = memcmp(head.magic, magic, sizeof magic) == 0 && head.format[sizeof head.format - 1] == '\0' &&
+             head.layout < TD_ROWS_LAYOUTS && td_mul_u64(head.word_count, sizeof *out->words, &words_bytes) &&
+             td_add_u64(head.columns_bytes, head.reason_bytes, &texts_bytes) && head.columns_bytes <= len &&
+             head.reason_bytes <= len && words_bytes <= len - sizeof head &&
+             texts_bytes == len - sizeof head - words_bytes;
+    }
+    out->format = ok ? td_row_format_named(td_text_of(head.format)) : NULL;
+    if (out->format == NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "not an index of rows that this version reads");
+    out->layout = (enum td_row_layout)head.layout;
+    out->row_count = head.row_count;
+    out->data_bytes = head.data_bytes;
+    out->table_bytes = head.table_bytes;
+    memcpy(out->params, head.params, sizeof out->params);
+    out->word_count = (size_t)head.word_count;
+    out->words = words_bytes == 0 ? NULL : malloc((size_t)words_bytes);
+    bool has_memory = words_bytes == 0 || out->words != NULL;
+    if (has_memory && words_bytes > 0)
+        memcpy(out->words, rest, (size_t)words_bytes);
+    rest += words_bytes;
+    has_memory = has_memory && take_text(rest, (size_t)head.columns_bytes, &out->columns, &ok) &&
+                 take_text(rest + head.columns_bytes, (size_t)head.reason_bytes, &out->reason, &ok);
+    if (has_memory && ok && layouts[out->layout].check(out))
+        return true;
+    td_row_index_fini(out);
+    return has_memory ? td_error_set(err, TD_INVALID_ARGUMENT, "a damaged index of rows") : td_error_no_memory(err);
+}
