@@ -11,6 +11,7 @@
 /* One index that is being made. All members are borrowed. */
 struct td_row_build {
     const struct td_row_files *files;
+    const char *name;               /* of the data file, without its folder */
     const struct td_limits *limits; /* max_memory_bytes bounds the index and the scratch memory together */
     _Atomic uint64_t *done_bytes;   /* of the data file, for progress; NULL: nobody asks */
     const _Atomic bool *stop;       /* true: give up soon with TD_UNAVAILABLE; NULL: never */
