@@ -15,7 +15,8 @@ bool td_call_may_answer(const struct td_call *call)
     static const bool is_quick[TD_ROUTE_COUNT] = {
         [TD_ROUTE_TENSOR] = true,   [TD_ROUTE_FILE] = true,      [TD_ROUTE_RANK_FILE] = true,
         [TD_ROUTE_HUB_FILE] = true, [TD_ROUTE_S3_OBJECT] = true, [TD_ROUTE_MODEL_FILE] = true,
-        [TD_ROUTE_HEALTHZ] = true,  [TD_ROUTE_READYZ] = true,
+        [TD_ROUTE_HEALTHZ] = true,  [TD_ROUTE_READYZ] = true,    [TD_ROUTE_ROWS] = true,
+        [TD_ROUTE_ROW] = true,
     };
     return is_quick[call->response->route] || td_may_wait(NULL);
 }

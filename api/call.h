@@ -15,10 +15,11 @@ struct td_call {
     struct td_api *api;
     const struct td_request *request;
     const struct td_uri *uri;
-    struct td_snapshot *snapshot; /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
-    const struct td_model *model; /* NULL when the path names no model */
-    struct td_text rest;          /* the path after the route's word: a tensor, a file, a plan */
-    bool is_post;                 /* the route takes POST; else GET and HEAD */
+    struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
+    const struct td_model *model;     /* NULL when the path names no model */
+    const struct td_dataset *dataset; /* NULL when the path names no dataset */
+    struct td_text rest;              /* the path after the route's word: a tensor, a file, a plan */
+    bool is_post;                     /* the route takes POST; else GET and HEAD */
     struct td_response *response;
     bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
                               has mixed up the ports */

@@ -45,6 +45,7 @@ struct td_catalog {
     struct td_decode_cache decodes;
     struct td_memory memory;
     struct td_hasher *hasher;
+    struct td_row_indexer *indexer;
     struct td_scan_progress progress;
     pthread_t scanner;
     /* scanner thread only */
@@ -319,8 +320,12 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         log_missing_models(catalog, &counted);
     if (news)
         log_large_files(snapshot, old);
-    if (changed)
-        td_hasher_set_snapshot(catalog->hasher, snapshot); /* still valid: only this thread replaces it */
+    if (changed) { /* still valid: only this thread replaces it */
+        struct td_error err = TD_ERROR_INIT;
+        td_hasher_set_snapshot(catalog->hasher, snapshot);
+        if (!td_row_indexer_set_snapshot(catalog->indexer, snapshot, &err))
+            td_log(TD_LOG_WARN, "new datasets are indexed after the next scan: %s", err.message);
+    }
     td_snapshot_unref(changed ? old : snapshot);
 }
 
@@ -458,6 +463,17 @@ static bool create_hasher(struct td_catalog *catalog, struct td_error *err)
     return true;
 }
 
+static bool create_indexer(struct td_catalog *catalog, struct td_error *err)
+{
+    const struct td_row_indexer_config config = {
+        .state_dir = catalog->config.state_dir,
+        .root = catalog->root_path,
+        .threads = catalog->config.index_threads > 0 ? catalog->config.index_threads : 1,
+        .limits = catalog->config.scan.limits,
+        .memory = catalog->config.scan.memory};
+    return td_row_indexer_create(&config, &catalog->indexer, err);
+}
+
 static bool init_sync(struct td_catalog *catalog)
 {
     return td_clock_condition_init(&catalog->wake) && td_clock_condition_init(&catalog->scanned) &&
@@ -501,7 +517,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
                                err))
         goto fail_decodes;
     td_mapping_cache_on_left(&catalog->maps, on_left, catalog);
-    if (!create_hasher(catalog, err))
+    if (!create_hasher(catalog, err) || !create_indexer(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
@@ -515,6 +531,7 @@ fail_maps:
 fail_decodes:
     td_decode_cache_fini(&catalog->decodes);
 fail:
+    td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_root_unref(catalog->root);
     free(catalog->root_path);
@@ -531,6 +548,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
     (void)pthread_join(catalog->scanner, NULL);
+    td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_snapshot_unref(catalog->current);
     free_retired(catalog);
@@ -632,6 +650,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->maps = td_mapping_cache_count(&catalog->maps);
     status->decoding = td_decode_cache_counts(&catalog->decodes);
     td_hasher_get_status(catalog->hasher, &status->hasher);
+    td_row_indexer_get_status(catalog->indexer, &status->indexer);
     size_t required = catalog->config.require_models;
     status->too_few_models = status->ready && !status->root_missing && status->usable_count < required;
     if (status->too_few_models && status->message[0] == '\0')

@@ -3,6 +3,7 @@
 #ifndef TD_CATALOG_CATALOG_H
 #define TD_CATALOG_CATALOG_H
 
+#include "catalog/dataset/row_indexer.h"
 #include "catalog/hasher.h"
 #include "catalog/scan.h"
 #include "storage/decode_cache.h"
@@ -22,6 +23,7 @@ struct td_catalog_config {
     struct td_scan_config scan;
     const char *state_dir; /* directory that keeps digests; borrowed until create returns; NULL: none */
     size_t hash_threads;   /* background threads that hash; 0: nothing is hashed */
+    size_t index_threads;  /* background threads that index datasets; 0: one */
     size_t require_models; /* not ready while fewer models than this are usable */
 };
 
@@ -43,6 +45,7 @@ struct td_catalog_status {
     struct td_mapping_counts maps;
     struct td_decode_counts decoding;
     struct td_hasher_status hasher;
+    struct td_row_indexer_status indexer;
     size_t hashed_count; /* files whose digests the tags of models and revisions use */
     char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
 };

@@ -8,6 +8,7 @@
 #include "catalog/grouping.h"
 
 #include "catalog/bucket.h"
+#include "catalog/dataset/dataset.h"
 #include "catalog/described.h"
 #include "catalog/repo.h"
 #include "catalog/shard_group.h"
@@ -265,7 +266,7 @@ bool td_grouping_build(struct td_grouping *g)
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
     return td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err) &&
-           td_buckets_build(snapshot, g->err);
+           td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err);
 }
 
 void td_grouping_fini(struct td_grouping *g)

@@ -9,6 +9,7 @@
  * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
 #include "catalog/repo.h"
 
+#include "catalog/dataset/split_name.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/digits.h"
@@ -127,28 +128,65 @@ static bool is_topmost(const struct builder *b, const struct td_text *directory)
     return true;
 }
 
-/* Returns the beginning of the path that can be an id: two segments, after datasets/ if the path begins so. Clients
- * know no longer ids, so a deeper directory is a part of the repository above it. */
-static struct td_text id_part(const struct td_text *directory)
+/* Returns the length of the path's first `segments` segments, or of the whole path when it has fewer. */
+static size_t segments_len(const struct td_text *path, int segments)
 {
-    bool in_datasets =
-        directory->len > DATASETS_PREFIX_LEN && memcmp(directory->p, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
-    int segments = in_datasets ? 3 : 2;
-    struct td_text part = *directory;
-    for (size_t i = 0; i < directory->len; i++) {
-        if (directory->p[i] == '/' && --segments == 0) {
-            part.len = i;
-            break;
-        }
+    for (size_t i = 0; i < path->len; i++)
+        if (path->p[i] == '/' && --segments == 0)
+            return i;
+    return path->len;
+}
+
+/* Returns whether this segment is a folder within a dataset, by its name: data, train, test ... */
+static bool is_part_of_dataset(struct td_text segment)
+{
+    return td_text_equals(segment, "data") || td_split_of_words(segment) != NULL;
+}
+
+/* Returns whether datasets/NAME is a dataset itself and no namespace: all folders in it are parts of a dataset. The
+ * directories from number `at` on begin with datasets/NAME/. */
+static bool is_dataset_of_parts(const struct builder *b, size_t at)
+{
+    struct td_text name = td_text_n(b->directories[at].p, segments_len(&b->directories[at], 2) + 1);
+    for (; at < b->directory_count && td_text_begins(b->directories[at], name); at++) {
+        struct td_text rest = td_text_skip(b->directories[at], name.len);
+        if (!is_part_of_dataset(td_text_take_until(&rest, '/')))
+            return false;
     }
+    return true;
+}
+
+/* The last datasets/NAME/ that id_part looked at. */
+struct last_name {
+    struct td_text name;
+    bool is_dataset; /* NAME is the id, and no namespace */
+};
+
+/* Returns the beginning of the path of directory number `at` that can be an id: two segments, after datasets/ if the
+ * path begins so. Clients know no longer ids, so a deeper directory is a part of the repository above it. */
+static struct td_text id_part(const struct builder *b, size_t at, struct last_name *last)
+{
+    struct td_text part = b->directories[at];
+    if (part.len <= DATASETS_PREFIX_LEN || memcmp(part.p, datasets_prefix, DATASETS_PREFIX_LEN) != 0) {
+        part.len = segments_len(&part, 2);
+        return part;
+    }
+    size_t name_len = segments_len(&part, 2);
+    if (name_len == part.len)
+        return part;
+    struct td_text name = td_text_n(part.p, name_len + 1);
+    if (td_text_compare(name, last->name) != 0)
+        *last = (struct last_name){.name = name, .is_dataset = is_dataset_of_parts(b, at)};
+    part.len = last->is_dataset ? name_len : segments_len(&part, 3);
     return part;
 }
 
 static bool add_directories(struct builder *b)
 {
     struct td_text last = TD_TEXT("");
+    struct last_name name = {.name = TD_TEXT("")};
     for (size_t i = 0; i < b->directory_count; i++) {
-        const struct td_text part = id_part(&b->directories[i]);
+        const struct td_text part = id_part(b, i, &name);
         const struct td_text *directory = &part;
         if (!is_topmost(b, &b->directories[i]) || name_compare(directory, &last) == 0)
             continue;

@@ -6,6 +6,8 @@
  * one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
 #include "catalog/snapshot.h"
 
+#include "catalog/dataset/dataset.h"
+
 #include "core/array.h"
 #include "core/digits.h"
 #include "parser/names.h"
@@ -51,6 +53,7 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         free(model->problems.items);
     }
     free(snapshot->models);
+    td_datasets_free(snapshot);
     free(snapshot->repos);
     free(snapshot->buckets);
     free(snapshot->other_buckets);
@@ -199,6 +202,7 @@ void td_file_unref(struct td_file *file)
     if (file->maps != NULL)
         td_file_source_forget(file->maps, &file->source);
     td_file_forget_content(file);
+    td_file_rows_free(file->rows);
     free(file->error);
     free((char *)(uintptr_t)file->source.path);
     free(file);

@@ -57,6 +57,7 @@ struct td_file {
     size_t count_count;
     enum td_facts_kind facts_kind; /* of PLAIN: which facts of the model beside it the file may hold */
     struct td_facts *facts;        /* the facts, or NULL */
+    struct td_file_rows *rows;     /* of a file of a dataset (catalog/dataset/file_rows.h); NULL: none */
     char *error;                   /* why it was refused or is damaged, one line; NULL: it is right, or was not read */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until their SHA-256 is known */
     char sha256[TD_SHA256_TEXT_BYTES]; /* SHA-256 of its bytes in hexadecimal; valid in the state TD_HASH_KNOWN */
@@ -146,6 +147,8 @@ struct td_snapshot {
     size_t model_count;
     struct td_repo *repos; /* catalog/repo.h */
     size_t repo_count;
+    struct td_dataset *datasets; /* catalog/dataset/dataset.h; sorted by id */
+    size_t dataset_count;
     struct td_bucket *buckets; /* catalog/bucket.h; sorted by name */
     size_t bucket_count;
     struct td_bucket *other_buckets; /* unlisted: further names of what is in `local`; sorted by name */

@@ -30,6 +30,7 @@ struct td_config {
     uint64_t decode_memory;
     const char *state_dir; /* where digests are stored; empty: nowhere */
     uint64_t hash_threads;
+    uint64_t index_threads;
     uint64_t require_models;
     uint64_t min_rate; /* of an answer, bytes per second over 30 s; 0: no limit */
     uint64_t header_timeout_ns;

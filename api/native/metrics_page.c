@@ -60,6 +60,22 @@ static void write_digests(const struct td_hasher_status *status, struct td_buffe
                       status->stored ? 1 : 0);
 }
 
+static void write_rows(const struct td_row_indexer_status *status, struct td_buffer *out)
+{
+    td_metrics_number(out, "tensord_row_index_files", "gauge", "Files of datasets that are indexed, or will be.",
+                      (double)status->file_count);
+    td_metrics_number(out, "tensord_row_index_ready_files", "gauge", "Files of datasets whose index is there.",
+                      (double)status->ready_count);
+    td_metrics_number(out, "tensord_row_index_failed_files", "gauge", "Files of datasets that cannot be indexed.",
+                      (double)status->failed_count);
+    td_metrics_number(out, "tensord_row_index_rows", "gauge", "Rows of the files whose index is there.",
+                      (double)status->row_count);
+    td_metrics_number(out, "tensord_row_index_bytes", "gauge", "Memory of these indexes.",
+                      (double)status->memory_bytes);
+    td_metrics_count(out, "tensord_row_index_read_bytes_total", "Bytes of files that were read to be indexed.",
+                     status->read_bytes);
+}
+
 void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
                              uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
 {
@@ -70,6 +86,7 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
     write_catalog(status, out);
     write_decoding(&status->decoding, out);
     write_digests(&status->hasher, out);
+    write_rows(&status->indexer, out);
     td_metrics_number(out, "tensord_shard_files_bytes", "gauge",
                       "Memory of rank files, slices and their descriptions, kept or being sent.",
                       (double)rank_file_bytes);

@@ -1,10 +1,9 @@
 /* The list of models and the description of a model. */
+#include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
 
 #include "api/html/html_index.h"
-#include "http/page_token.h"
-#include "http/reservation.h"
 #include "rank/config_text.h"
 
 #include "core/clock.h"
@@ -16,52 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list or a description while it is written. Its length is bounded by its budget alone, because a model may have any
- * number of files and a scan any number of errors. Each row is printed when room for the next one is reserved. */
-struct description {
-    const struct td_call *call;
-    struct td_buffer out;
-    struct td_json_builder json;
-    struct td_reserved reserved;
-    struct td_error err;
-};
-
-static void begin(struct description *description, const struct td_call *call)
-{
-    memset(description, 0, sizeof *description);
-    description->call = call;
-    description->reserved.budget = &call->api->lists;
-    td_error_init(&description->err);
-    td_buffer_init(&description->out);
-    td_json_builder_init(&description->json, &description->out);
-    td_json_begin_object(&description->json, NULL);
-}
-
-/* Answers the description, or the error when ok is false. */
-static void finish(struct description *description, bool ok)
-{
-    struct td_response *response = description->call->response;
-    td_json_end(&description->json);
-    td_json_builder_fini(&description->json);
-    td_buffer_putc(&description->out, '\n');
-    if (!ok || !td_reserved_answer_json(&description->reserved, &description->out, response, &description->err))
-        td_response_fail_error(response, &description->err);
-    td_buffer_fini(&description->out);
-    td_reserved_release(&description->reserved);
-}
-
-static bool room(struct description *description, size_t text_bytes)
-{
-    return td_reserved_json_room(&description->reserved, &description->json, text_bytes, &description->err);
-}
-
-static bool add_checkpoints(struct description *description, const struct td_model *model)
+static bool add_checkpoints(struct td_description *description, const struct td_model *model)
 {
     struct td_json_builder *json = &description->json;
     td_json_begin_array(json, "checkpoints");
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const struct td_checkpoint *checkpoint = &model->checkpoints[i];
-        if (!room(description, strlen(checkpoint->id)))
+        if (!td_description_room(description, strlen(checkpoint->id)))
             return false;
         td_json_begin_object(json, NULL);
         td_json_add_string(json, "id", checkpoint->id);
@@ -75,7 +35,7 @@ static bool add_checkpoints(struct description *description, const struct td_mod
 }
 
 /* Adds the members that the list and the single description share. */
-static bool add_model(struct description *description, const struct td_model *model)
+static bool add_model(struct td_description *description, const struct td_model *model)
 {
     char updated[40];
     struct td_json_builder *json = &description->json;
@@ -100,37 +60,7 @@ static size_t id_bytes(const struct td_model *model)
     return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
 }
 
-static bool add_problems(struct description *description, const struct td_problems *problems)
-{
-    struct td_json_builder *json = &description->json;
-    td_json_begin_array(json, "errors");
-    for (size_t i = 0; i < problems->count; i++) {
-        const struct td_problem *problem = &problems->items[i];
-        if (!room(description, strlen(problem->path) + strlen(problem->message)))
-            return false;
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "file", problem->path);
-        td_json_add_string(json, "message", problem->message);
-        td_json_end(json);
-    }
-    td_json_end(json);
-    return true;
-}
-
-/* Adds the token of the page that begins after this model; an empty token for NULL. */
-static bool add_next_page(struct description *description, struct td_text listing, const struct td_model *last)
-{
-    struct td_buffer token;
-    td_buffer_init(&token);
-    if (last != NULL)
-        td_page_token_write(&token, listing, td_text_of(last->id));
-    bool ok = !token.failed || td_error_no_memory(&description->err);
-    td_json_add_text(&description->json, "next_page_token", td_buffer_text(&token));
-    td_buffer_fini(&token);
-    return ok;
-}
-
-static bool add_models(struct description *description, size_t at, size_t limit, struct td_text listing)
+static bool add_models(struct td_description *description, size_t at, size_t limit, struct td_text listing)
 {
     const struct td_snapshot *snapshot = description->call->snapshot;
     const struct td_text *match = td_uri_parameter(description->call->uri, "match");
@@ -147,7 +77,7 @@ static bool add_models(struct description *description, size_t at, size_t limit,
         if (more)
             break;
         shown++;
-        if (!room(description, id_bytes(model)))
+        if (!td_description_room(description, id_bytes(model)))
             return false;
         td_json_begin_object(json, NULL);
         if (!add_model(description, model))
@@ -156,8 +86,8 @@ static bool add_models(struct description *description, size_t at, size_t limit,
         last = model;
     }
     td_json_end(json);
-    return (snapshot->problems.count == 0 || add_problems(description, &snapshot->problems)) &&
-           add_next_page(description, listing, more ? last : NULL);
+    return (snapshot->problems.count == 0 || td_description_add_problems(description, &snapshot->problems)) &&
+           td_description_add_next_page(description, listing, more ? last->id : NULL);
 }
 
 void td_handle_models(const struct td_call *call)
@@ -178,9 +108,9 @@ void td_handle_models(const struct td_call *call)
         td_listing_name(call, &name, "models", "", filters, 1) &&
         td_listing_page_token(call, td_buffer_text(&name), &after, &first)) {
         size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
-        struct description description;
-        begin(&description, call);
-        finish(&description, add_models(&description, at, limit, td_buffer_text(&name)));
+        struct td_description description;
+        td_description_begin(&description, call);
+        td_description_finish(&description, add_models(&description, at, limit, td_buffer_text(&name)));
         td_html_add_vary(call);
     }
     td_buffer_fini(&name);
@@ -189,7 +119,7 @@ void td_handle_models(const struct td_call *call)
 
 /* Adds config.json with its numbers unchanged, or null when the file is missing, no JSON, or too long. Returns false
  * when the file changed meanwhile or memory is short. */
-static bool add_config(struct description *description)
+static bool add_config(struct td_description *description)
 {
     const struct td_call *call = description->call;
     struct td_error *err = &description->err;
@@ -209,7 +139,7 @@ static bool add_config(struct description *description)
     return true;
 }
 
-static bool add_files(struct description *description)
+static bool add_files(struct td_description *description)
 {
     const struct td_call *call = description->call;
     const struct td_model *model = call->model;
@@ -220,7 +150,7 @@ static bool add_files(struct description *description)
         const char *path = td_model_relative(model, entry);
         const char *error = entry->file->error;
         const char *sha256 = td_file_sha256(entry->file);
-        if (!room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
+        if (!td_description_room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
             return false;
         td_json_begin_object(json, NULL);
         td_json_add_string(json, "path", path);
@@ -240,16 +170,17 @@ static bool add_files(struct description *description)
 void td_handle_model(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
-    struct description description;
+    struct td_description description;
     if (!td_call_check_parameters(call, known))
         return;
     if (td_html_is_wanted(call)) {
         td_html_model(call);
         return;
     }
-    begin(&description, call);
-    bool ok = room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
-              add_config(&description) && add_files(&description) && add_problems(&description, &call->model->problems);
-    finish(&description, ok);
+    td_description_begin(&description, call);
+    bool ok = td_description_room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
+              add_config(&description) && add_files(&description) &&
+              td_description_add_problems(&description, &call->model->problems);
+    td_description_finish(&description, ok);
     td_html_add_vary(call);
 }

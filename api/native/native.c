@@ -1,11 +1,12 @@
-/* Routes the requests of the native interface: first the paths of the system, then /models. All other paths are taken
- * for names as on the Hub's site, which browsers ask for. */
+/* Routes the requests of the native interface: first the paths of the system, then /models and /datasets. All other
+ * paths are taken for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
 
 #include "api/find_name.h"
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
+#include "catalog/dataset/dataset.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,14 +29,17 @@ static const struct system_route system_routes[] = {
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
 
-/* The words that may follow a model's id, in the order in which a 404 lists them. */
-static const struct model_route {
+/* A word that may follow the id of a model or of a dataset. */
+struct word_route {
     const char *word;
     const char *rest; /* the form of what must follow the word and a '/'; NULL: nothing may */
     bool is_post;
     enum td_route route;
     void (*handle)(const struct td_call *call);
-} model_routes[] = {
+};
+
+/* The words that may follow a model's id, in the order in which a 404 lists them. */
+static const struct word_route model_routes[] = {
     {"tensors", NULL, false, TD_ROUTE_MANIFEST, td_handle_manifest},
     {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor},
     {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read},
@@ -48,6 +52,14 @@ static const struct model_route {
 };
 
 enum { MODEL_ROUTES = sizeof model_routes / sizeof *model_routes };
+
+static const struct word_route dataset_routes[] = {
+    {"rows", NULL, false, TD_ROUTE_ROWS, td_handle_rows},
+    {"rows", "{number}", false, TD_ROUTE_ROW, td_handle_row},
+    {"rows:batchGet", NULL, true, TD_ROUTE_ROWS_BATCH, td_handle_rows_batch},
+};
+
+enum { DATASET_ROUTES = sizeof dataset_routes / sizeof *dataset_routes };
 
 /* Returns the part of the path that looks like the model's id, for an error message. */
 static struct td_text supposed_id(struct td_text path)
@@ -64,13 +76,13 @@ static struct td_text supposed_id(struct td_text path)
     return path;
 }
 
-/* Writes what may follow a model's id: "tensors, tensors/{name}, ... and model.safetensors". */
-static void list_model_routes(char *out, size_t capacity)
+/* Writes what may follow an id: "tensors, tensors/{name}, ... and model.safetensors". */
+static void list_routes(const struct word_route *routes, size_t count, char *out, size_t capacity)
 {
     size_t used = 0;
-    for (size_t i = 0; i < MODEL_ROUTES && used < capacity; i++) {
-        const struct model_route *row = &model_routes[i];
-        const char *before = i == 0 ? "" : i + 1 < MODEL_ROUTES ? ", " : " and ";
+    for (size_t i = 0; i < count && used < capacity; i++) {
+        const struct word_route *row = &routes[i];
+        const char *before = i == 0 ? "" : i + 1 < count ? ", " : " and ";
         used += (size_t)snprintf(out + used, capacity - used, "%s%s%s%s", before, row->word,
                                  row->rest == NULL ? "" : "/", row->rest == NULL ? "" : row->rest);
     }
@@ -89,7 +101,7 @@ static bool take_segment(struct td_text rest, const char *word, struct td_text *
 
 /* Returns whether something follows the word at the beginning of `rest`. /models/{id}/tensors/ is the manifest, but for
  * a tensor with the empty name. */
-static bool has_rest(const struct td_call *call, struct td_text rest, const struct model_route *row)
+static bool has_rest(const struct td_call *call, struct td_text rest, const struct word_route *row)
 {
     if (call->rest.len > 0 || (row->route != TD_ROUTE_TENSOR && row->route != TD_ROUTE_MANIFEST))
         return call->rest.len > 0;
@@ -127,7 +139,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return td_handle_model;
     }
     for (size_t i = 0; i < MODEL_ROUTES; i++) {
-        const struct model_route *row = &model_routes[i];
+        const struct word_route *row = &model_routes[i];
         if (!take_segment(rest, row->word, &call->rest) || has_rest(call, rest, row) != (row->rest != NULL))
             continue;
         response->route = row->route;
@@ -135,9 +147,58 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return row->handle;
     }
     char known[256];
-    list_model_routes(known, sizeof known);
+    list_routes(model_routes, MODEL_ROUTES, known, sizeof known);
     td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of model \"%s\"; a model has %s", TD_SHOW(rest, 200),
                      call->model->id, known);
+    return NULL;
+}
+
+/* Finds the dataset whose id the path begins with: of two segments, else of one. Sets *rest to the path that follows.
+ */
+static const struct td_dataset *find_dataset(const struct td_call *call, struct td_text path, struct td_text *rest)
+{
+    const char *first = memchr(path.p, '/', path.len);
+    size_t first_len = first == NULL ? path.len : (size_t)(first - path.p);
+    const char *second = first == NULL ? NULL : memchr(first + 1, '/', path.len - first_len - 1);
+    size_t lengths[] = {second == NULL ? path.len : (size_t)(second - path.p), first_len};
+    for (size_t i = 0; i < 2; i++) {
+        const struct td_dataset *dataset = td_dataset_find(call->snapshot, td_text_n(path.p, lengths[i]));
+        if (dataset == NULL)
+            continue;
+        *rest = td_text_skip(path, lengths[i]);
+        (void)td_text_take_char(rest, '/');
+        return dataset;
+    }
+    return NULL;
+}
+
+/* Chooses the handler of a path below /datasets/; NULL after it answered 404. */
+static void (*route_dataset(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_response *response = call->response;
+    struct td_text rest;
+    call->dataset = find_dataset(call, path, &rest);
+    if (call->dataset == NULL) {
+        td_response_fail(response, 404, NULL, "there is no dataset \"%.*s\"; GET /datasets lists datasets",
+                         TD_SHOW(path, 400));
+        return NULL;
+    }
+    if (rest.len == 0) {
+        response->route = TD_ROUTE_DATASET;
+        return td_handle_dataset;
+    }
+    for (size_t i = 0; i < DATASET_ROUTES; i++) {
+        const struct word_route *row = &dataset_routes[i];
+        if (!take_segment(rest, row->word, &call->rest) || (call->rest.len > 0) != (row->rest != NULL))
+            continue;
+        response->route = row->route;
+        call->is_post = row->is_post;
+        return row->handle;
+    }
+    char known[256];
+    list_routes(dataset_routes, DATASET_ROUTES, known, sizeof known);
+    td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of dataset \"%.200s\"; a dataset has %s",
+                     TD_SHOW(rest, 200), call->dataset->id, known);
     return NULL;
 }
 
@@ -150,7 +211,6 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
         const char *path, *advice;
     } known[] = {
         {"", "that is a page for browsers (Accept: text/html); "},
-        {"/datasets", "GET /api/datasets lists the datasets; "},
         {"/api", "clients of the Hugging Face Hub ask for what is below /api/models and /api/datasets; "},
     };
     out[0] = '\0';
@@ -209,10 +269,19 @@ static void (*route(struct td_call *call))(const struct td_call *)
     bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
     if (is_start)
         rest = TD_TEXT("");
-    if (!is_start && !take_segment(path, "/models", &rest))
+    bool is_dataset = !is_start && take_segment(path, "/datasets", &rest);
+    if (is_dataset && rest.len > 0 && td_html_is_accepted(call)) /* a browser, which wants the page of the files */
+        return route_name(call, path);
+    if (!is_start && !is_dataset && !take_segment(path, "/models", &rest))
         return route_name(call, path);
     if (!td_call_take_snapshot(call))
         return NULL;
+    if (is_dataset && rest.len == 0) {
+        call->response->route = TD_ROUTE_DATASETS;
+        return td_handle_datasets;
+    }
+    if (is_dataset)
+        return route_dataset(call, rest);
     if (rest.len == 0) {
         call->response->route = TD_ROUTE_MODELS;
         return td_handle_models;
@@ -266,8 +335,18 @@ static bool owns(struct td_text raw_path)
     return false;
 }
 
+/* Returns whether the path is /datasets/.../rows or below: bytes of files answer it. A single row is short as a rule,
+ * and counts as a text. */
+static bool is_rows(struct td_text raw_path)
+{
+    struct td_text rest;
+    const struct td_text end = TD_TEXT("/rows");
+    return take_segment(raw_path, "/datasets", &rest) && rest.len > end.len &&
+           td_text_compare(td_text_skip(rest, rest.len - end.len), end) == 0;
+}
+
 /* Returns whether the path below a model goes on with the row's word, and bytes of files answer it. */
-static bool is_bytes(struct td_text rest, const struct model_route *row)
+static bool is_bytes(struct td_text rest, const struct word_route *row)
 {
     struct td_text after;
     bool is_whole = row->route == TD_ROUTE_MODEL_FILE;
@@ -277,7 +356,7 @@ static bool is_bytes(struct td_text rest, const struct model_route *row)
 static bool is_text(struct td_text raw_path)
 {
     if (!is_below_models(raw_path))
-        return true;
+        return !is_rows(raw_path);
     for (size_t i = 0; i < raw_path.len; i++)
         for (size_t m = 0; raw_path.p[i] == '/' && m < MODEL_ROUTES; m++)
             if (is_bytes(td_text_skip(raw_path, i + 1), &model_routes[m]))
@@ -293,18 +372,25 @@ static bool is_probe(const struct td_request *request)
     return false;
 }
 
-/* The end of the decoded path decides; the answer tells whether the model exists. */
+/* Returns whether the path ends in a word of the table that takes POST. */
+static bool ends_in_post(struct td_text path, const struct word_route *routes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t n = strlen(routes[i].word);
+        if (routes[i].is_post && path.len > n && path.p[path.len - n - 1] == '/' &&
+            memcmp(path.p + path.len - n, routes[i].word, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The end of the decoded path decides; the answer tells whether the model or the dataset exists. */
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;
-    bool takes = false;
-    if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
-        for (size_t i = 0; i < MODEL_ROUTES; i++) {
-            size_t n = strlen(model_routes[i].word);
-            takes = takes || (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
-                              memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
-        }
-    }
+    bool takes =
+        td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
+        (ends_in_post(uri.path, model_routes, MODEL_ROUTES) || ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
     td_uri_fini(&uri);
     return takes;
 }

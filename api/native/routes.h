@@ -15,6 +15,11 @@ void td_handle_plans(const struct td_call *call);      /* plans */
 void td_handle_plan(const struct td_call *call);       /* plans/{plan}, plans/{plan}/{file} */
 void td_handle_rank_file(const struct td_call *call);  /* shards/{engine}/tp{n}/{file} */
 void td_handle_model_file(const struct td_call *call); /* model.safetensors */
+void td_handle_datasets(const struct td_call *call);
+void td_handle_dataset(const struct td_call *call);
+void td_handle_rows(const struct td_call *call);       /* rows */
+void td_handle_row(const struct td_call *call);        /* rows/{number} */
+void td_handle_rows_batch(const struct td_call *call); /* rows:batchGet */
 void td_handle_healthz(const struct td_call *call);
 void td_handle_readyz(const struct td_call *call);
 void td_handle_metrics(const struct td_call *call);

@@ -169,6 +169,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .lease_signal = config->leases ? service->lease_signal : 0,
                                         .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
                                         .hash_threads = (size_t)config->hash_threads,
+                                        .index_threads = (size_t)config->index_threads,
                                         .require_models = (size_t)config->require_models,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;

@@ -1,0 +1,175 @@
+/* The list of datasets and the description of a dataset. */
+#include "api/native/description.h"
+#include "api/native/listing.h"
+#include "api/native/routes.h"
+#include "catalog/dataset/dataset.h"
+#include "core/glob.h"
+
+#include <string.h>
+
+/* Files of a split that its description lists. */
+enum { LISTED_FILES = 1000 };
+
+static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)
+{
+    const struct td_snapshot *snapshot = description->call->snapshot;
+    const struct td_text *match = td_uri_parameter(description->call->uri, "match");
+    struct td_json_builder *json = &description->json;
+    const char *last = NULL;
+    bool more = false;
+    size_t shown = 0;
+    td_json_begin_array(json, "datasets");
+    for (; at < snapshot->dataset_count && !more; at++) {
+        const struct td_dataset *dataset = &snapshot->datasets[at];
+        if (match != NULL && !td_glob_match(*match, td_text_of(dataset->id)))
+            continue;
+        more = shown++ == limit;
+        if (more)
+            break;
+        if (!td_description_room(description, strlen(dataset->id)))
+            return false;
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "id", dataset->id);
+        td_json_begin_array(json, "splits");
+        for (size_t i = 0; i < dataset->split_count; i++) {
+            if (!td_description_room(description, strlen(dataset->splits[i].name)))
+                return false;
+            td_json_add_string(json, NULL, dataset->splits[i].name);
+        }
+        td_json_end(json);
+        td_json_end(json);
+        last = dataset->id;
+    }
+    td_json_end(json);
+    return td_description_add_next_page(description, listing, more ? last : NULL);
+}
+
+void td_handle_datasets(const struct td_call *call)
+{
+    static const char *const known[] = {"page_size", "page_token", "match", NULL};
+    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
+    size_t limit = TD_PAGE_SIZE_MAX;
+    bool first;
+    struct td_buffer name, after;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
+        td_listing_name(call, &name, "datasets", "", filters, 1) &&
+        td_listing_page_token(call, td_buffer_text(&name), &after, &first)) {
+        size_t at = first ? 0 : td_datasets_after(call->snapshot, td_buffer_text(&after));
+        struct td_description description;
+        td_description_begin(&description, call);
+        td_description_finish(&description, add_list(&description, at, limit, td_buffer_text(&name)));
+    }
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
+}
+
+static void add_raw_or_null(struct td_json_builder *json, const char *key, const char *text)
+{
+    td_json_add_raw(json, key, text == NULL ? TD_TEXT("null") : td_text_of(text));
+}
+
+static void add_string_or_null(struct td_json_builder *json, const char *key, const char *text)
+{
+    if (text == NULL)
+        td_json_add_null(json, key);
+    else
+        td_json_add_string(json, key, text);
+}
+
+static void add_u64_or_null(struct td_json_builder *json, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        td_json_add_u64(json, key, value);
+    else
+        td_json_add_null(json, key);
+}
+
+static bool add_file(struct td_description *description, const struct td_dataset *dataset,
+                     const struct td_split_file *file)
+{
+    struct td_json_builder *json = &description->json;
+    const char *path = td_repo_relative(dataset->repo, file->entry);
+    enum td_rows_state state =
+        file->rows == NULL ? TD_ROWS_READY : atomic_load_explicit(&file->rows->state, memory_order_acquire);
+    const char *error = state == TD_ROWS_FAILED ? file->rows->error : NULL;
+    if (!td_description_room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
+        return false;
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "path", path);
+    td_json_add_u64(json, "nbytes", file->entry->file->source.id.size_bytes);
+    add_u64_or_null(json, "rows", state == TD_ROWS_READY, file->rows == NULL ? 1 : file->rows->index.row_count);
+    if (error != NULL)
+        td_json_add_string(json, "error", error);
+    td_json_end(json);
+    return true;
+}
+
+/* Returns the columns of the first file that has any, or NULL. */
+static const char *columns_of(const struct td_split *split)
+{
+    for (size_t i = 0; i < split->file_count; i++)
+        if (split->files[i].rows != NULL && td_file_rows_are_ready(split->files[i].rows) &&
+            split->files[i].rows->index.columns != NULL)
+            return split->files[i].rows->index.columns;
+    return NULL;
+}
+
+static void add_index(struct td_json_builder *json, const struct td_split *split)
+{
+    struct td_split_progress progress = td_split_progress(split);
+    bool is_ready = progress.ready_count == split->file_count;
+    td_json_begin_object(json, "index");
+    td_json_add_string(json, "state", is_ready ? "ready" : progress.failed != NULL ? "failed" : "building");
+    td_json_add_u64(json, "done_bytes", progress.done_bytes);
+    td_json_add_u64(json, "nbytes", split->file_bytes);
+    td_json_end(json);
+}
+
+static bool add_split(struct td_description *description, const struct td_dataset *dataset,
+                      const struct td_split *split)
+{
+    struct td_json_builder *json = &description->json;
+    const struct td_split_rows *rows = td_split_rows_get(split, NULL);
+    const char *columns = columns_of(split), *reason = rows == NULL ? NULL : rows->reason;
+    if (!td_description_room(description, strlen(split->name) + (columns == NULL ? 0 : strlen(columns)) +
+                                              (reason == NULL ? 0 : strlen(reason))))
+        return false;
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "name", split->name);
+    td_json_add_string(json, "format", split->format->name);
+    td_json_add_string(json, "row_type", split->format->row_type);
+    add_u64_or_null(json, "rows", rows != NULL, rows == NULL ? 0 : rows->row_count);
+    td_json_add_u64(json, "nbytes", split->file_bytes);
+    add_raw_or_null(json, "columns", columns);
+    add_string_or_null(json, "reason", reason);
+    add_string_or_null(json, "fingerprint", rows == NULL ? NULL : rows->fingerprint);
+    add_index(json, split);
+    td_json_add_u64(json, "file_count", split->file_count);
+    td_json_begin_array(json, "files");
+    for (size_t i = 0; i < split->file_count && i < LISTED_FILES; i++)
+        if (!add_file(description, dataset, &split->files[i]))
+            return false;
+    td_json_end(json);
+    td_json_end(json);
+    return true;
+}
+
+void td_handle_dataset(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    const struct td_dataset *dataset = call->dataset;
+    struct td_description description;
+    if (!td_call_check_parameters(call, known))
+        return;
+    td_description_begin(&description, call);
+    bool ok = td_description_room(&description, strlen(dataset->id));
+    td_json_add_string(&description.json, "id", dataset->id);
+    td_json_begin_array(&description.json, "splits");
+    for (size_t i = 0; ok && i < dataset->split_count; i++)
+        ok = add_split(&description, dataset, &dataset->splits[i]);
+    td_json_end(&description.json);
+    ok = ok && td_description_add_problems(&description, &dataset->problems);
+    td_description_finish(&description, ok);
+}

@@ -1,0 +1,475 @@
+/* Plan: build_dataset() collects the files of a repository that have rows (data_file.c), each with the name of its
+ * split; the same file may be in several splits, when the card says so. After sorting, the files of one split follow
+ * one another, and add_split() keeps those of the most common format. What is known only when all indexes are there,
+ * the number of rows, is made by the first reader that asks for it (td_split_rows_get).
+ *
+ * Hard: the order. A row's number is its place among the files of the split in the order of their paths, so nothing may
+ * depend on the order in which indexes become ready. */
+#include "catalog/dataset/dataset.h"
+
+#include "catalog/dataset/card_splits.h"
+#include "catalog/dataset/data_file.h"
+#include "catalog/dataset/split_name.h"
+#include "core/array.h"
+#include "core/checked.h"
+#include "parser/names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A file with rows, in one split. */
+struct member {
+    struct td_text split;
+    size_t entry; /* number in the snapshot */
+    const struct td_row_format *format;
+    const struct td_entry *table;
+};
+
+struct builder {
+    struct td_snapshot *snapshot;
+    const struct td_repo *repo;
+    struct td_card_splits card;
+    struct member *members;
+    size_t member_count, member_capacity;
+    size_t dataset_capacity;
+    struct td_error *err;
+};
+
+/* ---- which repositories ---- */
+
+static const struct td_facts *card_of(const struct td_snapshot *snapshot, const struct td_repo *repo)
+{
+    const struct td_entry *card = td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count,
+                                                          repo->prefix_len, td_text_of("README.md"));
+    return card == NULL ? NULL : card->file->facts;
+}
+
+/* Returns whether a file in the repository's folder says that it is a model, which may have data files, too. */
+static bool describes_model(const struct td_snapshot *snapshot, const struct td_repo *repo)
+{
+    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model_index.json",
+                                        "adapter_config.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len,
+                                    td_text_of(names[i])) != NULL)
+            return true;
+    return false;
+}
+
+static bool may_be_dataset(const struct builder *b)
+{
+    const struct td_repo *repo = b->repo;
+    return repo->is_dataset_folder || b->card.count > 0 ||
+           (repo->prefix_len > 0 && !repo->has_checkpoint && !describes_model(b->snapshot, repo));
+}
+
+/* ---- the files of one repository ---- */
+
+static bool add_member(struct builder *b, size_t entry, const struct td_data_file *file, struct td_text split)
+{
+    if (!TD_ARRAY_GROW(b->members, b->member_count, b->member_capacity, b->err))
+        return false;
+    b->members[b->member_count++] =
+        (struct member){.split = split, .entry = entry, .format = file->format, .table = file->table};
+    return true;
+}
+
+/* Adds the file to every split whose patterns match it. */
+static bool add_by_card(struct builder *b, size_t entry, const struct td_data_file *file, struct td_text path)
+{
+    for (size_t i = 0; i < b->card.count; i++) {
+        const char *split = b->card.items[i].split;
+        bool again = b->member_count > 0 && b->members[b->member_count - 1].entry == entry &&
+                     td_text_equals(b->members[b->member_count - 1].split, split);
+        if (!again && td_card_pattern_matches(b->card.items[i].pattern, path) &&
+            !add_member(b, entry, file, td_text_of(split)))
+            return false;
+    }
+    return true;
+}
+
+/* How splits get their names, if no card declares them: the first way by which some file has a name. */
+enum naming { BY_SHARDS, BY_WORDS, BY_NOTHING };
+
+static bool name_of(enum naming naming, struct td_text path, struct td_text *name)
+{
+    if (naming == BY_SHARDS)
+        return td_split_of_shard(path, name);
+    const char *word = naming == BY_WORDS ? td_split_of_words(path) : "train";
+    if (word != NULL)
+        *name = td_text_of(word);
+    return word != NULL;
+}
+
+static bool add_problem(struct builder *b, struct td_dataset *dataset, const char *path, const char *message)
+{
+    td_problems_add(&dataset->problems, &b->snapshot->arena, path, message);
+    return !dataset->problems.incomplete || td_error_no_memory(b->err);
+}
+
+/* Visits the repository's files that have rows: names them by `naming`, or only finds out whether one has a name. */
+static bool visit_files(struct builder *b, const struct td_data_files *files, enum naming naming,
+                        struct td_dataset *dataset, bool *any)
+{
+    for (size_t i = 0; i < b->repo->entry_count; i++) {
+        size_t number = b->repo->first_entry + i;
+        const struct td_entry *entry = &b->snapshot->entries[number];
+        struct td_text path = td_text_of(td_repo_relative(b->repo, entry)), name;
+        struct td_data_file file;
+        if (!td_data_file_of(files, entry, &file))
+            continue;
+        bool has_name = name_of(naming, path, &name);
+        *any = *any || has_name;
+        if (dataset == NULL || entry->file->is_lfs_pointer)
+            continue;
+        if (b->card.count > 0) {
+            if (!add_by_card(b, number, &file, path))
+                return false;
+        } else if (has_name ? !add_member(b, number, &file, name)
+                            : !add_problem(b, dataset, path.p,
+                                           "in no split: other files have a split's name in their paths")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool collect(struct builder *b, struct td_dataset *dataset)
+{
+    struct td_data_files files;
+    bool any = false;
+    enum naming naming = BY_SHARDS;
+    td_data_files_init(&files, b->snapshot, b->repo);
+    if (b->card.count == 0)
+        while (naming < BY_NOTHING && visit_files(b, &files, naming, NULL, &any) && !any)
+            naming++;
+    return visit_files(b, &files, naming, dataset, &any);
+}
+
+/* ---- splits ---- */
+
+static int split_rank(struct td_text name)
+{
+    static const char *const first[] = {"train", "validation", "test"};
+    int rank = 0;
+    while (rank < 3 && !td_text_equals(name, first[rank]))
+        rank++;
+    return rank;
+}
+
+static int member_compare(const void *a, const void *b)
+{
+    const struct member *x = a;
+    const struct member *y = b;
+    int order = split_rank(x->split) - split_rank(y->split);
+    if (order == 0)
+        order = td_text_compare(x->split, y->split);
+    return order != 0 ? order : (x->entry > y->entry) - (x->entry < y->entry); /* entries are sorted by path */
+}
+
+/* Returns the format of the most members; among equals the one that comes first. */
+static const struct td_row_format *common_format(const struct member *members, size_t count)
+{
+    const struct td_row_format *best = NULL;
+    size_t most = 0;
+    const struct td_row_format *format = &td_row_format_images;
+    for (size_t f = 0; format != NULL; format = td_row_format_at(f++)) {
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++)
+            n += members[i].format == format ? 1 : 0;
+        if (n > most) {
+            most = n;
+            best = format;
+        }
+    }
+    return best;
+}
+
+/* Makes both tags, of the split's name and of its files' paths and tags. */
+static bool tag_split(struct builder *b, struct td_split *split)
+{
+    struct td_digest *digests[2] = {td_digest_create(), td_digest_create()};
+    for (size_t k = 0; k < 2; k++) {
+        td_digest_add_cstring(digests[k], split->name);
+        td_digest_add_cstring(digests[k], split->format->name);
+    }
+    for (size_t i = 0; i < split->file_count; i++) {
+        const struct td_split_file *file = &split->files[i];
+        const struct td_entry *entries[2] = {file->entry, file->table};
+        for (size_t k = 0; k < 2 && entries[k] != NULL; k++) {
+            const char *path = td_repo_relative(b->repo, entries[k]);
+            td_digest_add_cstring(digests[0], path);
+            td_digest_add_cstring(digests[0], td_file_tag(entries[k]->file));
+            td_digest_add_cstring(digests[1], path);
+            td_digest_add_cstring(digests[1], entries[k]->file->identity_tag);
+        }
+    }
+    bool ok = td_digest_finish(digests[0], split->tag);
+    ok = td_digest_finish(digests[1], split->former_tag) && ok;
+    return ok || td_error_no_memory(b->err);
+}
+
+static bool add_file(struct builder *b, struct td_split *split, const struct member *member)
+{
+    const struct td_entry *entry = &b->snapshot->entries[member->entry];
+    struct td_split_file *file = &split->files[split->file_count++];
+    file->entry = entry;
+    file->table = member->table;
+    if (member->format->build != NULL) {
+        file->rows = td_file_rows_get(entry->file, member->format, member->table == NULL ? NULL : member->table->file);
+        if (file->rows == NULL)
+            return td_error_no_memory(b->err);
+    }
+    if (!td_add_u64(split->file_bytes, entry->file->source.id.size_bytes, &split->file_bytes))
+        split->file_bytes = UINT64_MAX; /* sparse files can be that large */
+    return true;
+}
+
+/* Makes a split of its members, which follow one another. */
+static bool add_split(struct builder *b, struct td_dataset *dataset, const struct member *members, size_t count)
+{
+    struct td_arena *arena = &b->snapshot->arena;
+    struct td_split *split = &dataset->splits[dataset->split_count++];
+    memset(split, 0, sizeof *split);
+    split->format = common_format(members, count);
+    split->name = td_arena_strndup(arena, members[0].split);
+    split->files = td_arena_array(arena, count, sizeof *split->files);
+    if (split->name == NULL || split->files == NULL)
+        return td_error_no_memory(b->err);
+    memset(split->files, 0, count * sizeof *split->files);
+    for (size_t i = 0; i < count; i++) {
+        const struct member *member = &members[i];
+        bool fits = member->format == split->format;
+        if (fits ? !add_file(b, split, member)
+                 : !add_problem(b, dataset, td_repo_relative(b->repo, &b->snapshot->entries[member->entry]),
+                                "left out: most files of its split have another format"))
+            return false;
+    }
+    return tag_split(b, split);
+}
+
+static bool add_splits(struct builder *b, struct td_dataset *dataset)
+{
+    size_t count = 1;
+    qsort(b->members, b->member_count, sizeof *b->members, member_compare);
+    for (size_t i = 1; i < b->member_count; i++)
+        count += td_text_compare(b->members[i - 1].split, b->members[i].split) != 0 ? 1 : 0;
+    dataset->splits = td_arena_array(&b->snapshot->arena, count, sizeof *dataset->splits);
+    if (dataset->splits == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t first = 0, end; first < b->member_count; first = end) {
+        end = first + 1;
+        while (end < b->member_count && td_text_compare(b->members[first].split, b->members[end].split) == 0)
+            end++;
+        if (!add_split(b, dataset, b->members + first, end - first))
+            return false;
+    }
+    return true;
+}
+
+static bool build_dataset(struct builder *b)
+{
+    struct td_snapshot *snapshot = b->snapshot;
+    struct td_dataset dataset = {.id = b->repo->id, .repo = b->repo};
+    b->member_count = 0;
+    bool ok = collect(b, &dataset) && (b->member_count == 0 || add_splits(b, &dataset));
+    if (ok && b->member_count > 0 &&
+        TD_ARRAY_GROW(snapshot->datasets, snapshot->dataset_count, b->dataset_capacity, b->err)) {
+        snapshot->datasets[snapshot->dataset_count++] = dataset;
+        return true;
+    }
+    free(dataset.problems.items);
+    return ok && b->member_count == 0;
+}
+
+static int dataset_compare(const void *a, const void *b)
+{
+    const struct td_dataset *x = a;
+    const struct td_dataset *y = b;
+    int order = strcmp(x->id, y->id);
+    return order != 0 ? order : (y->repo->is_dataset_folder ? 1 : 0) - (x->repo->is_dataset_folder ? 1 : 0);
+}
+
+/* Keeps one dataset for each id: that below datasets/. */
+static void keep_one_of_each(struct td_snapshot *snapshot)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < snapshot->dataset_count; i++) {
+        struct td_dataset *dataset = &snapshot->datasets[i];
+        if (kept > 0 && strcmp(snapshot->datasets[kept - 1].id, dataset->id) == 0) {
+            td_problems_add(&snapshot->problems, &snapshot->arena, dataset->repo->folder,
+                            "not a dataset: one below datasets/ has its id");
+            free(dataset->problems.items);
+        } else {
+            snapshot->datasets[kept++] = *dataset;
+        }
+    }
+    snapshot->dataset_count = kept;
+}
+
+bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
+{
+    struct builder b = {.snapshot = snapshot, .err = err};
+    struct td_arena scratch;
+    bool ok = true;
+    td_arena_init(&scratch, 0);
+    for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
+        b.repo = &snapshot->repos[i];
+        b.card = (struct td_card_splits){0};
+        if (b.repo->is_other_revision)
+            continue;
+        const struct td_facts *card = card_of(snapshot, b.repo);
+        ok = card == NULL || td_card_splits_read(td_text_n(card->json, card->json_len), &scratch, &b.card, err);
+        ok = ok && (!may_be_dataset(&b) || build_dataset(&b));
+        td_arena_fini(&scratch);
+    }
+    free(b.members);
+    if (ok && snapshot->dataset_count > 0)
+        qsort(snapshot->datasets, snapshot->dataset_count, sizeof *snapshot->datasets, dataset_compare);
+    if (ok)
+        keep_one_of_each(snapshot);
+    return ok;
+}
+
+void td_datasets_free(struct td_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->dataset_count; i++) {
+        struct td_dataset *dataset = &snapshot->datasets[i];
+        for (size_t k = 0; k < dataset->split_count; k++)
+            free(atomic_load(&dataset->splits[k].rows));
+        free(dataset->problems.items);
+    }
+    free(snapshot->datasets);
+}
+
+/* ---- finding ---- */
+
+static struct td_text dataset_id(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_dataset *)context)[i].id);
+}
+
+static const struct td_dataset *find_by_id(const struct td_snapshot *snapshot, struct td_text id)
+{
+    struct td_names names = {.count = snapshot->dataset_count, .context = snapshot->datasets, .get = dataset_id};
+    bool found;
+    size_t at = td_names_search(&names, id, &found);
+    return found ? &snapshot->datasets[at] : NULL;
+}
+
+const struct td_dataset *td_dataset_find(const struct td_snapshot *snapshot, struct td_text id)
+{
+    const struct td_dataset *dataset = find_by_id(snapshot, id);
+    const struct td_repo *repo = dataset == NULL ? td_repo_find(snapshot, true, id) : NULL;
+    return repo == NULL ? dataset : find_by_id(snapshot, td_text_of(repo->id));
+}
+
+size_t td_datasets_after(const struct td_snapshot *snapshot, struct td_text id)
+{
+    struct td_names names = {.count = snapshot->dataset_count, .context = snapshot->datasets, .get = dataset_id};
+    bool found;
+    size_t at = td_names_search(&names, id, &found);
+    return found ? at + 1 : at;
+}
+
+const struct td_split *td_dataset_find_split(const struct td_dataset *dataset, struct td_text name)
+{
+    for (size_t i = 0; i < dataset->split_count; i++)
+        if (td_text_equals(name, dataset->splits[i].name))
+            return &dataset->splits[i];
+    return NULL;
+}
+
+/* ---- rows ---- */
+
+struct td_split_progress td_split_progress(const struct td_split *split)
+{
+    struct td_split_progress progress = {0};
+    for (size_t i = 0; i < split->file_count; i++) {
+        const struct td_split_file *file = &split->files[i];
+        uint64_t size = file->entry->file->source.id.size_bytes;
+        enum td_rows_state state =
+            file->rows == NULL ? TD_ROWS_READY : atomic_load_explicit(&file->rows->state, memory_order_acquire);
+        uint64_t done = state == TD_ROWS_PENDING ? atomic_load(&file->rows->done_bytes) : size;
+        progress.ready_count += state == TD_ROWS_READY ? 1 : 0;
+        progress.failed_count += state == TD_ROWS_FAILED ? 1 : 0;
+        if (state == TD_ROWS_FAILED && progress.failed == NULL)
+            progress.failed = file;
+        if (!td_add_u64(progress.done_bytes, done < size ? done : size, &progress.done_bytes))
+            progress.done_bytes = UINT64_MAX;
+    }
+    return progress;
+}
+
+/* Returns a new description of the split's rows; NULL when memory is short. All indexes are there. */
+static struct td_split_rows *make_rows(const struct td_split *split)
+{
+    struct td_split_rows *rows = calloc(1, sizeof *rows + split->file_count * sizeof *rows->ends);
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < split->file_count && rows != NULL; i++) {
+        const struct td_split_file *file = &split->files[i];
+        uint64_t count = file->rows == NULL ? 1 : file->rows->index.row_count;
+        const char *sample = file->rows == NULL ? td_base_name(file->entry->path) : file->rows->sample;
+        uint64_t size = file->entry->file->source.id.size_bytes;
+        rows->row_count += count; /* at most a row for each byte of the files, or one for each file */
+        rows->ends[i] = rows->row_count;
+        if (rows->reason == NULL && file->rows != NULL)
+            rows->reason = file->rows->index.reason;
+        td_digest_add(digest, &count, sizeof count);
+        td_digest_add(digest, &size, sizeof size);
+        td_digest_add_cstring(digest, sample);
+    }
+    char fingerprint[TD_TAG_BYTES];
+    bool ok = td_digest_finish(digest, fingerprint) && rows != NULL;
+    if (!ok) {
+        free(rows);
+        return NULL;
+    }
+    memcpy(rows->fingerprint, fingerprint, sizeof fingerprint);
+    return rows;
+}
+
+const struct td_split_rows *td_split_rows_get(const struct td_split *split, struct td_error *err)
+{
+    _Atomic(struct td_split_rows *) *place = &((struct td_split *)(uintptr_t)split)->rows; /* a cache */
+    struct td_split_rows *rows = atomic_load_explicit(place, memory_order_acquire), *none = NULL;
+    if (rows != NULL)
+        return rows;
+    struct td_split_progress progress = td_split_progress(split);
+    if (progress.failed != NULL) {
+        (void)td_error_set(err, TD_FAILED_PRECONDITION, "split \"%.100s\": \"%.160s\" has no rows: %s", split->name,
+                           td_base_name(progress.failed->entry->path), progress.failed->rows->error);
+        return NULL;
+    }
+    if (progress.ready_count < split->file_count) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                           "the index of split \"%.100s\" is being made: %" PRIu64 " of %" PRIu64
+                           " bytes are done; try again",
+                           split->name, progress.done_bytes, split->file_bytes);
+        return NULL;
+    }
+    rows = make_rows(split);
+    if (rows == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    if (atomic_compare_exchange_strong_explicit(place, &none, rows, memory_order_acq_rel, memory_order_acquire))
+        return rows;
+    free(rows); /* another thread was first */
+    return none;
+}
+
+size_t td_split_locate(const struct td_split *split, const struct td_split_rows *rows, uint64_t row, uint64_t *within)
+{
+    size_t low = 0, high = split->file_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (rows->ends[middle] <= row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *within = row - (low == 0 ? 0 : rows->ends[low - 1]);
+    return low;
+}

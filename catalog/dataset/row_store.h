@@ -1,0 +1,32 @@
+/* The store of indexes: keeps what the indexer has made in --state-dir, so that a restart does not read every dataset
+ * again. It is a cache: one file for each index, named by the identities of the files that it was made of, and whatever
+ * does not fit exactly is made anew. The directory belongs to this process's user alone (state_dir.h), because whoever
+ * can write there decides where rows lie. Any thread. */
+#ifndef TD_CATALOG_DATASET_ROW_STORE_H
+#define TD_CATALOG_DATASET_ROW_STORE_H
+
+#include "core/digest.h"
+#include "core/error.h"
+#include "parser/rows/row_index.h"
+
+#include <stdbool.h>
+
+struct td_row_store;
+
+/* Opens the folder "rows" in state_dir, which is not in `root`, and creates what is missing. Removes indexes that no
+ * process has used for 90 days. Errors as td_state_dir_open. */
+bool td_row_store_open(const char *state_dir, const char *root, struct td_row_store **out, struct td_error *err);
+
+/* Frees the store. NULL: does nothing. */
+void td_row_store_close(struct td_row_store *store);
+
+/* Reads the index that was saved under this key, a file name, and its sample. Returns false, with nothing in *out, when
+ * there is none or it is damaged. store NULL: returns false. */
+bool td_row_store_load(struct td_row_store *store, const char *key, struct td_row_index *out,
+                       char sample[TD_TAG_BYTES]);
+
+/* Saves an index. A failure is logged, and leaves what was there. store NULL: does nothing. */
+void td_row_store_save(struct td_row_store *store, const char *key, const struct td_row_index *index,
+                       const char *sample);
+
+#endif
