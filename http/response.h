@@ -32,6 +32,7 @@ enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_ROWS, "rows")             \
     ROUTE(TD_ROUTE_ROW, "row")               \
     ROUTE(TD_ROUTE_ROWS_BATCH, "rows_batch") \
+    ROUTE(TD_ROUTE_ROW_INDEX, "row_index")   \
     ROUTE(TD_ROUTE_HUB_FILE, "hub_file")     \
     ROUTE(TD_ROUTE_HUB_API, "hub_api")       \
     ROUTE(TD_ROUTE_HEALTHZ, "healthz")       \

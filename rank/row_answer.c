@@ -13,150 +13,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EXTENTS = 1024, QUICK_ROWS = 64, NO_FILE = 0 };
+enum { MOST_EXTENTS = 1024, QUICK_ROWS = 64 };
 
-/* A file of the split that holds wanted rows. */
-struct opened {
-    size_t number; /* in the split, plus 1; NO_FILE: the slot is free */
-    struct td_blob *data, *table;
-};
-
-/* A found row. */
-struct place {
-    struct td_row row;
-    const struct opened *file;
-};
-
+/* The rows of an answer. */
 struct finding {
-    const struct td_row_answer *answer;
-    struct opened *files; /* open addressing by number; a power of two */
-    size_t file_slots;
-    struct place *places;
+    const struct td_split_view *view;
+    struct td_split_files files;
+    struct td_row_place *places;
     size_t count;
-    size_t taken_bytes; /* from the budget, for the two arrays */
+    size_t taken_bytes; /* from the budget, for the places */
 };
 
-/* ---- files ---- */
-
-static bool read_blob(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
+static bool finding_init(struct finding *finding, const struct td_split_view *view, size_t count, struct td_error *err)
 {
-    return td_blob_read((struct td_blob *)(uintptr_t)context, off, out, len, err);
-}
-
-static struct td_input input_of(const struct td_blob *blob)
-{
-    if (blob == NULL)
-        return (struct td_input){0};
-    return (struct td_input){.size_bytes = blob->len_bytes, .read = read_blob, .context = blob};
-}
-
-static bool map(const struct td_row_answer *answer, const struct td_entry *entry, struct td_blob **out,
-                struct td_error *err)
-{
-    return td_file_source_map(td_catalog_maps(answer->catalog), answer->snapshot->root, &entry->file->source, out, err);
-}
-
-/* Returns the open file of this number in the split; opens it when that was not done yet. NULL: an error. */
-static const struct opened *open_file(struct finding *finding, size_t number, struct td_error *err)
-{
-    const struct td_split_file *file = &finding->answer->split->files[number];
-    size_t mask = finding->file_slots - 1, slot = number * 0x9E3779B1U & mask;
-    while (finding->files[slot].number != NO_FILE && finding->files[slot].number != number + 1)
-        slot = (slot + 1) & mask;
-    struct opened *opened = &finding->files[slot];
-    if (opened->number != NO_FILE)
-        return opened;
-    if (!map(finding->answer, file->entry, &opened->data, err) ||
-        (file->table != NULL && !map(finding->answer, file->table, &opened->table, err)))
-        return NULL; /* td_finding_fini drops what was mapped */
-    opened->number = number + 1;
-    return opened;
-}
-
-static bool are_unchanged(const struct finding *finding, struct td_error *err)
-{
-    for (size_t i = 0; i < finding->file_slots; i++) {
-        const struct opened *opened = &finding->files[i];
-        if (opened->number != NO_FILE &&
-            (!td_blob_unchanged(opened->data) || (opened->table != NULL && !td_blob_unchanged(opened->table))))
-            return td_error_set(err, TD_UNAVAILABLE, "\"%.200s\" changed while its rows were read; try again",
-                                finding->answer->split->files[opened->number - 1].entry->path);
-    }
-    return true;
-}
-
-static bool finding_init(struct finding *finding, const struct td_row_answer *answer, size_t count,
-                         struct td_error *err)
-{
-    size_t most = count < answer->split->file_count ? count : answer->split->file_count;
-    *finding = (struct finding){.answer = answer, .file_slots = 2, .count = count};
-    while (finding->file_slots < 2 * most)
-        finding->file_slots *= 2;
-    size_t bytes = finding->file_slots * sizeof *finding->files + count * sizeof *finding->places;
-    if (!td_budget_take(answer->budget, bytes))
-        return td_budget_refuse(answer->budget, bytes, err);
+    size_t bytes = (count + 1) * sizeof *finding->places;
+    *finding = (struct finding){.view = view, .count = count};
+    if (!td_split_files_init(&finding->files, view, count, err))
+        return false;
+    if (!td_budget_take(view->budget, bytes))
+        return td_budget_refuse(view->budget, bytes, err);
     finding->taken_bytes = bytes;
-    finding->files = calloc(finding->file_slots, sizeof *finding->files);
     finding->places = calloc(count + 1, sizeof *finding->places);
-    return (finding->files != NULL && finding->places != NULL) || td_error_no_memory(err);
+    return finding->places != NULL || td_error_no_memory(err);
 }
 
 static void finding_fini(struct finding *finding)
 {
-    for (size_t i = 0; finding->files != NULL && i < finding->file_slots; i++) {
-        td_blob_unref(finding->files[i].data);
-        td_blob_unref(finding->files[i].table);
-    }
-    free(finding->files);
+    td_split_files_fini(&finding->files);
     free(finding->places);
-    td_budget_give(finding->answer->budget, finding->taken_bytes);
-}
-
-/* ---- finding rows ---- */
-
-enum { ROWS_AT_ONCE = 256 };
-
-/* Finds `count` rows of one file, from number `first` of it on. */
-static bool find_in_file(struct finding *finding, size_t number, uint64_t first, size_t count, struct place *places,
-                         struct td_error *err)
-{
-    const struct td_split_file *file = &finding->answer->split->files[number];
-    const struct opened *opened = open_file(finding, number, err);
-    struct td_row rows[ROWS_AT_ONCE];
-    if (opened == NULL)
-        return false;
-    const struct td_row_files files = {.data = input_of(opened->data), .table = input_of(opened->table)};
-    for (size_t done = 0, n; done < count; done += n) {
-        n = count - done < ROWS_AT_ONCE ? count - done : ROWS_AT_ONCE;
-        if (file->rows == NULL)
-            rows[0] = (struct td_row){.bytes = opened->data->len_bytes}; /* the file is the row, so count is 1 */
-        else if (!td_row_index_find(&file->rows->index, &files, first + done, n, rows, err))
-            return false;
-        for (size_t i = 0; i < n; i++)
-            places[done + i] = (struct place){.row = rows[i], .file = opened};
-    }
-    return true;
+    td_budget_give(finding->view->budget, finding->taken_bytes);
 }
 
 static bool find_places(struct finding *finding, const struct td_row_list *list, struct td_error *err)
 {
-    const struct td_row_answer *answer = finding->answer;
     for (size_t done = 0, n; done < list->count; done += n) {
-        uint64_t row = list->numbers == NULL ? list->first + done : list->numbers[done], within;
-        size_t number = td_split_locate(answer->split, answer->rows, row, &within);
-        uint64_t left = answer->rows->ends[number] - row;
-        n = list->numbers != NULL ? 1 : left < list->count - done ? (size_t)left : list->count - done;
-        if (!find_in_file(finding, number, within, n, finding->places + done, err))
+        uint64_t row = list->numbers == NULL ? list->first + done : list->numbers[done];
+        size_t most = list->numbers == NULL ? list->count - done : 1;
+        n = td_split_files_find(&finding->files, row, most, finding->places + done, err);
+        if (n == 0)
             return false;
     }
     return true;
 }
 
+static struct td_blob *blob_of(const struct finding *finding, const struct td_row_place *place)
+{
+    return finding->files.slots[place->slot].data;
+}
+
 /* ---- the body ---- */
 
-static bool joins_lines(const struct td_row_answer *answer, enum td_rows_form form)
+static bool joins_lines(const struct td_split_view *view, enum td_rows_form form)
 {
-    return form == TD_ROWS_RAW && answer->split->format->is_text;
+    return form == TD_ROWS_RAW && view->split->format->is_text;
 }
 
 static void store_u64(char *out, uint64_t value)
@@ -181,7 +90,7 @@ static bool own_create(struct own *own, const struct finding *finding, enum td_r
     own->head_bytes = form == TD_ROWS_FRAME ? (finding->count + 2) * 8 : 0;
     own->tail_bytes = form == TD_ROWS_TAR ? TAR_END_BYTES : 0;
     size_t bytes = own->head_bytes + middle_bytes + own->tail_bytes;
-    struct td_budget *budget = finding->answer->budget;
+    struct td_budget *budget = finding->view->budget;
     if (!td_budget_take(budget, bytes))
         return td_budget_refuse(budget, bytes, err);
     own->bytes = malloc(bytes + 1);
@@ -201,19 +110,20 @@ static bool own_create(struct own *own, const struct finding *finding, enum td_r
     return td_blob_from_budget(own->bytes, bytes, budget, &own->blob, err);
 }
 
-static bool is_short(const struct place *place)
+static bool is_short(const struct td_row_place *place)
 {
     return place->row.bytes < TD_ROW_REFERENCE_BYTES;
 }
 
 /* Copies the bytes of a row, and a line end if there is one. */
-static bool copy_row(const struct place *place, bool with_end, char *out, size_t *len, struct td_error *err)
+static bool copy_row(const struct finding *finding, const struct td_row_place *place, bool with_end, char *out,
+                     size_t *len, struct td_error *err)
 {
     size_t bytes = (size_t)place->row.bytes;
     *len = bytes + (with_end ? 1 : 0);
     if (with_end)
         out[bytes] = '\n';
-    return td_blob_read(place->file->data, place->row.offset, out, bytes, err);
+    return td_blob_read(blob_of(finding, place), place->row.offset, out, bytes, err);
 }
 
 /* Makes extents: copies of short rows together with what stands between long ones, and long rows. */
@@ -221,19 +131,19 @@ static bool write_direct(const struct finding *finding, enum td_rows_form form, 
                          struct td_error *err)
 {
     struct own own = {0};
-    bool lines = joins_lines(finding->answer, form);
+    bool lines = joins_lines(finding->view, form);
     if (!own_create(&own, finding, form, copy_bytes, err))
         return false;
     size_t sent = 0, at = own.head_bytes; /* of `own` */
     bool ok = true;
     for (size_t i = 0; i < finding->count && ok; i++) {
-        const struct place *place = &finding->places[i];
+        const struct td_row_place *place = &finding->places[i];
         size_t len = lines ? 1 : 0;
         if (is_short(place)) {
-            ok = copy_row(place, lines, own.bytes + at, &len, err);
+            ok = copy_row(finding, place, lines, own.bytes + at, &len, err);
         } else {
             ok = td_body_append(body, own.blob, sent, at - sent, err) &&
-                 td_body_append(body, place->file->data, place->row.offset, place->row.bytes, err);
+                 td_body_append(body, blob_of(finding, place), place->row.offset, place->row.bytes, err);
             sent = at;
             own.bytes[at] = lines ? '\n' : own.bytes[at];
         }
@@ -272,17 +182,17 @@ static void close_sources(void *context)
 static struct sources *make_sources(const struct finding *finding, struct td_blob *own)
 {
     struct sources *sources = malloc(sizeof *sources);
-    struct td_blob **blobs = calloc(finding->file_slots + 1, sizeof(struct td_blob *));
+    struct td_blob **blobs = calloc(finding->files.slot_count + 1, sizeof(struct td_blob *));
     if (sources == NULL || blobs == NULL) {
         free(sources);
         free(blobs);
         return NULL;
     }
-    *sources = (struct sources){.blobs = blobs, .count = finding->file_slots + 1};
+    *sources = (struct sources){.blobs = blobs, .count = finding->files.slot_count + 1};
     blobs[0] = td_blob_ref(own);
-    for (size_t i = 0; i < finding->file_slots; i++)
-        if (finding->files[i].number != NO_FILE)
-            blobs[i + 1] = td_blob_ref(finding->files[i].data);
+    for (size_t i = 0; i < finding->files.slot_count; i++)
+        if (finding->files.slots[i].number != 0)
+            blobs[i + 1] = td_blob_ref(finding->files.slots[i].data);
     return sources;
 }
 
@@ -297,8 +207,8 @@ static bool fill_layout(const struct finding *finding, const struct own *own, bo
 {
     bool ok = append_run(layout, 0, 0, own->head_bytes, err);
     for (size_t i = 0; i < finding->count && ok; i++) {
-        const struct place *place = &finding->places[i];
-        ok = append_run(layout, (size_t)(place->file - finding->files) + 1, place->row.offset, place->row.bytes, err) &&
+        const struct td_row_place *place = &finding->places[i];
+        ok = append_run(layout, place->slot + 1, place->row.offset, place->row.bytes, err) &&
              (!lines || append_run(layout, 0, own->head_bytes, 1, err));
     }
     return ok && append_run(layout, 0, own->head_bytes + 1, own->tail_bytes, err);
@@ -314,8 +224,8 @@ static bool write_composed(const struct finding *finding, enum td_rows_form form
         return false;
     own.bytes[own.head_bytes] = '\n';
     memset(own.bytes + own.head_bytes + 1, 0, own.tail_bytes);
-    struct td_layout *layout = td_layout_create(finding->answer->budget, err);
-    bool ok = layout != NULL && fill_layout(finding, &own, joins_lines(finding->answer, form), layout, err);
+    struct td_layout *layout = td_layout_create(finding->view->budget, err);
+    bool ok = layout != NULL && fill_layout(finding, &own, joins_lines(finding->view, form), layout, err);
     struct sources *sources = ok ? make_sources(finding, own.blob) : NULL;
     ok = ok && (sources != NULL || td_error_no_memory(err));
     if (ok) {
@@ -333,7 +243,7 @@ static bool write_rows(const struct finding *finding, enum td_rows_form form, st
 {
     size_t copy_bytes = 0, long_count = 0;
     for (size_t i = 0; i < finding->count; i++) {
-        const struct place *place = &finding->places[i];
+        const struct td_row_place *place = &finding->places[i];
         copy_bytes += 1 + (is_short(place) ? (size_t)place->row.bytes : 0); /* a line end each, at most */
         long_count += is_short(place) ? 0 : 1;
     }
@@ -362,59 +272,72 @@ bool td_rows_are_runs(const struct td_split *split, enum td_rows_form form)
     return true;
 }
 
-/* Appends rows [first, first + count) of a file, count above 0, as one piece. */
-static bool append_run_of(struct finding *finding, size_t number, uint64_t first, uint64_t count, struct td_body *body,
-                          struct td_error *err)
+/* Appends the row and those that follow it in its file, at most `count`, as one piece. Returns how many they are; 0: an
+ * error. */
+static uint64_t append_run_of(struct finding *finding, uint64_t row, uint64_t count, struct td_body *body,
+                              struct td_error *err)
 {
-    struct place ends[2];
-    if (!find_in_file(finding, number, first, 1, &ends[0], err) ||
-        !find_in_file(finding, number, first + count - 1, 1, &ends[1], err))
-        return false;
-    struct td_blob *data = ends[0].file->data;
+    const struct td_split_view *view = finding->view;
+    struct td_row_place ends[2];
+    uint64_t within;
+    size_t number = td_split_locate(view->split, view->rows, row, &within);
+    uint64_t left = view->rows->ends[number] - row;
+    count = left < count ? left : count;
+    if (td_split_files_find(&finding->files, row, 1, &ends[0], err) == 0 ||
+        td_split_files_find(&finding->files, row + count - 1, 1, &ends[1], err) == 0)
+        return 0;
+    struct td_blob *data = blob_of(finding, &ends[0]);
     uint64_t begin = ends[0].row.offset, end = ends[1].row.offset + ends[1].row.bytes;
-    bool is_text = finding->answer->split->format->is_text, has_end = is_text && end < data->len_bytes;
+    bool is_text = view->split->format->is_text, has_end = is_text && end < data->len_bytes;
     if (!td_body_append(body, data, begin, end - begin + (has_end ? 1 : 0), err))
-        return false;
+        return 0;
     if (has_end || !is_text)
-        return true;
+        return count;
     char *line_end = malloc(1); /* the file's last line lacks it */
-    if (line_end == NULL)
-        return td_error_no_memory(err);
+    if (line_end == NULL) {
+        (void)td_error_no_memory(err);
+        return 0;
+    }
     *line_end = '\n';
-    return td_body_append_heap(body, line_end, 1, err);
+    return td_body_append_heap(body, line_end, 1, err) ? count : 0;
 }
 
 static bool append_runs(struct finding *finding, const struct td_row_list *list, struct td_body *body,
                         struct td_error *err)
 {
-    const struct td_row_answer *answer = finding->answer;
     for (uint64_t done = 0, n; done < list->count; done += n) {
-        uint64_t row = list->first + done, within;
-        size_t number = td_split_locate(answer->split, answer->rows, row, &within);
-        uint64_t left = answer->rows->ends[number] - row;
-        n = left < list->count - done ? left : list->count - done;
-        if (!append_run_of(finding, number, within, n, body, err))
+        n = append_run_of(finding, list->first + done, list->count - done, body, err);
+        if (n == 0)
             return false;
     }
     return true;
 }
 
-bool td_row_answer_append(const struct td_row_answer *answer, const struct td_row_list *list, enum td_rows_form form,
+bool td_row_answer_append(const struct td_split_view *view, const struct td_row_list *list, enum td_rows_form form,
                           struct td_body *body, struct td_error *err)
 {
     struct finding finding;
-    bool runs = list->numbers == NULL && td_rows_are_runs(answer->split, form);
+    bool runs = list->numbers == NULL && td_rows_are_runs(view->split, form);
     if (list->count > QUICK_ROWS && !runs && !td_may_wait(err))
         return false;
-    size_t count = !runs                                     ? list->count
-                   : list->count < answer->split->file_count ? list->count
-                                                             : answer->split->file_count;
-    bool ok = finding_init(&finding, answer, count, err) &&
-              (runs ? append_runs(&finding, list, body, err)
-                    : find_places(&finding, list, err) && write_rows(&finding, form, body, err)) &&
-              are_unchanged(&finding, err);
+    size_t most = runs && view->split->file_count < list->count ? view->split->file_count : list->count;
+    bool ok = finding_init(&finding, view, most, err);
+    if (ok && !runs && list->count > 1)
+        td_split_files_read_ahead(&finding.files, list);
+    ok = ok &&
+         (runs ? append_runs(&finding, list, body, err)
+               : find_places(&finding, list, err) && write_rows(&finding, form, body, err)) &&
+         td_split_files_are_unchanged(&finding.files, err);
     finding_fini(&finding);
     if (!ok)
         td_body_fini(body);
     return ok;
+}
+
+void td_row_answer_read_ahead(const struct td_split_view *view, const struct td_row_list *list)
+{
+    struct td_split_files files;
+    if (td_split_files_init(&files, view, list->count, NULL))
+        td_split_files_read_ahead(&files, list);
+    td_split_files_fini(&files);
 }

@@ -2,9 +2,7 @@
 #ifndef TD_RANK_ROW_ANSWER_H
 #define TD_RANK_ROW_ANSWER_H
 
-#include "catalog/catalog.h"
-#include "catalog/dataset/dataset.h"
-#include "core/budget.h"
+#include "rank/split_files.h"
 #include "storage/body.h"
 
 #include <stdbool.h>
@@ -23,24 +21,8 @@ enum td_rows_form {
     TD_ROWS_FRAME, /* u64 count, count + 1 u64 offsets from the start of the row area, the row area; little-endian */
     TD_ROWS_RAW,   /* rows as they lie: lines joined by LF, with one at the end; others one behind the other */
     TD_ROWS_TAR,   /* runs of a tar, and the 1,024 zero bytes that end one */
-    TD_ROWS_BARE   /* the bytes of rows alone: of a single row */
-};
-
-/* The wanted rows: those at `numbers`, in this order, or when that is NULL the rows [first, first + count). All are
- * below the split's row_count. */
-struct td_row_list {
-    uint64_t first;
-    size_t count;
-    const uint64_t *numbers;
-};
-
-/* What a body is made of; all borrowed. */
-struct td_row_answer {
-    struct td_catalog *catalog;
-    struct td_snapshot *snapshot;
-    const struct td_split *split;
-    const struct td_split_rows *rows;
-    struct td_budget *budget; /* TD_ROWS_BUDGET_BYTES, of all answers */
+    TD_ROWS_BARE,  /* the bytes of rows alone: of a single row */
+    TD_ROWS_FORMS
 };
 
 /* Returns whether rows that follow one another may be more than TD_ROWS_MOST in this form: they are one piece of their
@@ -50,7 +32,11 @@ bool td_rows_are_runs(const struct td_split *split, enum td_rows_form form);
 /* Appends the rows to the empty body. Short rows are copied, long ones refer to their files, and many rows become a
  * generated blob. Errors: TD_FAILED_PRECONDITION, with the reason, for rows that cannot be cut out; TD_UNAVAILABLE when
  * a file changed (try again after the next scan); TD_RESOURCE_EXHAUSTED; TD_IO; td_may_wait. */
-bool td_row_answer_append(const struct td_row_answer *answer, const struct td_row_list *list, enum td_rows_form form,
+bool td_row_answer_append(const struct td_split_view *view, const struct td_row_list *list, enum td_rows_form form,
                           struct td_body *body, struct td_error *err);
+
+/* Has the kernel begin to read rows that a client will ask for next, if the first ones are not in memory. Does not wait
+ * for the disk. */
+void td_row_answer_read_ahead(const struct td_split_view *view, const struct td_row_list *list);
 
 #endif

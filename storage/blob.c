@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct td_blob *td_blob_ref(struct td_blob *blob)
 {
@@ -128,4 +130,17 @@ bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_e
     blob->len_bytes = len;
     *out = blob;
     return true;
+}
+
+bool td_blob_is_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    return blob->class->resident == NULL || blob->class->resident(blob, off, len);
+}
+
+void td_blob_will_need(const struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    bool is_mapped = blob->class->descriptor != NULL && blob->bytes != NULL;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)blob->bytes + off) & ~(page - 1);
+    if (is_mapped && len > 0)
+        (void)madvise((void *)begin, (size_t)((uintptr_t)blob->bytes + off + len - begin), MADV_WILLNEED);
 }

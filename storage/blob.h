@@ -79,6 +79,13 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
  * td_blob_read. */
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 
+/* Returns whether all of the range, which is not empty, is in memory (see `resident` of td_blob_class). */
+bool td_blob_is_resident(struct td_blob *blob, uint64_t off, uint64_t len);
+
+/* Has the kernel begin to read the range of a mapped blob into memory. Does not wait, and does nothing for other blobs.
+ */
+void td_blob_will_need(const struct td_blob *blob, uint64_t off, uint64_t len);
+
 /* Returns true when the bytes cannot have changed since the blob was made; false when they may have. */
 bool td_blob_unchanged(struct td_blob *blob);
 

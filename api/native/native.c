@@ -56,6 +56,7 @@ enum { MODEL_ROUTES = sizeof model_routes / sizeof *model_routes };
 static const struct word_route dataset_routes[] = {
     {"rows", NULL, false, TD_ROUTE_ROWS, td_handle_rows},
     {"rows", "{number}", false, TD_ROUTE_ROW, td_handle_row},
+    {"index", NULL, false, TD_ROUTE_ROW_INDEX, td_handle_row_table},
     {"rows:batchGet", NULL, true, TD_ROUTE_ROWS_BATCH, td_handle_rows_batch},
 };
 

@@ -19,6 +19,7 @@ void td_handle_datasets(const struct td_call *call);
 void td_handle_dataset(const struct td_call *call);
 void td_handle_rows(const struct td_call *call);       /* rows */
 void td_handle_row(const struct td_call *call);        /* rows/{number} */
+void td_handle_row_table(const struct td_call *call);  /* index */
 void td_handle_rows_batch(const struct td_call *call); /* rows:batchGet */
 void td_handle_healthz(const struct td_call *call);
 void td_handle_readyz(const struct td_call *call);

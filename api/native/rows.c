@@ -1,4 +1,4 @@
-/* Rows of a dataset: rows, rows/{number}, rows:batchGet. */
+/* Rows of a dataset: rows, rows/{number}, rows:batchGet, index. */
 #include "api/native/routes.h"
 
 #include "catalog/dataset/data_file.h"
@@ -8,6 +8,7 @@
 #include "core/json_document.h"
 #include "core/permutation.h"
 #include "rank/row_answer.h"
+#include "rank/row_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -205,15 +206,20 @@ static void set_etag(const struct td_call *call, const struct wanted *wanted)
     td_response_set_former_etag(call->response, text);
 }
 
+static struct td_split_view view_of(const struct td_call *call, const struct wanted *wanted)
+{
+    return (struct td_split_view){.catalog = call->api->catalog,
+                                  .snapshot = call->snapshot,
+                                  .split = wanted->split,
+                                  .rows = wanted->rows,
+                                  .budget = &call->api->rows};
+}
+
 static bool append_list(const struct td_call *call, const struct wanted *wanted, const struct td_row_list *list)
 {
     struct td_error err = TD_ERROR_INIT;
-    const struct td_row_answer answer = {.catalog = call->api->catalog,
-                                         .snapshot = call->snapshot,
-                                         .split = wanted->split,
-                                         .rows = wanted->rows,
-                                         .budget = &call->api->rows};
-    if (td_row_answer_append(&answer, list, wanted->form, &call->response->body, &err)) {
+    const struct td_split_view view = view_of(call, wanted);
+    if (td_row_answer_append(&view, list, wanted->form, &call->response->body, &err)) {
         td_response_describe(call->response, type_of(wanted));
         return true;
     }
@@ -221,22 +227,43 @@ static bool append_list(const struct td_call *call, const struct wanted *wanted,
     return false;
 }
 
+/* Writes the numbers of `count` rows, from position `start` of the order on. */
+static void list_order(const struct wanted *wanted, uint64_t start, size_t count, uint64_t *numbers)
+{
+    struct td_permutation permutation;
+    if (count == 0)
+        return;
+    if (wanted->is_shuffled)
+        td_permutation_init(&permutation, wanted->rows->row_count, wanted->seed, wanted->epoch);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t position = (start + i) * wanted->shard_count + wanted->shard;
+        numbers[i] = wanted->is_shuffled ? td_permutation_at(&permutation, position) : position;
+    }
+}
+
+/* Has the kernel begin to read the rows that follow in the order, as many as were asked for. */
+static void read_ahead(const struct td_call *call, const struct wanted *wanted, uint64_t *numbers)
+{
+    uint64_t next = wanted->start + wanted->count, left = wanted->total - next;
+    size_t count = left < wanted->count ? (size_t)left : (size_t)wanted->count;
+    const struct td_split_view view = view_of(call, wanted);
+    const struct td_row_list list = {.count = count, .numbers = numbers};
+    list_order(wanted, next, count, numbers);
+    td_row_answer_read_ahead(&view, &list);
+}
+
 /* Appends rows in another order than that of the files. */
 static bool append_ordered(const struct td_call *call, const struct wanted *wanted)
 {
     size_t count = (size_t)wanted->count; /* at most TD_ROWS_MOST */
     uint64_t *numbers = malloc((count + 1) * sizeof *numbers);
-    struct td_permutation permutation;
     if (numbers == NULL)
         return td_call_no_memory(call);
-    if (wanted->is_shuffled && count > 0)
-        td_permutation_init(&permutation, wanted->rows->row_count, wanted->seed, wanted->epoch);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t position = (wanted->start + i) * wanted->shard_count + wanted->shard;
-        numbers[i] = wanted->is_shuffled ? td_permutation_at(&permutation, position) : position;
-    }
     const struct td_row_list list = {.count = count, .numbers = numbers};
+    list_order(wanted, wanted->start, count, numbers);
     bool ok = append_list(call, wanted, &list);
+    if (ok)
+        read_ahead(call, wanted, numbers);
     free(numbers);
     return ok;
 }
@@ -307,6 +334,25 @@ void td_handle_row(const struct td_call *call)
     }
     set_etag(call, &wanted);
     add_counts(call, &wanted);
+}
+
+void td_handle_row_table(const struct td_call *call)
+{
+    static const char *const known[] = {"split", "fingerprint", NULL};
+    struct wanted wanted = {0};
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_call_check_parameters(call, known) || !find_split(call, td_uri_parameter(call->uri, "split"), &wanted) ||
+        !check_fingerprint(call, &wanted))
+        return;
+    const struct td_split_view view = view_of(call, &wanted);
+    if (!td_row_table_append(&view, call->dataset, &call->response->body, &err)) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    td_response_describe(call->response, "application/octet-stream");
+    wanted.form = TD_ROWS_FORMS; /* another representation than rows */
+    set_etag(call, &wanted);
+    td_response_add_header(call->response, "X-Row-Total", "%" PRIu64, wanted.total);
 }
 
 /* ---- batches ---- */

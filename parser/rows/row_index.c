@@ -206,6 +206,44 @@ bool td_row_index_find(const struct td_row_index *index, const struct td_row_fil
     return layouts[index->layout].find(index, files, first, count, rows, err);
 }
 
+/* ---- areas ---- */
+
+static void area_of_line(const struct td_row_index *index, uint64_t row, struct td_row *area)
+{
+    size_t low = 0, high = index->word_count / 2;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (index->words[2 * middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    bool is_last = 2 * low + 2 == index->word_count;
+    area->offset = index->words[2 * low + 1];
+    area->bytes = (is_last ? index->data_bytes : index->words[2 * low + 3]) - area->offset;
+}
+
+bool td_row_index_area(const struct td_row_index *index, uint64_t row, struct td_row *area)
+{
+    const uint64_t *params = index->params;
+    switch (index->layout) {
+    case TD_ROWS_LINES:
+        area_of_line(index, row, area);
+        return true;
+    case TD_ROWS_EVEN:
+        *area = (struct td_row){.offset = params[0] + row * params[1], .bytes = params[1]};
+        return true;
+    case TD_ROWS_OFFSETS: /* the row's place is known once its entry was read */
+        *area = (struct td_row){.offset = params[0] + row * params[1], .bytes = 2 * params[1]};
+        return true;
+    case TD_ROWS_PLACES:
+        *area = (struct td_row){.offset = index->words[2 * row], .bytes = index->words[2 * row + 1]};
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* ---- keeping an index in a file ---- */
 
 /* Raise the last digit when the meaning of any number changes. */

@@ -74,6 +74,10 @@ size_t td_row_index_bytes(const struct td_row_index *index);
 bool td_row_index_find(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
                        struct td_row *rows, struct td_error *err);
 
+/* Sets *area to a part of the data file that holds the row, and what td_row_index_find reads there to find it; for read
+ * ahead. It may be longer, and lie past data_bytes. Returns false when the index does not tell. Row below row_count. */
+bool td_row_index_area(const struct td_row_index *index, uint64_t row, struct td_row *area);
+
 /* Appends the index as bytes that td_row_index_read reads, on a machine of the same byte order. */
 void td_row_index_write(const struct td_row_index *index, struct td_buffer *out);
 

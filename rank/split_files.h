@@ -1,0 +1,70 @@
+/* The files of a split as they are needed: opens a file when the first row in it is looked for, and finds rows. One
+ * thread at a time. */
+#ifndef TD_RANK_SPLIT_FILES_H
+#define TD_RANK_SPLIT_FILES_H
+
+#include "catalog/catalog.h"
+#include "catalog/dataset/dataset.h"
+#include "core/budget.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A split whose rows are wanted; all borrowed. The snapshot outlives every use. */
+struct td_split_view {
+    struct td_catalog *catalog;
+    struct td_snapshot *snapshot;
+    const struct td_split *split;
+    const struct td_split_rows *rows;
+    struct td_budget *budget; /* for the memory of answers with rows */
+};
+
+/* Wanted rows: those at `numbers`, in this order, or when that is NULL the rows [first, first + count). All are below
+ * the split's row_count. */
+struct td_row_list {
+    uint64_t first;
+    size_t count;
+    const uint64_t *numbers;
+};
+
+/* A file that is open. */
+struct td_opened_file {
+    size_t number; /* in the split, plus 1; 0: this slot is free */
+    struct td_blob *data, *table;
+};
+
+struct td_split_files {
+    const struct td_split_view *view;
+    struct td_opened_file *slots; /* open addressing by number; a power of two */
+    size_t slot_count;
+};
+
+/* A found row: its place in the file in this slot. */
+struct td_row_place {
+    struct td_row row;
+    size_t slot;
+};
+
+/* Starts with no file open. At most `most` different files will be opened. Takes the memory from the view's budget.
+ * Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Call td_split_files_fini in every case. */
+bool td_split_files_init(struct td_split_files *files, const struct td_split_view *view, size_t most,
+                         struct td_error *err);
+
+/* Closes all files. */
+void td_split_files_fini(struct td_split_files *files);
+
+/* Finds the row with this number and up to count - 1 that follow it in its file. Writes their places, and returns how
+ * many they are; 0: an error. Errors: those of td_file_source_map and td_row_index_find. */
+size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t count, struct td_row_place *places,
+                           struct td_error *err);
+
+/* Returns whether no file that was opened has changed since; else sets TD_UNAVAILABLE. */
+bool td_split_files_are_unchanged(const struct td_split_files *files, struct td_error *err);
+
+/* Has the kernel begin to read the first 4,096 rows, and what is read to find them, if the first ones are not in
+ * memory. Does not wait for the disk, and reports no errors: finding the rows does. Does nothing on a thread that must
+ * not wait (core/waiting.h), because opening a file may take long. */
+void td_split_files_read_ahead(struct td_split_files *files, const struct td_row_list *list);
+
+#endif
