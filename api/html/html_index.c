@@ -13,8 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-static const char html_type[] = "text/html; charset=utf-8";
-
 bool td_html_is_accepted(const struct td_call *call)
 {
     static const char type[] = "text/html";
@@ -53,21 +51,6 @@ void td_html_add_vary(const struct td_call *call)
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
 
-static void write_text(struct td_buffer *out, struct td_text text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        const char *entity = text.p[i] == '&'   ? "&amp;"
-                             : text.p[i] == '<' ? "&lt;"
-                             : text.p[i] == '>' ? "&gt;"
-                             : text.p[i] == '"' ? "&quot;"
-                                                : NULL;
-        if (entity != NULL)
-            td_buffer_puts(out, entity);
-        else
-            td_buffer_putc(out, text.p[i]);
-    }
-}
-
 /* The headings of the columns. */
 static const char headings_of_models[] = "<tr><th>model</th><th>size</th><th>format</th></tr>\n";
 static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
@@ -97,12 +80,7 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, st
     page->tail = "</table>\n</body>\n</html>\n";
     td_buffer_init(&page->base);
     td_buffer_init(out);
-    td_buffer_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
-    write_text(out, title);
-    td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}th{text-align:left}"
-                        "td{padding:0 2em 0 0}td.n{text-align:right}</style>\n</head>\n<body>\n<h1>");
-    write_text(out, title);
-    td_buffer_puts(out, "</h1>\n");
+    td_html_begin(out, title);
     if (above != NULL)
         write_ways(out, *above);
     td_buffer_puts(out, "<table>\n");
@@ -138,7 +116,7 @@ static void write_row(struct td_buffer *out, const struct row *row)
     td_uri_encode(out, row->path, true);
     td_buffer_puts(out, row->suffix);
     td_buffer_puts(out, "\">");
-    write_text(out, row->shown);
+    td_html_write_text(out, row->shown);
     td_buffer_puts(out, "</a></td>");
     if (row->bytes != NULL)
         write_size_cell(out, *row->bytes);
@@ -146,10 +124,10 @@ static void write_row(struct td_buffer *out, const struct row *row)
         td_buffer_puts(out, "<td></td>");
     td_buffer_puts(out, "<td>");
     if (row->subject != NULL) {
-        write_text(out, td_text_of(row->subject));
+        td_html_write_text(out, td_text_of(row->subject));
         td_buffer_puts(out, ": ");
     }
-    write_text(out, td_text_of(row->text));
+    td_html_write_text(out, td_text_of(row->text));
     td_buffer_puts(out, "</td></tr>\n");
 }
 
@@ -165,11 +143,7 @@ static bool set_page(const struct td_call *call, const struct td_html_page *page
     td_blob_unref(blob);
     if (!ok)
         return false;
-    td_response_describe(response, html_type);
-    td_response_set_etag(response, tag);
-    /* nothing in our pages may run, whatever the names of files are */
-    td_response_add_header(response, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
-    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    td_html_describe(response, tag, "default-src 'none'; style-src 'unsafe-inline'");
     return true;
 }
 
@@ -261,7 +235,7 @@ static void write_query(struct td_buffer *out, const struct td_checkpoint *check
         if (encoded)
             td_uri_encode(out, td_text_of(checkpoint->id), false);
         else
-            write_text(out, td_text_of(checkpoint->id));
+            td_html_write_text(out, td_text_of(checkpoint->id));
     }
     if (checkpoint->lacks != NULL)
         td_buffer_puts(out, is_default ? "?partial=1" : "&amp;partial=1");
@@ -278,16 +252,16 @@ static void write_link(struct td_buffer *out, const struct td_model *model, cons
     td_buffer_printf(out, "\">%s", name);
     write_query(out, checkpoint, is_default, false);
     td_buffer_printf(out, "</a></td><td></td><td>%s", before);
-    write_text(out, td_text_of(checkpoint->id));
+    td_html_write_text(out, td_text_of(checkpoint->id));
     td_buffer_printf(out, "%s</td></tr>\n", after);
 }
 
 static void write_problem(struct td_buffer *out, const struct td_problem *problem)
 {
     td_buffer_puts(out, "<tr><td>");
-    write_text(out, td_text_of(problem->path));
+    td_html_write_text(out, td_text_of(problem->path));
     td_buffer_puts(out, "</td><td></td><td>");
-    write_text(out, td_text_of(problem->message));
+    td_html_write_text(out, td_text_of(problem->message));
     td_buffer_puts(out, "</td></tr>\n");
 }
 

@@ -4,6 +4,7 @@
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"
+#include "http/response.h"
 #include "storage/blob.h"
 
 /* The parts of a page. */
@@ -19,6 +20,16 @@ struct td_html_page {
      * time. */
     size_t (*write_row)(const struct td_html_page *page, size_t row, struct td_buffer *out);
 };
+
+/* Appends text, with HTML's special characters as entities. */
+void td_html_write_text(struct td_buffer *out, struct td_text text);
+
+/* Appends the beginning of every page, up to its heading. */
+void td_html_begin(struct td_buffer *out, struct td_text title);
+
+/* Marks the body as a whole page with this tag. policy: the Content-Security-Policy, which must allow no scripts, since
+ * names and rows come from strangers. */
+void td_html_describe(struct td_response *response, const char *tag, const char *policy);
 
 /* Makes a blob of the page, one reference for the caller, and writes the tag of its bytes. Takes over the page's
  * buffers, also on failure, and a reference on the snapshot. One thread at a time may read the blob. Errors:

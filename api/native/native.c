@@ -3,6 +3,7 @@
 #include "api/native/native.h"
 
 #include "api/find_name.h"
+#include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
@@ -154,55 +155,6 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     return NULL;
 }
 
-/* Finds the dataset whose id the path begins with: of two segments, else of one. Sets *rest to the path that follows.
- */
-static const struct td_dataset *find_dataset(const struct td_call *call, struct td_text path, struct td_text *rest)
-{
-    const char *first = memchr(path.p, '/', path.len);
-    size_t first_len = first == NULL ? path.len : (size_t)(first - path.p);
-    const char *second = first == NULL ? NULL : memchr(first + 1, '/', path.len - first_len - 1);
-    size_t lengths[] = {second == NULL ? path.len : (size_t)(second - path.p), first_len};
-    for (size_t i = 0; i < 2; i++) {
-        const struct td_dataset *dataset = td_dataset_find(call->snapshot, td_text_n(path.p, lengths[i]));
-        if (dataset == NULL)
-            continue;
-        *rest = td_text_skip(path, lengths[i]);
-        (void)td_text_take_char(rest, '/');
-        return dataset;
-    }
-    return NULL;
-}
-
-/* Chooses the handler of a path below /datasets/; NULL after it answered 404. */
-static void (*route_dataset(struct td_call *call, struct td_text path))(const struct td_call *)
-{
-    struct td_response *response = call->response;
-    struct td_text rest;
-    call->dataset = find_dataset(call, path, &rest);
-    if (call->dataset == NULL) {
-        td_response_fail(response, 404, NULL, "there is no dataset \"%.*s\"; GET /datasets lists datasets",
-                         TD_SHOW(path, 400));
-        return NULL;
-    }
-    if (rest.len == 0) {
-        response->route = TD_ROUTE_DATASET;
-        return td_handle_dataset;
-    }
-    for (size_t i = 0; i < DATASET_ROUTES; i++) {
-        const struct word_route *row = &dataset_routes[i];
-        if (!take_segment(rest, row->word, &call->rest) || (call->rest.len > 0) != (row->rest != NULL))
-            continue;
-        response->route = row->route;
-        call->is_post = row->is_post;
-        return row->handle;
-    }
-    char known[256];
-    list_routes(dataset_routes, DATASET_ROUTES, known, sizeof known);
-    td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of dataset \"%.200s\"; a dataset has %s",
-                     TD_SHOW(rest, 200), call->dataset->id, known);
-    return NULL;
-}
-
 /* Writes a clause about an unknown path: what the path is as a name, or in which repository it is a folder. The clause
  * ends with "; ", or is empty. */
 static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
@@ -242,7 +194,8 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
 {
     struct td_named_page page;
     char advice[TD_NAME_ADVICE_BYTES];
-    call->snapshot = td_catalog_acquire(call->api->catalog);
+    if (call->snapshot == NULL)
+        call->snapshot = td_catalog_acquire(call->api->catalog);
     bool is_name = call->snapshot != NULL && td_name_find_page(call->snapshot, path, &page);
     if (is_name && td_html_is_accepted(call)) {
         call->response->route = page.model != NULL ? TD_ROUTE_MODEL : TD_ROUTE_HUB_FILE;
@@ -252,6 +205,57 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     td_response_fail(call->response, 404, NULL,
                      "nothing at \"%.*s\"; %sbegin with GET /models, the contract is at /openapi.json",
                      TD_SHOW(path, 200), advice);
+    return NULL;
+}
+
+/* Finds the dataset whose id the path begins with: of two segments, else of one. Sets *rest to the path that follows.
+ */
+static const struct td_dataset *find_dataset(const struct td_call *call, struct td_text path, struct td_text *rest)
+{
+    const char *first = memchr(path.p, '/', path.len);
+    size_t first_len = first == NULL ? path.len : (size_t)(first - path.p);
+    const char *second = first == NULL ? NULL : memchr(first + 1, '/', path.len - first_len - 1);
+    size_t lengths[] = {second == NULL ? path.len : (size_t)(second - path.p), first_len};
+    for (size_t i = 0; i < 2; i++) {
+        const struct td_dataset *dataset = td_dataset_find(call->snapshot, td_text_n(path.p, lengths[i]));
+        if (dataset == NULL)
+            continue;
+        *rest = td_text_skip(path, lengths[i]);
+        (void)td_text_take_char(rest, '/');
+        return dataset;
+    }
+    return NULL;
+}
+
+/* Chooses the handler of a path below /datasets/; NULL after it answered 404. */
+static void (*route_dataset(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_response *response = call->response;
+    struct td_text rest;
+    call->dataset = find_dataset(call, path, &rest);
+    if (call->dataset == NULL && td_html_is_accepted(call)) /* a repository that has no rows has a page, too */
+        return route_name(call, call->uri->path);
+    if (call->dataset == NULL) {
+        td_response_fail(response, 404, NULL, "there is no dataset \"%.*s\"; GET /datasets lists datasets",
+                         TD_SHOW(path, 400));
+        return NULL;
+    }
+    if (rest.len == 0) {
+        response->route = TD_ROUTE_DATASET;
+        return td_html_is_accepted(call) ? td_html_dataset : td_handle_dataset;
+    }
+    for (size_t i = 0; i < DATASET_ROUTES; i++) {
+        const struct word_route *row = &dataset_routes[i];
+        if (!take_segment(rest, row->word, &call->rest) || (call->rest.len > 0) != (row->rest != NULL))
+            continue;
+        response->route = row->route;
+        call->is_post = row->is_post;
+        return row->handle;
+    }
+    char known[256];
+    list_routes(dataset_routes, DATASET_ROUTES, known, sizeof known);
+    td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of dataset \"%.200s\"; a dataset has %s",
+                     TD_SHOW(rest, 200), call->dataset->id, known);
     return NULL;
 }
 
@@ -271,8 +275,6 @@ static void (*route(struct td_call *call))(const struct td_call *)
     if (is_start)
         rest = TD_TEXT("");
     bool is_dataset = !is_start && take_segment(path, "/datasets", &rest);
-    if (is_dataset && rest.len > 0 && td_html_is_accepted(call)) /* a browser, which wants the page of the files */
-        return route_name(call, path);
     if (!is_start && !is_dataset && !take_segment(path, "/models", &rest))
         return route_name(call, path);
     if (!td_call_take_snapshot(call))

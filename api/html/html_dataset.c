@@ -1,0 +1,145 @@
+/* The page is one text in memory: a few rows, cut to a fixed length, of a bounded number of splits.
+ *
+ * Hard: rows come from strangers. Text is escaped, bytes that are not UTF-8 are replaced, and the
+ * Content-Security-Policy allows no scripts and images of this server alone. */
+#include "api/html/html_dataset.h"
+
+#include "api/html/html_view.h"
+#include "catalog/dataset/data_file.h"
+#include "catalog/dataset/dataset.h"
+#include "core/utf8.h"
+#include "rank/row_answer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_SPLITS = 20, SHOWN_ROWS = 10, SHOWN_BYTES = 1000 };
+
+static void write_split_link(struct td_buffer *out, const struct td_call *call, const struct td_split *split,
+                             const char *before)
+{
+    td_buffer_puts(out, "/datasets/");
+    td_uri_encode(out, td_text_of(call->dataset->id), true);
+    td_buffer_puts(out, before);
+    td_buffer_puts(out, "split=");
+    td_uri_encode(out, td_text_of(split->name), false);
+}
+
+/* Writes the beginning of a row that is a text; replaces what is no UTF-8 by "?". */
+static void write_shown(struct td_buffer *out, const char *text, size_t len, bool is_cut)
+{
+    td_buffer_puts(out, "<pre>");
+    for (size_t at = 0; at < len;) {
+        size_t n = td_utf8_sequence((const uint8_t *)text + at, len - at);
+        if (n == 0 && is_cut && len - at < 4)
+            break; /* the cut may lie in a character */
+        td_html_write_text(out, n == 0 ? TD_TEXT("?") : td_text_n(text + at, n));
+        at += n == 0 ? 1 : n;
+    }
+    td_buffer_puts(out, is_cut ? " ...</pre>\n" : "</pre>\n");
+}
+
+/* Writes one row. Returns false with the reason when it cannot be read. */
+static bool write_row(struct td_buffer *out, const struct td_split_view *view, const struct td_call *call, uint64_t row,
+                      struct td_error *err)
+{
+    const struct td_split *split = view->split;
+    char text[SHOWN_BYTES];
+    struct td_body body;
+    struct td_body_cursor cursor = {0};
+    const struct td_row_list list = {.first = row, .count = 1};
+    td_body_init(&body);
+    if (!td_row_answer_append(view, &list, TD_ROWS_BARE, &body, err))
+        return false;
+    bool is_cut = body.total_bytes > sizeof text, ok = true;
+    size_t len = is_cut ? sizeof text : (size_t)body.total_bytes;
+    if (split->format == &td_row_format_images) {
+        td_buffer_printf(out, "<img loading=\"lazy\" height=\"160\" alt=\"row %" PRIu64 "\" src=\"", row);
+        char number[32];
+        (void)snprintf(number, sizeof number, "/rows/%" PRIu64 "?", row);
+        write_split_link(out, call, split, number);
+        td_buffer_puts(out, "\">\n");
+    } else if (split->format->is_text) {
+        ok = td_body_read(&body, &cursor, text, len, err);
+        if (ok)
+            write_shown(out, text, len, is_cut);
+    } else {
+        td_buffer_printf(out, "<pre>row %" PRIu64 ": %" PRIu64 " bytes</pre>\n", row, body.total_bytes);
+    }
+    td_body_fini(&body);
+    return ok;
+}
+
+static void write_reason(struct td_buffer *out, const char *reason)
+{
+    td_buffer_puts(out, "<p>");
+    td_html_write_text(out, td_text_of(reason));
+    td_buffer_puts(out, "</p>\n");
+}
+
+static void write_rows(struct td_buffer *out, const struct td_call *call, const struct td_split *split)
+{
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_split_rows *rows = td_split_rows_get(split, &err);
+    if (rows == NULL || rows->reason != NULL) {
+        write_reason(out, rows == NULL ? err.message : rows->reason);
+        return;
+    }
+    const struct td_split_view view = {.catalog = call->api->catalog,
+                                       .snapshot = call->snapshot,
+                                       .split = split,
+                                       .rows = rows,
+                                       .budget = &call->api->rows};
+    td_buffer_printf(out, "<p>%" PRIu64 " rows, fingerprint %s; <a href=\"", rows->row_count, rows->fingerprint);
+    write_split_link(out, call, split, "/rows?format=raw&amp;");
+    td_buffer_puts(out, "\">the first 100</a></p>\n");
+    for (uint64_t row = 0; row < rows->row_count && row < SHOWN_ROWS; row++) {
+        if (!write_row(out, &view, call, row, &err)) {
+            write_reason(out, err.message);
+            return;
+        }
+    }
+}
+
+static void write_page(struct td_buffer *out, const struct td_call *call)
+{
+    const struct td_dataset *dataset = call->dataset;
+    td_html_begin(out, td_text_of(dataset->id));
+    td_buffer_puts(out, "<p><a href=\"/#\">all models and datasets</a> &middot; <a href=\"/datasets/");
+    td_uri_encode(out, td_text_of(dataset->id), true);
+    td_buffer_puts(out, "/resolve/main/\">files</a></p>\n");
+    for (size_t i = 0; i < dataset->split_count && i < SHOWN_SPLITS; i++) {
+        const struct td_split *split = &dataset->splits[i];
+        td_buffer_puts(out, "<h2>");
+        td_html_write_text(out, td_text_of(split->name));
+        td_buffer_printf(out, "</h2>\n<p>%zu files of format %s, %" PRIu64 " bytes</p>\n", split->file_count,
+                         split->format->name, split->file_bytes);
+        write_rows(out, call, split);
+    }
+    if (dataset->split_count > SHOWN_SPLITS)
+        td_buffer_printf(out, "<p>and %zu more splits</p>\n", dataset->split_count - SHOWN_SPLITS);
+    td_buffer_puts(out, "</body>\n</html>\n");
+}
+
+void td_html_dataset(const struct td_call *call)
+{
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    char tag[TD_TAG_BYTES];
+    size_t len;
+    td_buffer_init(&out);
+    write_page(&out, call);
+    struct td_text text = td_buffer_text(&out);
+    bool ok = (!out.failed && td_digest_tag(text.p, text.len, tag)) || td_error_no_memory(&err);
+    char *data = ok ? td_buffer_release(&out, &len) : NULL;
+    ok = ok && (data != NULL || td_error_no_memory(&err)) && td_body_append_heap(&response->body, data, len, &err);
+    td_buffer_fini(&out);
+    if (!ok) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    td_html_describe(response, tag, "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'");
+    td_response_add_header(response, "Vary", "Accept");
+}
