@@ -9,34 +9,87 @@
 
 static const uint8_t byte_order_mark[] = {0xef, 0xbb, 0xbf};
 
-static bool is_blank(uint8_t byte)
+static bool is_blank(uint8_t byte, uint8_t delimiter)
 {
-    return byte == ' ' || (byte >= '\t' && byte <= '\r' && byte != '\n');
+    return byte == ' ' || (byte >= '\t' && byte <= '\r' && byte != '\n' && byte != delimiter);
 }
 
 /* Returns whether the bytes hold more than blanks. */
-static bool holds_text(const uint8_t *bytes, size_t len)
+static bool holds_text(const uint8_t *bytes, size_t len, uint8_t delimiter)
 {
     for (size_t i = 0; i < len; i++)
-        if (!is_blank(bytes[i]))
+        if (!is_blank(bytes[i], delimiter))
             return true;
     return false;
 }
 
-/* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. */
-static size_t split(const uint8_t *bytes, size_t len, bool *ends)
+/* Returns the position of the byte in bytes[from, end), or end. */
+static size_t find_byte(const uint8_t *bytes, size_t from, size_t end, uint8_t byte)
 {
-    const uint8_t *end = memchr(bytes, '\n', len);
-    *ends = end != NULL;
-    return end == NULL ? len : (size_t)(end - bytes);
+    const uint8_t *found = from < end ? memchr(bytes + from, byte, end - from) : NULL;
+    return found == NULL ? end : (size_t)(found - bytes);
+}
+
+/* Goes through the quotes in bytes[0, len) to the first line end outside of a quoted field, or to len, and returns its
+ * position. Every byte is searched for a line end once, and for a quote once: `end` stays the next line end until a
+ * quoted field passes it. */
+static size_t split_quoted(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place)
+{
+    size_t at = 0, end = 0;
+    bool has_end = false;
+    while (at < len) {
+        if (*place == TD_LINE_IN_QUOTES) {
+            at = find_byte(bytes, at, len, '"');
+            if (at < len) {
+                at++;
+                *place = TD_LINE_AFTER_QUOTE;
+            }
+            continue;
+        }
+        if (*place == TD_LINE_AFTER_QUOTE && bytes[at] == '"') {
+            at++;
+            *place = TD_LINE_IN_QUOTES;
+            continue;
+        }
+        if (!has_end || end < at)
+            end = find_byte(bytes, at, len, '\n');
+        has_end = true;
+        size_t quote = find_byte(bytes, at, end, '"');
+        bool starts = quote > at ? bytes[quote - 1] == delimiter : *place == TD_LINE_FIELD_START;
+        *place = starts ? TD_LINE_FIELD_START : TD_LINE_IN_FIELD;
+        if (quote == end)
+            return end;
+        *place = starts ? TD_LINE_IN_QUOTES : TD_LINE_IN_FIELD;
+        at = quote + 1;
+    }
+    return len;
+}
+
+/* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. Takes and sets the place
+ * of the next byte. */
+static size_t split(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place, bool *ends)
+{
+    size_t end = delimiter == 0 ? find_byte(bytes, 0, len, '\n') : split_quoted(bytes, len, delimiter, place);
+    *ends = end < len;
+    if (*ends)
+        *place = TD_LINE_FIELD_START;
+    return end;
 }
 
 /* ---- making an index ---- */
 
-/* Ends a line: counts it when it is a row, and keeps its place when the last kept one is too far behind. */
-static bool end_line(struct td_line_indexer *indexer, struct td_error *err)
+/* Ends a line, whose line end is at `end`: counts it when it is a row, and keeps its place when the last kept one is
+ * too far behind. */
+static bool end_line(struct td_line_indexer *indexer, uint64_t end, struct td_error *err)
 {
     struct td_line_index *index = &indexer->index;
+    if (indexer->has_text && indexer->wants_header) {
+        indexer->header = (struct td_row){.offset = indexer->line_offset, .bytes = end - indexer->line_offset};
+        indexer->header.bytes -= indexer->last == '\r' ? 1 : 0;
+        indexer->wants_header = false;
+        indexer->has_text = false;
+        return true;
+    }
     index->has_gaps = index->has_gaps || !indexer->has_text || indexer->last == '\r';
     if (!indexer->has_text)
         return true;
@@ -61,6 +114,7 @@ static size_t skip_mark(struct td_line_indexer *indexer, const uint8_t *bytes, s
     while (indexer->mark_bytes < sizeof byte_order_mark && taken < len) {
         if (bytes[taken] != byte_order_mark[indexer->mark_bytes]) {
             indexer->has_text = indexer->mark_bytes > 0;
+            indexer->place = indexer->has_text ? TD_LINE_IN_FIELD : TD_LINE_FIELD_START;
             indexer->mark_bytes = UINT8_MAX;
             return taken;
         }
@@ -81,12 +135,12 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
     size_t at = skip_mark(indexer, bytes, len);
     while (at < len) {
         bool ends;
-        size_t part = split(bytes + at, len - at, &ends);
-        indexer->has_text = indexer->has_text || holds_text(bytes + at, part);
+        size_t part = split(bytes + at, len - at, index->delimiter, &indexer->place, &ends);
+        indexer->has_text = indexer->has_text || holds_text(bytes + at, part, index->delimiter);
         indexer->last = part > 0 ? bytes[at + part - 1] : indexer->last;
         at += part + (ends ? 1 : 0);
         if (ends) {
-            if (!end_line(indexer, err))
+            if (!end_line(indexer, index->size_bytes + at - 1, err))
                 return false;
             indexer->line_offset = index->size_bytes + at;
             indexer->last = 0;
@@ -101,10 +155,10 @@ bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_inde
     if (indexer->mark_bytes > 0 && indexer->mark_bytes < sizeof byte_order_mark)
         indexer->has_text = true;                                  /* the file is the beginning of a mark */
     bool ends = indexer->line_offset == indexer->index.size_bytes; /* the last line has its end */
-    if (!ends && !end_line(indexer, err))
+    if (!ends && !end_line(indexer, indexer->index.size_bytes, err))
         return false;
     *out = indexer->index;
-    *indexer = (struct td_line_indexer){0};
+    *indexer = (struct td_line_indexer){.header = indexer->header};
     return true;
 }
 
@@ -146,7 +200,7 @@ bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_bu
     out->row_count = index.row_count;
     out->params[0] = index.has_gaps ? 0 : 1;
     out->params[1] = index.step_count > 0 ? index.steps[0].offset : 0;
-    out->params[2] = index.has_quotes ? 1 : 0;
+    out->params[2] = index.delimiter;
     struct td_line_step *fitting = realloc(index.steps, index.step_count * sizeof *index.steps + 1);
     out->words = (uint64_t *)(fitting != NULL ? fitting : index.steps);
     out->word_count = 2 * index.step_count;
@@ -161,8 +215,10 @@ struct walk {
     uint64_t end;         /* of the file */
     uint64_t offset;      /* of the next byte to read */
     uint64_t line_offset; /* of the line that the walk is in */
+    uint8_t delimiter;
     bool has_text;
     uint8_t last; /* byte before `offset`, for a CR before the line end */
+    enum td_line_place place;
     uint8_t *buffer;
     size_t at, len; /* of the bytes in the buffer that were not looked at */
 };
@@ -184,8 +240,8 @@ static bool next_row(struct walk *walk, struct td_row *row, bool *found, struct 
             return false;
         bool ends;
         const uint8_t *bytes = walk->buffer + walk->at;
-        size_t part = split(bytes, walk->len - walk->at, &ends);
-        walk->has_text = walk->has_text || holds_text(bytes, part);
+        size_t part = split(bytes, walk->len - walk->at, walk->delimiter, &walk->place, &ends);
+        walk->has_text = walk->has_text || holds_text(bytes, part, walk->delimiter);
         walk->last = part > 0 ? bytes[part - 1] : walk->last;
         walk->at += part + (ends ? 1 : 0);
         walk->offset += part + (ends ? 1 : 0);
@@ -226,7 +282,11 @@ bool td_line_index_find(const struct td_line_index *index, const struct td_input
     if (input->size_bytes != index->size_bytes)
         return td_error_set(err, TD_UNAVAILABLE, "the file has another size than when its rows were found; try again");
     const struct td_line_step *step = step_before(index, first);
-    struct walk walk = {.input = input, .end = index->size_bytes, .offset = step->offset, .line_offset = step->offset};
+    struct walk walk = {.input = input,
+                        .end = index->size_bytes,
+                        .offset = step->offset,
+                        .line_offset = step->offset,
+                        .delimiter = index->delimiter};
     walk.buffer = malloc(TD_LINE_READ_BYTES);
     if (walk.buffer == NULL)
         return td_error_no_memory(err);

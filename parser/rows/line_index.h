@@ -2,6 +2,11 @@
  * their line ends (LF, or CR and LF). The last line may lack its end. A byte order mark at the start of the file
  * belongs to no row. The bytes of rows are not looked at otherwise.
  *
+ * With a delimiter the text is CSV (RFC 4180), as Python's csv module reads it: a quote (") at the start of a field,
+ * that is at a line's start or right after a delimiter, opens a quoted field, in which line ends are text and "" is a
+ * quote; the next other quote closes the field. All other quotes are text. A field that is never closed ends with the
+ * file. A delimiter is no blank: a line of tabs is a row of empty fields when tabs delimit.
+ *
  * An index keeps the place of some rows, one of at most TD_LINE_STEP_ROWS, so that 100,000,000 rows of 1 KiB take 50
  * MB. To find a row, the text from the kept place before it is scanned: less than TD_LINE_STEP_BYTES and one row. */
 #ifndef TD_PARSER_ROWS_LINE_INDEX_H
@@ -34,32 +39,44 @@ struct td_line_index {
     uint64_t size_bytes; /* of the file */
     struct td_line_step *steps;
     size_t step_count, step_capacity;
-    bool has_quotes; /* a quoted field may hold line ends (CSV, RFC 4180) */
-    bool has_gaps;   /* something lies between rows, or before the first: a blank line, a CR before a line end, a byte
-                        order mark. Without gaps, every row but perhaps the last one is followed by one LF */
+    uint8_t delimiter; /* between the fields of CSV; 0: a quote is text as any other, and every LF ends a line */
+    bool has_gaps;     /* something lies between rows, or before the first: a blank line, a CR before a line end, a byte
+                          order mark; a header is no gap. Without gaps, every row but perhaps the last one is followed
+                          by one LF */
 };
 
-/* Makes an index of a text that comes in parts. All zero at first. Public: index.row_count, the rows whose lines have
- * ended, and index.size_bytes, the bytes that have come. */
+/* Where the next byte stands in the fields of a line of CSV. */
+enum td_line_place {
+    TD_LINE_FIELD_START,
+    TD_LINE_IN_FIELD,
+    TD_LINE_IN_QUOTES,
+    TD_LINE_AFTER_QUOTE /* in a quoted field: the quote before was its end, unless another one follows */
+};
+
+/* Makes an index of a text that comes in parts. All zero at first, but for index.delimiter and wants_header. Public:
+ * index.row_count, the rows whose lines have ended; index.size_bytes, the bytes that have come; and header. */
 struct td_line_indexer {
     struct td_line_index index;
+    bool wants_header;    /* the next line that would be a row is a header, and no row */
+    struct td_row header; /* where it lies, without its line end; bytes 0: there was none */
     uint64_t line_offset; /* of the line that has not ended */
     uint8_t mark_bytes;   /* of a byte order mark that have come; above 3: there is none, or it is over */
     bool has_text;        /* the line that has not ended holds more than blanks */
     uint8_t last;         /* the byte before the next one */
+    enum td_line_place place;
 };
 
 /* Takes the next bytes of the text. Errors: TD_RESOURCE_EXHAUSTED; then td_line_index_fini frees what was made. */
 bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, size_t len, struct td_error *err);
 
-/* Ends the text, and moves the index to *out, which the caller ends by td_line_index_fini. Errors as
- * td_line_indexer_add. */
+/* Ends the text, and moves the index to *out, which the caller ends by td_line_index_fini; indexer->header stays.
+ * Errors as td_line_indexer_add. */
 bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err);
 
 void td_line_index_fini(struct td_line_index *index);
 
 /* Reads the whole data file of a build through the indexer, and makes *out an index of layout TD_ROWS_LINES. Frees what
- * the indexer has made. Errors as `build` of td_row_format. */
+ * the indexer has made; indexer->header stays. Errors as `build` of td_row_format. */
 bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_build *build, struct td_row_index *out,
                          struct td_error *err);
 

@@ -38,7 +38,7 @@ static bool find_lines(const struct td_row_index *index, const struct td_row_fil
                                   .size_bytes = index->data_bytes,
                                   .steps = (struct td_line_step *)index->words,
                                   .step_count = index->word_count / 2,
-                                  .has_quotes = index->params[2] != 0};
+                                  .delimiter = (uint8_t)index->params[2]};
     return td_line_index_find(&lines, &files->data, first, count, rows, err);
 }
 
@@ -140,8 +140,11 @@ static bool fits(uint64_t first, uint64_t count, uint64_t each, uint64_t size)
 static bool check_lines(const struct td_row_index *index)
 {
     const uint64_t *words = index->words;
+    uint64_t delimiter = index->params[2];
     bool ok = index->word_count % 2 == 0 && (index->row_count == 0) == (index->word_count == 0) &&
-              (index->word_count == 0 || words[0] == 0);
+              (index->word_count == 0 || words[0] == 0) && index->params[0] <= 1 &&
+              index->params[1] == (index->word_count == 0 ? 0 : words[1]) &&
+              (delimiter == 0 || delimiter == ',' || delimiter == '\t');
     for (size_t i = 0; ok && i < index->word_count; i += 2)
         ok = words[i] < index->row_count && words[i + 1] < index->data_bytes &&
              (i == 0 || (words[i] > words[i - 2] && words[i + 1] > words[i - 1]));
