@@ -78,6 +78,24 @@ static size_t split(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td
 
 /* ---- making an index ---- */
 
+/* Keeps the place of the row that the line will be. */
+static bool keep_line(struct td_line_indexer *indexer, struct td_error *err)
+{
+    struct td_line_index *index = &indexer->index;
+    indexer->kept_offset = indexer->line_offset;
+    if (index->row_count % TD_LINE_STEP_ROWS == 0) {
+        if (!TD_ARRAY_GROW(index->steps, index->step_count, index->step_capacity, err))
+            return false;
+        index->steps[index->step_count++] = indexer->line_offset;
+        return true;
+    }
+    if (!TD_ARRAY_GROW(index->extras, index->extra_count, index->extra_capacity, err))
+        return false;
+    index->extras[index->extra_count++] =
+        (struct td_line_extra){.row = index->row_count, .offset = indexer->line_offset};
+    return true;
+}
+
 /* Ends a line, whose line end is at `end`: counts it when it is a row, and keeps its place when the last kept one is
  * too far behind. */
 static bool end_line(struct td_line_indexer *indexer, uint64_t end, struct td_error *err)
@@ -93,13 +111,10 @@ static bool end_line(struct td_line_indexer *indexer, uint64_t end, struct td_er
     index->has_gaps = index->has_gaps || !indexer->has_text || indexer->last == '\r';
     if (!indexer->has_text)
         return true;
-    const struct td_line_step *last = index->step_count == 0 ? NULL : &index->steps[index->step_count - 1];
-    if (last == NULL || index->row_count - last->row >= TD_LINE_STEP_ROWS ||
-        indexer->line_offset - last->offset >= TD_LINE_STEP_BYTES) {
-        if (!TD_ARRAY_GROW(index->steps, index->step_count, index->step_capacity, err))
+    if (index->row_count % TD_LINE_STEP_ROWS == 0 ||
+        indexer->line_offset - indexer->kept_offset >= TD_LINE_STEP_BYTES) {
+        if (!keep_line(indexer, err))
             return false;
-        index->steps[index->step_count++] =
-            (struct td_line_step){.row = index->row_count, .offset = indexer->line_offset};
     }
     index->row_count++;
     indexer->has_text = false;
@@ -165,7 +180,13 @@ bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_inde
 void td_line_index_fini(struct td_line_index *index)
 {
     free(index->steps);
+    free(index->extras);
     *index = (struct td_line_index){0};
+}
+
+static uint64_t memory_bytes(const struct td_line_index *index)
+{
+    return index->step_capacity * sizeof *index->steps + index->extra_capacity * sizeof *index->extras;
 }
 
 static bool read_all(struct td_line_indexer *indexer, const struct td_row_build *build, uint8_t *buffer,
@@ -178,9 +199,30 @@ static bool read_all(struct td_line_indexer *indexer, const struct td_row_build 
             !td_line_indexer_add(indexer, buffer, (size_t)part, err))
             return false;
         size_t most = build->limits->max_memory_bytes;
-        if (most > 0 && indexer->index.step_capacity * sizeof *indexer->index.steps > most)
+        if (most > 0 && memory_bytes(&indexer->index) > most)
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "its index would take more than %zu bytes of memory", most);
     }
+    return true;
+}
+
+/* Moves the places to the words of *out. */
+static bool set_words(struct td_line_index *index, struct td_row_index *out, struct td_error *err)
+{
+    size_t extra_words = 2 * index->extra_count, count = index->step_count + extra_words;
+    uint64_t *words = count == 0 ? NULL : realloc(index->steps, count * sizeof *words);
+    if (count > 0 && words == NULL)
+        return td_error_no_memory(err);
+    index->steps = count == 0 ? index->steps : NULL; /* moved */
+    if (extra_words > 0)
+        memcpy(words + index->step_count, index->extras, extra_words * sizeof *words);
+    out->layout = TD_ROWS_LINES;
+    out->row_count = index->row_count;
+    out->params[0] = index->has_gaps ? 0 : 1;
+    out->params[1] = index->step_count > 0 ? words[0] : 0;
+    out->params[2] = index->delimiter;
+    out->params[3] = index->step_count;
+    out->words = words;
+    out->word_count = count;
     return true;
 }
 
@@ -196,15 +238,9 @@ bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_bu
         td_line_index_fini(&indexer->index);
         return false;
     }
-    out->layout = TD_ROWS_LINES;
-    out->row_count = index.row_count;
-    out->params[0] = index.has_gaps ? 0 : 1;
-    out->params[1] = index.step_count > 0 ? index.steps[0].offset : 0;
-    out->params[2] = index.delimiter;
-    struct td_line_step *fitting = realloc(index.steps, index.step_count * sizeof *index.steps + 1);
-    out->words = (uint64_t *)(fitting != NULL ? fitting : index.steps);
-    out->word_count = 2 * index.step_count;
-    return true;
+    bool made = set_words(&index, out, err);
+    td_line_index_fini(&index);
+    return made;
 }
 
 /* ---- finding rows ---- */
@@ -259,17 +295,19 @@ static bool next_row(struct walk *walk, struct td_row *row, bool *found, struct 
 }
 
 /* Returns the last kept place at or before a row, which the index has. */
-static const struct td_line_step *step_before(const struct td_line_index *index, uint64_t row)
+static struct td_line_extra kept_before(const struct td_line_index *index, uint64_t row)
 {
-    size_t low = 0, high = index->step_count;
-    while (high - low > 1) {
+    struct td_line_extra kept = {.row = row - row % TD_LINE_STEP_ROWS};
+    kept.offset = index->steps[row / TD_LINE_STEP_ROWS];
+    size_t low = 0, high = index->extra_count; /* below `low` all are at or before the row, from `high` on none is */
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (index->steps[middle].row <= row)
-            low = middle;
+        if (index->extras[middle].row <= row)
+            low = middle + 1;
         else
             high = middle;
     }
-    return &index->steps[low];
+    return low > 0 && index->extras[low - 1].row > kept.row ? index->extras[low - 1] : kept;
 }
 
 bool td_line_index_find(const struct td_line_index *index, const struct td_input *input, uint64_t first, size_t count,
@@ -281,21 +319,19 @@ bool td_line_index_find(const struct td_line_index *index, const struct td_input
         return true;
     if (input->size_bytes != index->size_bytes)
         return td_error_set(err, TD_UNAVAILABLE, "the file has another size than when its rows were found; try again");
-    const struct td_line_step *step = step_before(index, first);
+    struct td_line_extra kept = kept_before(index, first);
+    uint8_t buffer[TD_LINE_READ_BYTES];
     struct walk walk = {.input = input,
                         .end = index->size_bytes,
-                        .offset = step->offset,
-                        .line_offset = step->offset,
-                        .delimiter = index->delimiter};
-    walk.buffer = malloc(TD_LINE_READ_BYTES);
-    if (walk.buffer == NULL)
-        return td_error_no_memory(err);
+                        .offset = kept.offset,
+                        .line_offset = kept.offset,
+                        .delimiter = index->delimiter,
+                        .buffer = buffer};
     bool ok = true, found = true;
-    for (uint64_t row = step->row; ok && found && row < first + count; row++) {
+    for (uint64_t row = kept.row; ok && found && row < first + count; row++) {
         struct td_row passed;
         ok = next_row(&walk, row < first ? &passed : &rows[row - first], &found, err);
     }
-    free(walk.buffer);
     return ok &&
            (found || td_error_set(err, TD_UNAVAILABLE, "the file has changed since its rows were found; try again"));
 }

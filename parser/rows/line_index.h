@@ -7,8 +7,8 @@
  * quote; the next other quote closes the field. All other quotes are text. A field that is never closed ends with the
  * file. A delimiter is no blank: a line of tabs is a row of empty fields when tabs delimit.
  *
- * An index keeps the place of some rows, one of at most TD_LINE_STEP_ROWS, so that 100,000,000 rows of 1 KiB take 50
- * MB. To find a row, the text from the kept place before it is scanned: less than TD_LINE_STEP_BYTES and one row. */
+ * An index keeps the place of every row whose number TD_LINE_STEP_ROWS divides, 50 MB for 100,000,000 rows, and of long
+ * rows' neighbours, so that less than TD_LINE_STEP_BYTES and one row are scanned to find a row. */
 #ifndef TD_PARSER_ROWS_LINE_INDEX_H
 #define TD_PARSER_ROWS_LINE_INDEX_H
 
@@ -21,14 +21,14 @@
 #include <stdint.h>
 
 enum {
-    TD_LINE_STEP_ROWS = 32,           /* a row this many behind the last kept one is kept */
-    TD_LINE_STEP_BYTES = 128 * 1024,  /* and one whose line begins this far behind it */
-    TD_LINE_READ_BYTES = 16 * 1024,   /* read at once to find rows */
+    TD_LINE_STEP_ROWS = 16,           /* of so many rows the place of one is kept */
+    TD_LINE_STEP_BYTES = 128 * 1024,  /* and that of a row whose line begins this far behind the kept one before it */
+    TD_LINE_READ_BYTES = 8 * 1024,    /* read at once to find rows */
     TD_LINE_BUILD_BYTES = 1024 * 1024 /* read at once to make an index */
 };
 
-/* The place of a row that an index keeps: its number, and the offset of its line. */
-struct td_line_step {
+/* A row that is kept although TD_LINE_STEP_ROWS does not divide its number: that, and the offset of its line. */
+struct td_line_extra {
     uint64_t row;
     uint64_t offset;
 };
@@ -37,8 +37,10 @@ struct td_line_step {
 struct td_line_index {
     uint64_t row_count;
     uint64_t size_bytes; /* of the file */
-    struct td_line_step *steps;
+    uint64_t *steps;     /* offset of the line of row i * TD_LINE_STEP_ROWS */
     size_t step_count, step_capacity;
+    struct td_line_extra *extras; /* ascending */
+    size_t extra_count, extra_capacity;
     uint8_t delimiter; /* between the fields of CSV; 0: a quote is text as any other, and every LF ends a line */
     bool has_gaps;     /* something lies between rows, or before the first: a blank line, a CR before a line end, a byte
                           order mark; a header is no gap. Without gaps, every row but perhaps the last one is followed
@@ -60,6 +62,7 @@ struct td_line_indexer {
     bool wants_header;    /* the next line that would be a row is a header, and no row */
     struct td_row header; /* where it lies, without its line end; bytes 0: there was none */
     uint64_t line_offset; /* of the line that has not ended */
+    uint64_t kept_offset; /* of the line that was kept last */
     uint8_t mark_bytes;   /* of a byte order mark that have come; above 3: there is none, or it is over */
     bool has_text;        /* the line that has not ended holds more than blanks */
     uint8_t last;         /* the byte before the next one */

@@ -36,8 +36,10 @@ static bool find_lines(const struct td_row_index *index, const struct td_row_fil
 {
     struct td_line_index lines = {.row_count = index->row_count,
                                   .size_bytes = index->data_bytes,
-                                  .steps = (struct td_line_step *)index->words,
-                                  .step_count = index->word_count / 2,
+                                  .steps = index->words,
+                                  .step_count = (size_t)index->params[3],
+                                  .extras = (struct td_line_extra *)(index->words + index->params[3]),
+                                  .extra_count = (index->word_count - (size_t)index->params[3]) / 2,
                                   .delimiter = (uint8_t)index->params[2]};
     return td_line_index_find(&lines, &files->data, first, count, rows, err);
 }
@@ -140,14 +142,16 @@ static bool fits(uint64_t first, uint64_t count, uint64_t each, uint64_t size)
 static bool check_lines(const struct td_row_index *index)
 {
     const uint64_t *words = index->words;
-    uint64_t delimiter = index->params[2];
-    bool ok = index->word_count % 2 == 0 && (index->row_count == 0) == (index->word_count == 0) &&
-              (index->word_count == 0 || words[0] == 0) && index->params[0] <= 1 &&
-              index->params[1] == (index->word_count == 0 ? 0 : words[1]) &&
+    uint64_t delimiter = index->params[2], steps = index->params[3];
+    bool ok = steps <= index->word_count && (index->word_count - steps) % 2 == 0 &&
+              steps == index->row_count / TD_LINE_STEP_ROWS + (index->row_count % TD_LINE_STEP_ROWS > 0 ? 1 : 0) &&
+              index->params[0] <= 1 && index->params[1] == (steps == 0 ? 0 : words[0]) &&
               (delimiter == 0 || delimiter == ',' || delimiter == '\t');
-    for (size_t i = 0; ok && i < index->word_count; i += 2)
+    for (size_t i = 0; ok && i < steps; i++)
+        ok = words[i] < index->data_bytes && (i == 0 || words[i] > words[i - 1]);
+    for (size_t i = (size_t)steps; ok && i < index->word_count; i += 2)
         ok = words[i] < index->row_count && words[i + 1] < index->data_bytes &&
-             (i == 0 || (words[i] > words[i - 2] && words[i + 1] > words[i - 1]));
+             (i == steps || (words[i] > words[i - 2] && words[i + 1] > words[i - 1]));
     return ok;
 }
 
@@ -213,17 +217,9 @@ bool td_row_index_find(const struct td_row_index *index, const struct td_row_fil
 
 static void area_of_line(const struct td_row_index *index, uint64_t row, struct td_row *area)
 {
-    size_t low = 0, high = index->word_count / 2;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (index->words[2 * middle] <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    bool is_last = 2 * low + 2 == index->word_count;
-    area->offset = index->words[2 * low + 1];
-    area->bytes = (is_last ? index->data_bytes : index->words[2 * low + 3]) - area->offset;
+    uint64_t step = row / TD_LINE_STEP_ROWS;
+    area->offset = index->words[step];
+    area->bytes = (step + 1 < index->params[3] ? index->words[step + 1] : index->data_bytes) - area->offset;
 }
 
 bool td_row_index_area(const struct td_row_index *index, uint64_t row, struct td_row *area)

@@ -51,16 +51,16 @@ static void check_fails(const struct td_row_index *index, const struct td_row_fi
 
 static struct td_row_index lines_index(void)
 {
-    static uint64_t words[4];
-    memcpy(words, (uint64_t[]){0, 2, 2, 12}, sizeof words);
+    static uint64_t words[3];
+    memcpy(words, (uint64_t[]){2, 2, 12}, sizeof words); /* a step, and an extra place: of row 2 */
     (void)snprintf((char *)data, sizeof data, "h\n\"a\n\"\nbc\n\n\nd\n");
     return (struct td_row_index){.format = td_row_format_named(TD_TEXT("csv")),
                                  .layout = TD_ROWS_LINES,
                                  .row_count = 3,
                                  .data_bytes = 14,
-                                 .params = {0, 2, ','},
+                                 .params = {0, 2, ',', 1},
                                  .words = words,
-                                 .word_count = 4};
+                                 .word_count = 3};
 }
 
 static struct td_row_index even_index(void)
@@ -153,8 +153,8 @@ static void every_layout_finds_rows(void **state)
     files = files_of(20, 0);
     check_found(&index, &files, places, 3);
     index = lines_index();
-    index.words[3] = 7; /* kept: the second row, too, as its number and place */
-    index.words[2] = 1;
+    index.words[1] = 1; /* kept: the second row, in place of the third */
+    index.words[2] = 7;
     files = files_of(14, 0);
     check_found(&index, &files, lines, 3);
 }
@@ -403,8 +403,11 @@ static void wrong_numbers_are_refused(void **state)
         {0, PARAMS_AT + 16, ';'},
         {0, PARAMS_AT + 16, 256 + ','},
         {0, HEAD, 1},
-        {0, HEAD + 8, 12},  /* kept rows do not ascend */
-        {0, HEAD + 24, 14}, /* past the end */
+        {0, HEAD + 8, 3},   /* kept: a row that there is not */
+        {0, HEAD + 16, 14}, /* past the end */
+        {0, PARAMS_AT + 24, 0},
+        {0, PARAMS_AT + 24, 2},
+        {0, PARAMS_AT + 24, UINT64_MAX},
         {1, ROWS_AT, 5},
         {1, ROWS_AT, UINT64_MAX},
         {1, PARAMS_AT, 5},
