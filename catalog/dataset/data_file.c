@@ -1,6 +1,7 @@
 #include "catalog/dataset/data_file.h"
 
 #include "core/extension.h"
+#include "parser/rows/tokens.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static bool bin_of(const struct td_data_files *files, const char *path, struct t
         return set_format(out, "megatron");
     if (strncmp(name, "chunk-", 6) == 0 && beside(files, path, (size_t)(name - path), "index.json") != NULL)
         return set_format(out, "litdata");
-    return false;
+    struct td_tokens tokens;
+    return files->repo->is_dataset_folder && td_tokens_name(name, &tokens) && set_format(out, "tokens");
 }
 
 bool td_data_file_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
