@@ -15,7 +15,7 @@ void td_permutation_init(struct td_permutation *permutation, uint64_t count, uin
 {
     uint64_t state = mix(mix(seed + golden) + epoch + golden);
     unsigned half_bits = 8;
-    while (count > UINT64_C(1) << (2 * half_bits))
+    while (half_bits < 32 && count > UINT64_C(1) << (2 * half_bits))
         half_bits++;
     permutation->count = count;
     permutation->half_bits = half_bits;

@@ -13,16 +13,13 @@
 
 enum { TD_PERMUTATION_ROUNDS = 8 };
 
-/* The largest n. */
-#define TD_PERMUTATION_MAX (UINT64_C(1) << 62)
-
 struct td_permutation {
     uint64_t count; /* n */
     unsigned half_bits;
     uint64_t keys[TD_PERMUTATION_ROUNDS];
 };
 
-/* Makes the permutation of [0, count) for a seed and an epoch. count is from 1 to TD_PERMUTATION_MAX. */
+/* Makes the permutation of [0, count) for a seed and an epoch. count is above 0. */
 void td_permutation_init(struct td_permutation *permutation, uint64_t count, uint64_t seed, uint64_t epoch);
 
 /* Returns the number at this position; both are below count. Any thread. */
