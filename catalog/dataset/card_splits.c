@@ -29,7 +29,8 @@ struct token {
 static struct token take_token(struct td_text *pattern)
 {
     const char *p = pattern->p;
-    const char *close = pattern->len > 2 ? memchr(p + 2, ']', pattern->len - 2) : NULL;
+    size_t skip = pattern->len > 1 && p[1] == '!' ? 2 : 1; /* a ']' behind these is a byte of the set */
+    const char *close = pattern->len > skip + 1 ? memchr(p + skip + 1, ']', pattern->len - skip - 1) : NULL;
     struct token token = {.kind = TOKEN_CHAR, .c = *p};
     size_t len = 1;
     if (td_text_begins(*pattern, TD_TEXT("**"))) {
@@ -40,8 +41,7 @@ static struct token take_token(struct td_text *pattern)
         token.kind = *p == '*' ? TOKEN_STAR : TOKEN_ANY;
     } else if (*p == '[' && close != NULL) {
         token.kind = TOKEN_SET;
-        token.negated = p[1] == '!' || p[1] == '^';
-        size_t skip = token.negated ? 2 : 1;
+        token.negated = skip == 2;
         token.set = td_text_n(p + skip, (size_t)(close - p) - skip);
         len = (size_t)(close - p) + 1;
     }
@@ -95,6 +95,9 @@ static void step(const struct token *tokens, size_t count, const bool *from, boo
 
 bool td_card_pattern_matches(const char *pattern, struct td_text path)
 {
+    size_t literal = strcspn(pattern, "*?[");
+    if (path.len < literal || memcmp(pattern, path.p, literal) != 0)
+        return false; /* so that a card with many patterns costs little for each file */
     struct token tokens[MAX_TOKENS];
     bool states[2][MAX_TOKENS + 1] = {{false}};
     size_t count = 0;
@@ -160,8 +163,8 @@ static void read_config(struct reading *reading, const cJSON *config)
         const cJSON *split = cJSON_GetObjectItemCaseSensitive(item, "split");
         if (cJSON_IsString(item))
             add_patterns(reading, "train", item);
-        else
-            add_patterns(reading, cJSON_IsString(split) ? split->valuestring : "train",
+        else if (split == NULL || cJSON_IsString(split))
+            add_patterns(reading, split == NULL ? "train" : split->valuestring,
                          cJSON_GetObjectItemCaseSensitive(item, "path"));
     }
 }
@@ -200,9 +203,11 @@ bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_
     struct td_json_document document;
     *out = (struct td_card_splits){0};
     td_json_document_read(&document, json, arena, NULL);
+    if (document.fault.code == TD_RESOURCE_EXHAUSTED)
+        return td_error_no_memory(err);
     const cJSON *configs = cJSON_GetObjectItemCaseSensitive(document.root, "configs");
     if (!cJSON_IsArray(configs) || configs->child == NULL)
-        return document.fault.code != TD_RESOURCE_EXHAUSTED || td_error_no_memory(err);
+        return true;
     size_t most = count_strings(configs);
     out->items = td_arena_array(arena, most, sizeof *out->items);
     struct reading reading = {.document = &document, .arena = arena, .out = out, .ok = out->items != NULL};

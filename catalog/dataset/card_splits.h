@@ -25,8 +25,8 @@ struct td_card_splits {
  * when the card declares nothing. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_card_splits *out, struct td_error *err);
 
-/* Returns whether the pattern names the file at this path. A '*' or '?' does not match '/', but "**" does, and "**" and
- * a '/' may stand for nothing. */
+/* Returns whether the pattern names the file at this path. A '*', '?' or set ("[a-z]", "[!a]") does not match '/', but
+ * "**" does, and "**" and a '/' may stand for nothing. */
 bool td_card_pattern_matches(const char *pattern, struct td_text path);
 
 #endif
