@@ -1,0 +1,272 @@
+/* What a card declares, and which paths its patterns name. Forms of `configs`: the Hub's documentation, "Manual
+ * configuration". Patterns: what fsspec's glob_translate answers, by which the datasets library resolves them. */
+#include "catalog/dataset/card_splits.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+/* ---- patterns ---- */
+
+static const struct {
+    const char *pattern, *matches, *others; /* paths, separated by ';' */
+} patterns[] = {
+    {"train.jsonl", "train.jsonl", "a/train.jsonl;train.jsonl2;train.json;"},
+    {"*.jsonl", "a.jsonl;.jsonl", "a/b.jsonl;a.jsonl2"},
+    {"*", "a;a.b", "a/b"},
+    {"data/*", "data/a", "data/a/b;x/data/a;data"},
+    {"data/**", "data/a;data/a/b;data/", "data;xdata/a"},
+    {"**", "a;a/b/c", NULL},
+    {"**/*.csv", "a.csv;x/y/a.csv", "a.tsv;csv"},
+    {"**/x.csv", "x.csv;a/x.csv;a/b/x.csv", "ax.csv;a/bx.csv"},
+    {"a/**/b", "a/b;a/x/b;a/x/y/b", "ab;a/xb;a/b/c"},
+    {"**/a/**", "a/b;x/a/b;x/a/b/c", "a;x/ab/c"},
+    {"**/**/x", "x;a/x;a/b/x", "ax"},
+    {"*/b", "a/b", "b;a/c/b"},
+    {"*/*/*", "a/b/c", "a/b;a/b/c/d"},
+    {"**/train/*/**", "train/x/y;a/train/x/y/z", "train/x"},
+    {"en/*.json", "en/a.json", "en/sub/a.json;fr/a.json"},
+    {"data/train-*", "data/train-00000-of-00001.parquet;data/train-", "data/train-a/b;data/train"},
+    {"data/train-[0-9][0-9]-of-??.csv", "data/train-00-of-10.csv", "data/train-0a-of-10.csv;data/train-00-of-1.csv"},
+    {"[!a]b", "bb;cb;!b", "ab;b"},
+    {"[ab]c", "ac;bc", "cc;abc"},
+    {"[a-c]d", "ad;bd;cd", "dd;-d"},
+    {"[a-]d", "ad;-d", "bd"},
+    {"[-a]d", "ad;-d", "bd"},
+    {"[]]d", "]d", "d;[]]d"},
+    {"[]a]d", "]d;ad", "d;[d"},
+    {"[!]]d", "ad;[d", "]d;d;a]d"},
+    {"[!]a]d", "bd", "]d;ad"},
+    {"[^a]b", "ab;^b", "bb"},
+    {"[*]", "*", "a"},
+    {"[?]x", "?x", "ax"},
+    {"[ab", "[ab", "a;b"},
+    {"[]", "[]", "];["},
+    {"[!]", "[!]", "!;a"},
+    {"[", "[", "a"},
+    {"a[z-a]b", NULL, "azb;aab;amb"},
+    {"a[/]b", NULL, "a/b;ab"},
+    {"a?c", "abc", "a/c;ac"},
+    {"a.c", "a.c", "abc"},
+    {"(a)+{b}|$^\\", "(a)+{b}|$^\\", "a"},
+    {"b[0-9]*", "b1;b12", "bx;b1/c"},
+    {"caf\xc3\xa9/*.csv", "caf\xc3\xa9/a.csv", "cafe/a.csv"},
+};
+
+static void check_paths(const char *pattern, const char *paths, bool wanted)
+{
+    for (size_t len; paths != NULL && *paths != '\0'; paths += len + (paths[len] == ';' ? 1 : 0)) {
+        len = strcspn(paths, ";");
+        char *copy = malloc(len + (len == 0)); /* exactly its size: no NUL is needed */
+        assert_non_null(copy);
+        memcpy(copy, paths, len);
+        bool got = td_card_pattern_matches(pattern, td_text_n(copy, len));
+        free(copy);
+        CHECK(got == wanted, "%s and %.*s", pattern, (int)len, paths);
+    }
+}
+
+static void patterns_name_paths(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(patterns); i++) {
+        check_paths(patterns[i].pattern, patterns[i].matches, true);
+        check_paths(patterns[i].pattern, patterns[i].others, false);
+    }
+    assert_true(td_card_pattern_matches("", TD_TEXT("")));
+    assert_false(td_card_pattern_matches("", TD_TEXT("a")));
+    assert_false(td_card_pattern_matches("*a", TD_TEXT("")));
+}
+
+/* The work is bounded by the lengths' product, whatever the stars. */
+static void many_stars(void **state)
+{
+    (void)state;
+    static char pattern[520], path[4000];
+    memset(path, 'a', sizeof path);
+    for (size_t i = 0; i + 1 < sizeof pattern; i++)
+        pattern[i] = i % 2 == 0 ? '*' : 'a';
+    double began = cpu_seconds();
+    pattern[511] = 'b';
+    pattern[512] = '\0'; /* as many tokens as are looked at */
+    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    pattern[511] = 'a';
+    assert_true(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    pattern[512] = '*'; /* one more */
+    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    assert_true(cpu_seconds() - began < 20); /* backtracking would not end */
+}
+
+/* ---- the card ---- */
+
+/* Reads a card and writes its patterns as "split=pattern split=pattern ..." */
+static void read_card(const char *json, char out[4096])
+{
+    struct td_arena arena;
+    struct td_card_splits splits;
+    struct td_error err = TD_ERROR_INIT;
+    size_t used = 0, len = strlen(json);
+    char *copy = malloc(len + (len == 0));
+    assert_non_null(copy);
+    memcpy(copy, json, len);
+    td_arena_init(&arena, 0);
+    CHECK(td_card_splits_read(td_text_n(copy, len), &arena, &splits, &err), "%s: %s", json, err.message);
+    free(copy); /* nothing points into the text */
+    out[0] = '\0';
+    for (size_t i = 0; i < splits.count; i++)
+        used += (size_t)snprintf(out + used, 4096 - used, "%s%s=%s", i == 0 ? "" : " ", splits.items[i].split,
+                                 splits.items[i].pattern);
+    td_arena_fini(&arena);
+}
+
+static const struct {
+    const char *json, *wanted;
+} cards[] = {
+    /* one configuration without and with a name */
+    {"{\"configs\":[{\"data_files\":\"a.csv\"}]}", "train=a.csv"},
+    {"{\"configs\":[{\"config_name\":\"default\",\"data_files\":\"data/*.csv\"}]}", "train=data/*.csv"},
+    {"{\"configs\":[{\"config_name\":\"x\",\"data_files\":\"a.csv\"}]}", "train=a.csv"},
+    {"{\"configs\":[{\"data_files\":[\"a.csv\",\"./b.csv\"]}]}", "train=a.csv train=b.csv"},
+    {"{\"configs\":[{\"data_files\":[{\"split\":\"train\",\"path\":\"a.csv\"},"
+     "{\"split\":\"test\",\"path\":[\"b.csv\",\"c/*\"]}]}]}",
+     "train=a.csv test=b.csv test=c/*"},
+    {"{\"license\":\"mit\",\"configs\":[{\"data_files\":[{\"path\":\"a.csv\"}]}],\"x\":[{}]}", "train=a.csv"},
+    /* several: that with `default: true`, else "default", else the first has plain names */
+    {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},{\"config_name\":\"b\",\"data_files\":\"2\"}]}",
+     "train=1 b/train=2"},
+    {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},"
+     "{\"config_name\":\"b\",\"data_files\":\"2\",\"default\":true}]}",
+     "a/train=1 train=2"},
+    {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},"
+     "{\"config_name\":\"default\",\"data_files\":\"2\"},{\"config_name\":\"c\",\"data_files\":"
+     "[{\"split\":\"test\",\"path\":\"3\"}],\"default\":false}]}",
+     "a/train=1 train=2 c/test=3"},
+    {"{\"configs\":[{\"config_name\":\"default\",\"data_files\":\"1\"},"
+     "{\"config_name\":\"b\",\"data_files\":\"2\",\"default\":true}]}",
+     "default/train=1 train=2"},
+    /* nothing, or not what it should be */
+    {"", ""},
+    {"{}", ""},
+    {"[]", ""},
+    {"null", ""},
+    {"{\"configs\":[]}", ""},
+    {"{\"configs\":{}}", ""},
+    {"{\"configs\":\"a\"}", ""},
+    {"{\"configs\":[1,null,\"x\",[],{}]}", ""},
+    {"{\"configs\":[{\"config_name\":\"a\"}]}", ""},
+    {"{\"configs\":[{\"data_files\":null},{\"data_files\":7},{\"data_files\":{\"train\":\"a\"}}]}", ""},
+    {"{\"configs\":[{\"data_files\":[1,null,[\"x\"],[[]],{\"split\":\"a\"},{\"path\":7},{\"path\":[1,\"ok\",[]]}]}]}",
+     "train=ok"},
+    {"{\"configs\":[{\"data_files\":[{\"split\":2020,\"path\":\"a\"},{\"split\":null,\"path\":\"b\"},"
+     "{\"split\":\"x\\u0000y\",\"path\":\"c\"},{\"split\":\"ok\",\"path\":\"d\\u0000e\"}]}]}",
+     ""},
+    {"{\"configs\":[{\"config_name\":1,\"data_files\":\"a\"},{\"config_name\":2,\"data_files\":\"b\"}]}",
+     "train=a train=b"},
+    {"{\"configs\":[{\"data_files\":\"\"}]}", "train="},
+    {"{\"configs\":[{\"data_files\":[{\"split\":\"\",\"path\":\"a\"}]}]}", "=a"},
+    {"{\"Configs\":[{\"data_files\":\"a\"}]}", ""},
+    {"{\"configs\":[{\"data_files\":\"a\"}", "train=a"}, /* cut off: what stands there */
+    {"{\"configs\":[{\"data_files\":[{\"split\":\"caf\\u00e9\",\"path\":\"\\u00e9/*\"}]}]}", "caf\xc3\xa9=\xc3\xa9/*"},
+};
+
+static void cards_declare_splits(void **state)
+{
+    (void)state;
+    char got[4096];
+    for (size_t i = 0; i < COUNT_OF(cards); i++) {
+        read_card(cards[i].json, got);
+        CHECK(strcmp(got, cards[i].wanted) == 0, "%s: %s, wanted %s", cards[i].json, got, cards[i].wanted);
+    }
+}
+
+/* Every prefix of a card, and every card with one byte changed, is read without a fault. */
+static void damaged_cards(void **state)
+{
+    (void)state;
+    static const char bytes[] = "\"{}[]:,\\\0x1";
+    char got[4096];
+    for (size_t i = 0; i < COUNT_OF(cards); i++) {
+        char text[512];
+        size_t len = strlen(cards[i].json);
+        assert_true(len < sizeof text);
+        for (size_t cut = 0; cut <= len; cut++) {
+            memcpy(text, cards[i].json, cut);
+            text[cut] = '\0';
+            read_card(text, got);
+            for (size_t k = 0; cut < len && k < sizeof bytes - 1; k++) {
+                memcpy(text, cards[i].json, len + 1);
+                text[cut] = bytes[k];
+                read_card(text, got);
+            }
+        }
+    }
+}
+
+enum { MOST = 10000 };
+
+/* There are at most 10,000 patterns, and reading them is not quadratic. */
+static void a_card_with_many_patterns(void **state)
+{
+    (void)state;
+    enum { EACH = 16, COUNT = 60000 };
+    struct td_arena arena;
+    struct td_card_splits splits;
+    struct td_error err = TD_ERROR_INIT;
+    char *json = malloc((size_t)COUNT * EACH + 64);
+    assert_non_null(json);
+    for (int form = 0; form < 2; form++) {
+        size_t len = (size_t)sprintf(json, "{\"configs\":[{\"data_files\":[%s", form == 0 ? "" : "{\"path\":[");
+        for (int i = 0; i < COUNT; i++)
+            len += (size_t)sprintf(json + len, "%s\"%d\"", i == 0 ? "" : ",", i);
+        len += (size_t)sprintf(json + len, "%s]}]}", form == 0 ? "" : "]}");
+        td_arena_init(&arena, 0);
+        double began = cpu_seconds();
+        assert_true(td_card_splits_read(td_text_n(json, len), &arena, &splits, &err));
+        assert_true(cpu_seconds() - began < 10);
+        assert_int_equal(splits.count, MOST);
+        assert_string_equal(splits.items[MOST - 1].pattern, "9999");
+        td_arena_fini(&arena);
+    }
+    free(json);
+}
+
+/* With every allocation failing in turn, the result is either whole or an error. */
+static void out_of_memory(void **state)
+{
+    (void)state;
+    static char json[65536];
+    size_t len = (size_t)sprintf(json, "{\"configs\":["), wanted = 0;
+    for (; len < 60000; wanted++)
+        len += (size_t)sprintf(json + len,
+                               "%s{\"config_name\":\"c%zu\",\"data_files\":[{\"split\":\"s\",\"path\":\"p\"}]}",
+                               wanted == 0 ? "" : ",", wanted);
+    len += (size_t)sprintf(json + len, "]}");
+    bool ok = false;
+    size_t k = 1;
+    for (; !ok; k++) {
+        struct td_arena arena;
+        struct td_card_splits splits;
+        struct td_error err = TD_ERROR_INIT;
+        td_arena_init(&arena, 0);
+        alloc_count_start();
+        alloc_fail_at(k);
+        bool done = td_card_splits_read(td_text_n(json, len), &arena, &splits, &err);
+        alloc_fail_at(0);
+        ok = alloc_count_get().calls < k;
+        CHECK(done ? splits.count == wanted : err.code == TD_RESOURCE_EXHAUSTED, "allocation %zu: %zu patterns, %s", k,
+              splits.count, err.message);
+        assert_true(done || !ok);
+        td_arena_fini(&arena);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+    assert_true(k > 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_name_paths),       cmocka_unit_test(many_stars),
+        cmocka_unit_test(cards_declare_splits),      cmocka_unit_test(damaged_cards),
+        cmocka_unit_test(a_card_with_many_patterns), cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
