@@ -93,19 +93,20 @@ static void step(const struct token *tokens, size_t count, const bool *from, boo
     }
 }
 
-bool td_card_pattern_matches(const char *pattern, struct td_text path)
+bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t *steps)
 {
-    size_t literal = strcspn(pattern, "*?[");
-    if (path.len < literal || memcmp(pattern, path.p, literal) != 0)
-        return false; /* so that a card with many patterns costs little for each file */
     struct token tokens[MAX_TOKENS];
     bool states[2][MAX_TOKENS + 1] = {{false}};
-    size_t count = 0;
-    struct td_text rest = td_text_of(pattern);
+    size_t count = 0, literal = strcspn(pattern, "*?[");
+    if (path.len < literal || memcmp(pattern, path.p, literal) != 0)
+        return false; /* so that a card with many patterns costs little for each file */
+    path = td_text_skip(path, literal);
+    struct td_text rest = td_text_of(pattern + literal);
     while (rest.len > 0 && count < MAX_TOKENS)
         tokens[count++] = take_token(&rest);
     if (rest.len > 0)
         return false; /* longer than any path needs */
+    *steps += path.len * count;
     enter(tokens, count, states[0], 0);
     for (size_t i = 0; i < path.len; i++)
         step(tokens, count, states[i % 2], states[(i + 1) % 2], path.p[i]);

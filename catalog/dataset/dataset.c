@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The most work of matching a card's patterns with a repository's files, some 2 s. */
+static const uint64_t most_card_steps = UINT64_C(1) << 30;
+
 /* A file with rows, in one split. */
 struct member {
     struct td_text split;
@@ -30,6 +33,7 @@ struct builder {
     struct td_snapshot *snapshot;
     const struct td_repo *repo;
     struct td_card_splits card;
+    uint64_t card_steps; /* see td_card_pattern_matches */
     struct member *members;
     size_t member_count, member_capacity;
     size_t dataset_capacity;
@@ -78,11 +82,11 @@ static bool add_member(struct builder *b, size_t entry, const struct td_data_fil
 /* Adds the file to every split whose patterns match it. */
 static bool add_by_card(struct builder *b, size_t entry, const struct td_data_file *file, struct td_text path)
 {
-    for (size_t i = 0; i < b->card.count; i++) {
+    for (size_t i = 0; i < b->card.count && b->card_steps <= most_card_steps; i++) {
         const char *split = b->card.items[i].split;
         bool again = b->member_count > 0 && b->members[b->member_count - 1].entry == entry &&
                      td_text_equals(b->members[b->member_count - 1].split, split);
-        if (!again && td_card_pattern_matches(b->card.items[i].pattern, path) &&
+        if (!again && td_card_pattern_matches(b->card.items[i].pattern, path, &b->card_steps) &&
             !add_member(b, entry, file, td_text_of(split)))
             return false;
     }
@@ -273,7 +277,14 @@ static bool build_dataset(struct builder *b)
     struct td_snapshot *snapshot = b->snapshot;
     struct td_dataset dataset = {.id = b->repo->id, .repo = b->repo};
     b->member_count = 0;
-    bool ok = collect(b, &dataset) && (b->member_count == 0 || add_splits(b, &dataset));
+    b->card_steps = 0;
+    bool ok = collect(b, &dataset);
+    if (b->card_steps > most_card_steps) {
+        td_problems_add(&snapshot->problems, &snapshot->arena, b->repo->folder,
+                        "not a dataset: matching the patterns of its README.md with its files would take too long");
+        b->member_count = 0;
+    }
+    ok = ok && (b->member_count == 0 || add_splits(b, &dataset));
     if (ok && b->member_count > 0 &&
         TD_ARRAY_GROW(snapshot->datasets, snapshot->dataset_count, b->dataset_capacity, b->err)) {
         snapshot->datasets[snapshot->dataset_count++] = dataset;

@@ -52,6 +52,8 @@ static const struct {
     {"caf\xc3\xa9/*.csv", "caf\xc3\xa9/a.csv", "cafe/a.csv"},
 };
 
+static uint64_t steps;
+
 static void check_paths(const char *pattern, const char *paths, bool wanted)
 {
     for (size_t len; paths != NULL && *paths != '\0'; paths += len + (paths[len] == ';' ? 1 : 0)) {
@@ -59,7 +61,7 @@ static void check_paths(const char *pattern, const char *paths, bool wanted)
         char *copy = malloc(len + (len == 0)); /* exactly its size: no NUL is needed */
         assert_non_null(copy);
         memcpy(copy, paths, len);
-        bool got = td_card_pattern_matches(pattern, td_text_n(copy, len));
+        bool got = td_card_pattern_matches(pattern, td_text_n(copy, len), &steps);
         free(copy);
         CHECK(got == wanted, "%s and %.*s", pattern, (int)len, paths);
     }
@@ -72,12 +74,12 @@ static void patterns_name_paths(void **state)
         check_paths(patterns[i].pattern, patterns[i].matches, true);
         check_paths(patterns[i].pattern, patterns[i].others, false);
     }
-    assert_true(td_card_pattern_matches("", TD_TEXT("")));
-    assert_false(td_card_pattern_matches("", TD_TEXT("a")));
-    assert_false(td_card_pattern_matches("*a", TD_TEXT("")));
+    assert_true(td_card_pattern_matches("", TD_TEXT(""), &steps));
+    assert_false(td_card_pattern_matches("", TD_TEXT("a"), &steps));
+    assert_false(td_card_pattern_matches("*a", TD_TEXT(""), &steps));
 }
 
-/* The work is bounded by the lengths' product, whatever the stars. */
+/* The work is counted, and bounded by the lengths' product whatever the stars. */
 static void many_stars(void **state)
 {
     (void)state;
@@ -88,12 +90,19 @@ static void many_stars(void **state)
     double began = cpu_seconds();
     pattern[511] = 'b';
     pattern[512] = '\0'; /* as many tokens as are looked at */
-    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    steps = 5;
+    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path), &steps));
+    assert_int_equal(steps, 5 + 512 * sizeof path);
     pattern[511] = 'a';
-    assert_true(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    assert_true(td_card_pattern_matches(pattern, td_text_n(path, sizeof path), &steps));
     pattern[512] = '*'; /* one more */
-    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path)));
+    assert_false(td_card_pattern_matches(pattern, td_text_n(path, sizeof path), &steps));
     assert_true(cpu_seconds() - began < 20); /* backtracking would not end */
+    steps = 0;
+    assert_false(td_card_pattern_matches("data/b/*", TD_TEXT("data/a/x"), &steps));
+    assert_int_equal(steps, 0); /* the literal beginning costs nothing */
+    assert_true(td_card_pattern_matches("data/a/*", TD_TEXT("data/a/xyz"), &steps));
+    assert_int_equal(steps, 3);
 }
 
 /* ---- the card ---- */
