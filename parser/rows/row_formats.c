@@ -1,4 +1,5 @@
 #include "core/extension.h"
+#include "parser/rows/arrow.h"
 #include "parser/rows/csv.h"
 #include "parser/rows/jsonl.h"
 #include "parser/rows/litdata.h"
@@ -12,8 +13,8 @@
 #include <string.h>
 
 static const struct td_row_format *const formats[] = {
-    &td_row_format_csv,      &td_row_format_jsonl, &td_row_format_litdata, &td_row_format_mds,
-    &td_row_format_megatron, &td_row_format_npy,   &td_row_format_tokens,  &td_row_format_webdataset,
+    &td_row_format_arrow,    &td_row_format_csv, &td_row_format_jsonl,  &td_row_format_litdata,    &td_row_format_mds,
+    &td_row_format_megatron, &td_row_format_npy, &td_row_format_tokens, &td_row_format_webdataset,
 };
 
 enum { FORMATS = sizeof formats / sizeof *formats };

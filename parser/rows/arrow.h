@@ -1,0 +1,44 @@
+/* Arrow IPC, both forms: the stream (as `datasets` writes it) and the file (also known as Feather V2), which begins and
+ * ends with "ARROW1". Source: "Arrow Columnar Format", version 1.5. Streams from before 0.15, whose messages lack the
+ * four bytes FF, are read; what follows the mark of the end of a stream is ignored, as pyarrow does. Refused: metadata
+ * before V4, and tensors.
+ *
+ * An index has the layout TD_ROWS_BLOCKS: blocks of TD_ARROW_WORDS words, first those of the dictionary batches, which
+ * have 0 rows, then those of the record batches, which may have 0 rows, each in the order in which they apply:
+ *
+ *     {offset of the message, its bytes, rows, bytes up to its body, first row, 0}                of a record batch
+ *     {offset of the message, its bytes, 0, bytes up to its body, first batch, batch behind}      of a dictionary batch
+ *
+ * A dictionary batch is needed for the record batches from `first batch` on, as far as `batch behind`, before which
+ * another one replaces it (UINT64_MAX: none does). params[1]: number of dictionary batches; params[2], params[3]:
+ * offset and bytes of the schema message; params[4]: enum td_arrow_obstacle, why rows cannot be cut (arrow_cut.h),
+ * which `reason` says too; params[5]: why they cannot be gathered. Batches can be sent whole in any case. */
+#ifndef TD_PARSER_ARROW_H
+#define TD_PARSER_ARROW_H
+
+#include "parser/rows/row_format.h"
+
+enum { TD_ARROW_WORDS = 6 };
+
+/* The words of a block. */
+enum {
+    TD_ARROW_OFFSET,
+    TD_ARROW_BYTES_WORD,
+    TD_ARROW_ROWS,
+    TD_ARROW_METADATA,
+    TD_ARROW_FIRST,  /* first row, or first batch */
+    TD_ARROW_BEHIND, /* batch behind the last one */
+};
+
+/* The params of an index. */
+enum {
+    TD_ARROW_PARAM_DICTIONARIES = 1,
+    TD_ARROW_PARAM_SCHEMA,
+    TD_ARROW_PARAM_SCHEMA_BYTES,
+    TD_ARROW_PARAM_CUT,
+    TD_ARROW_PARAM_GATHER,
+};
+
+extern const struct td_row_format td_row_format_arrow;
+
+#endif
