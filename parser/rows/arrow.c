@@ -245,6 +245,7 @@ static bool end_dictionaries(struct builder *b)
 static bool end_words(struct builder *b)
 {
     size_t before = b->dictionary_count * TD_ARROW_WORDS;
+    b->out->params[TD_ARROW_PARAM_DICTIONARIES] = b->dictionary_count;
     if (!td_row_memory_reserve(&b->words, &b->word_capacity, before + b->word_count, sizeof *b->words, &b->budget,
                                b->err))
         return false;
@@ -274,7 +275,8 @@ static bool end_texts(struct builder *b)
             return td_error_no_memory(b->err);
     }
     size_t len;
-    if (td_buffer_terminate(&b->columns) == NULL)
+    td_buffer_putc(&b->columns, '\0');
+    if (b->columns.failed)
         return td_row_memory_check(&b->columns, b->err);
     out->columns = td_buffer_release(&b->columns, &len);
     return true;

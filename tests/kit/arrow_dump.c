@@ -1,10 +1,8 @@
 /* Answers rows of an Arrow file, for tests/interop/test_arrow_rows.py to compare with what pyarrow reads.
  *
- * arrow_dump FILE index: prints what the index holds, as JSON; also of other files with rows.
- * arrow_dump FILE cut FIRST COUNT LIMIT | FILE whole FIRST COUNT LIMIT: writes the stream to standard output.
- * arrow_dump FILE gather LIMIT: reads the numbers of the rows from standard input, 8 bytes each, little-endian.
- * LIMIT: bytes of memory. On failure prints the code and the message to standard error, and exits with 1. The index is
- * written and read before it is used. */
+ * arrow_dump FILE: reads requests from standard input, one a line: "index" (also of other files with rows), "cut FIRST
+ * COUNT LIMIT", "whole FIRST COUNT LIMIT", "gather LIMIT ROW...", LIMIT in bytes of memory. For each it writes "ok N\n"
+ * and N bytes, a stream or JSON, or "error CODE MESSAGE\n". The index is written and read before it is used. */
 #include "core/json.h"
 #include "parser/rows/arrow_cut.h"
 #include "parser/rows/arrow_gather.h"
@@ -46,13 +44,15 @@ static void put_json(const struct td_row_index *index)
         td_json_write_cstring(&out, index->reason);
     else
         td_buffer_puts(&out, "null");
-    td_buffer_puts(&out, "}\n");
+    td_buffer_puts(&out, "}");
+    printf("ok %zu\n", out.len);
     (void)fwrite(out.data, 1, out.len, stdout);
     td_buffer_fini(&out);
 }
 
 static void put_answer(const struct td_arrow_answer *answer, const char *file)
 {
+    printf("ok %" PRIu64 "\n", answer->bytes);
     for (size_t i = 0; i < answer->piece_count; i++) {
         const struct td_arrow_piece *piece = &answer->pieces[i];
         (void)fwrite((piece->in_file ? file : answer->memory.data) + piece->offset, 1, (size_t)piece->bytes, stdout);
@@ -80,46 +80,70 @@ static bool make_index(const char *path, const struct td_row_files *files, struc
     return ok;
 }
 
-static bool answer_rows(int argc, char **argv, const struct td_row_index *index, const struct td_row_files *files,
-                        struct td_arrow_answer *out, struct td_error *err)
+/* Takes a number from the text, or 0 at its end. */
+static uint64_t number(char **text)
 {
-    uint64_t first = strtoull(argv[3], NULL, 10), count = argc > 4 ? strtoull(argv[4], NULL, 10) : 0, skip;
-    size_t len;
-    td_arrow_answer_init(out, (size_t)strtoull(argv[argc - 1], NULL, 10));
-    if (strcmp(argv[2], "cut") == 0)
-        return td_arrow_cut(index, files, first, count, out, err);
-    if (strcmp(argv[2], "whole") == 0)
-        return td_arrow_cut_whole(index, files, first, count, &skip, out, err);
-    char *rows = load(stdin, &len);
-    bool ok = rows != NULL && td_arrow_gather(index, files, (const uint64_t *)(void *)rows, len / 8, out, err);
+    return strtoull(*text, text, 10);
+}
+
+/* Gathers the rows that the text names. */
+static bool gather(char *text, const struct td_row_index *index, const struct td_row_files *files,
+                   struct td_arrow_answer *out, struct td_error *err)
+{
+    uint64_t *rows = calloc(strlen(text) + 1, sizeof *rows);
+    size_t count = 0;
+    while (rows != NULL && *text != '\0')
+        rows[count++] = number(&text);
+    bool ok = rows != NULL && td_arrow_gather(index, files, rows, count, out, err);
     free(rows);
     return ok;
 }
 
+static void answer(char *line, const struct td_row_index *index, const struct td_row_files *files)
+{
+    struct td_arrow_answer out;
+    struct td_error err = TD_ERROR_INIT;
+    uint64_t skip;
+    bool ok;
+    char *text = strchr(line, ' ');
+    if (text == NULL) {
+        put_json(index);
+        return;
+    }
+    uint64_t first = line[0] == 'g' ? 0 : number(&text), count = line[0] == 'g' ? 0 : number(&text);
+    td_arrow_answer_init(&out, (size_t)number(&text));
+    if (line[0] == 'g')
+        ok = gather(text, index, files, &out, &err);
+    else if (line[0] == 'c')
+        ok = td_arrow_cut(index, files, first, count, &out, &err);
+    else
+        ok = td_arrow_cut_whole(index, files, first, count, &skip, &out, &err);
+    if (ok)
+        put_answer(&out, files->data.context);
+    else
+        printf("error %d %s\n", (int)err.code, err.message);
+    td_arrow_answer_fini(&out);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 3 || argc > 6 || (argc == 3 && strcmp(argv[2], "index") != 0))
+    size_t len, requests_len;
+    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
+    char *bytes = file != NULL ? load(file, &len) : NULL, *requests = load(stdin, &requests_len), *rest = NULL;
+    if (bytes == NULL || requests == NULL)
         return 2;
-    size_t len;
-    FILE *file = fopen(argv[1], "rb");
-    char *bytes = file != NULL ? load(file, &len) : NULL;
-    if (bytes == NULL)
-        return 2;
+    requests[requests_len] = '\0'; /* load leaves room */
     struct td_row_files files = {.data = td_input_memory(bytes, len)};
     struct td_row_index index = {0};
-    struct td_arrow_answer answer;
     struct td_error err = TD_ERROR_INIT;
-    td_arrow_answer_init(&answer, 0);
-    bool ok = make_index(argv[1], &files, &index, &err);
-    if (ok && argc == 3)
-        put_json(&index);
-    else if (ok && (ok = answer_rows(argc, argv, &index, &files, &answer, &err)))
-        put_answer(&answer, bytes);
-    if (!ok)
-        (void)fprintf(stderr, "%d %s\n", (int)err.code, err.message);
-    td_arrow_answer_fini(&answer);
+    if (make_index(argv[1], &files, &index, &err))
+        for (char *line = strtok_r(requests, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+            answer(line, &index, &files);
+    else
+        printf("error %d %s\n", (int)err.code, err.message);
     td_row_index_fini(&index);
     free(bytes);
+    free(requests);
     (void)fclose(file);
-    return ok ? 0 : 1;
+    return fflush(stdout) == 0 ? 0 : 1;
 }
