@@ -6,6 +6,7 @@
 #include "parser/rows/mds.h"
 #include "parser/rows/megatron.h"
 #include "parser/rows/npy_rows.h"
+#include "parser/rows/parquet.h"
 #include "parser/rows/row_format.h"
 #include "parser/rows/tokens.h"
 #include "parser/rows/webdataset.h"
@@ -13,8 +14,9 @@
 #include <string.h>
 
 static const struct td_row_format *const formats[] = {
-    &td_row_format_arrow,    &td_row_format_csv, &td_row_format_jsonl,  &td_row_format_litdata,    &td_row_format_mds,
-    &td_row_format_megatron, &td_row_format_npy, &td_row_format_tokens, &td_row_format_webdataset,
+    &td_row_format_arrow,  &td_row_format_csv,        &td_row_format_jsonl, &td_row_format_litdata,
+    &td_row_format_mds,    &td_row_format_megatron,   &td_row_format_npy,   &td_row_format_parquet,
+    &td_row_format_tokens, &td_row_format_webdataset,
 };
 
 enum { FORMATS = sizeof formats / sizeof *formats };
