@@ -60,13 +60,18 @@ static bool cut_bytes(struct cut *cut, uint64_t start, uint64_t bytes)
            end_buffer(cut, bytes);
 }
 
-/* Writes a bitmap of the span, and adds the zeros in it to *zeros. */
-static bool cut_bits(struct cut *cut, const struct td_arrow_span *span, uint64_t *zeros)
+/* Writes a bitmap of the span, and sets *zeros to the number of zeros in it. A bitmap that is to say which items are
+ * null is left out when none are. */
+static bool cut_bits(struct cut *cut, const struct td_arrow_span *span, bool is_of_nulls, uint64_t *zeros)
 {
     size_t begin = cut->memory->len;
-    return td_arrow_copy_bits(cut->source->input, td_arrow_buffer_at(cut->batch, cut->buffer), span->start,
-                              span->length, cut->memory, begin, 0, zeros, cut->err) &&
-           end_memory(cut, begin);
+    *zeros = 0;
+    if (!td_arrow_copy_bits(cut->source->input, td_arrow_buffer_at(cut->batch, cut->buffer), span->start, span->length,
+                            cut->memory, begin, 0, zeros, cut->err))
+        return false;
+    if (is_of_nulls && *zeros == 0)
+        cut->memory->len = begin;
+    return end_memory(cut, begin);
 }
 
 static bool cut_offsets(struct cut *cut, const struct td_arrow_span *span, uint64_t width)
@@ -82,10 +87,10 @@ static bool cut_offsets(struct cut *cut, const struct td_arrow_span *span, uint6
 /* Writes what follows the bitmap of nulls. */
 static bool cut_values(struct cut *cut, const struct td_arrow_node *node, const struct td_arrow_span *span)
 {
-    uint64_t zeros = 0;
+    uint64_t zeros;
     switch (node->layout) {
     case TD_ARROW_FIXED:
-        return node->width == 1 ? cut_bits(cut, span, &zeros)
+        return node->width == 1 ? cut_bits(cut, span, false, &zeros)
                                 : cut_bytes(cut, span->start * (node->width / 8), span->length * (node->width / 8));
     case TD_ARROW_BYTES:
         return cut_offsets(cut, span, node->width) && cut_bytes(cut, span->inner_start, span->inner_length);
@@ -101,7 +106,7 @@ static bool cut_node(struct cut *cut, const struct td_arrow_node *node, const st
     uint64_t nulls = node->layout == TD_ARROW_NULL ? span->length : 0;
     bool ok = true;
     if (node->layout != TD_ARROW_NULL)
-        ok = (span->has_bitmap ? cut_bits(cut, span, &nulls) : end_buffer(cut, 0)) && cut_values(cut, node, span);
+        ok = (span->has_bitmap ? cut_bits(cut, span, true, &nulls) : end_buffer(cut, 0)) && cut_values(cut, node, span);
     if (ok)
         td_arrow_batch_set_node(head_of(cut), cut->node++, span->length, nulls);
     return ok;

@@ -86,6 +86,8 @@ static bool flush(struct gather *g)
     td_arrow_batch_write((uint8_t *)memory->data + head, g->version, g->rows, schema->node_count, schema->buffer_count);
     for (size_t i = 0; i < schema->node_count; i++) {
         size_t count = td_arrow_buffers_of(schema->nodes[i].layout);
+        if (g->nodes[i].has_bitmap && g->nodes[i].nulls == 0)
+            td_buffer_clear(&g->buffers[first]);
         for (size_t j = 0; j < count; j++)
             write_buffer(g, head, first + j, &body_bytes);
         first += count;

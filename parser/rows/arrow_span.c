@@ -178,6 +178,12 @@ static bool add_zeros(struct td_buffer *out, size_t begin, uint64_t bits, uint64
     return true;
 }
 
+/* Returns the bitmap, or NULL in an empty buffer. */
+static uint8_t *bitmap_at(const struct td_buffer *out, size_t begin)
+{
+    return out->data == NULL ? NULL : (uint8_t *)out->data + begin;
+}
+
 /* Sets at most 8 bits, which were zero. */
 static void put_bits(uint8_t *bitmap, uint64_t at, unsigned value, unsigned count)
 {
@@ -197,7 +203,7 @@ bool td_arrow_add_ones(struct td_buffer *out, size_t begin, uint64_t bits, uint6
 {
     if (!add_zeros(out, begin, bits, count, err))
         return false;
-    uint8_t *bitmap = (uint8_t *)out->data + begin;
+    uint8_t *bitmap = bitmap_at(out, begin);
     for (uint64_t done = 0; done < count; done += BYTE_BITS) {
         unsigned now = at_most_8(count - done);
         put_bits(bitmap, bits + done, (1U << now) - 1, now);
@@ -213,7 +219,7 @@ bool td_arrow_copy_bits(const struct td_input *input, uint64_t at, uint64_t firs
     const unsigned shift = (unsigned)(first % BYTE_BITS);
     if (!add_zeros(out, begin, bits, count, err))
         return false;
-    uint8_t *bitmap = (uint8_t *)out->data + begin;
+    uint8_t *bitmap = bitmap_at(out, begin);
     for (uint64_t done = 0; done < count; done += CHUNK_BITS) {
         uint64_t chunk = count - done < CHUNK_BITS ? count - done : CHUNK_BITS;
         size_t len = (size_t)((shift + chunk + BYTE_BITS - 1) / BYTE_BITS);

@@ -69,7 +69,7 @@ static const char *logical_name(const struct element *element)
 {
     static const char *const names[] = {
         [1] = "STRING", [2] = "MAP",       [3] = "LIST",     [4] = "ENUM",      [5] = "DECIMAL",   [6] = "DATE",
-        [7] = "TIME",   [8] = "TIMESTAMP", [10] = "INT",     [11] = "UNKNOWN",     [12] = "JSON",     [13] = "BSON",
+        [7] = "TIME",   [8] = "TIMESTAMP", [10] = "INT",     [11] = "UNKNOWN",  [12] = "JSON",     [13] = "BSON",
         [14] = "UUID",  [15] = "FLOAT16",  [16] = "VARIANT", [17] = "GEOMETRY", [18] = "GEOGRAPHY"};
     static const char *const converted[] = {
         "STRING", "MAP", "MAP", "LIST", "ENUM", "DECIMAL", "DATE", "TIME", "TIME", "TIMESTAMP", "TIMESTAMP",

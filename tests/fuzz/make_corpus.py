@@ -888,6 +888,17 @@ def line_index_seeds():
     return {name: bytes([number, number % 3, number % 4]) + text for number, (name, text) in enumerate(texts.items())}
 
 
+def rows_arrow_seeds(extensions, before=b""):
+    """Files of pyarrow (tests/data/rows_arrow) with these extensions."""
+    paths = sorted((HERE.parent / "data" / "rows_arrow").iterdir())
+    return {path.name.replace(".", "_"): before + path.read_bytes() for path in paths if path.suffix in extensions}
+
+
+def arrow_seeds():
+    """Each: the first row to cut, the number of rows, four rows to gather, and a file."""
+    return rows_arrow_seeds((".arrow", ".feather"), bytes([1, 3, 4, 0, 2, 2]))
+
+
 def main():
     targets = {
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
@@ -895,7 +906,8 @@ def main():
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
         "request_guard": request_guard_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
         onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
-        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds()
+        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "arrow":
+        arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", ))
     }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
