@@ -1,5 +1,5 @@
 #include "core/extension.h"
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 #include "parser/rows/csv.h"
 #include "parser/rows/jsonl.h"
 #include "parser/rows/litdata.h"

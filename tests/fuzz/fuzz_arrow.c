@@ -1,9 +1,9 @@
 /* The first byte is the first row to cut, the second the number of rows; the next four are rows to gather; the rest is
  * a file. What is cut or gathered is itself a stream with the same columns and as many rows. Rows that are cut and then
  * gathered are those that are gathered at once, and a stream of whole batches is cut into itself. */
-#include "parser/rows/arrow.h"
-#include "parser/rows/arrow_cut.h"
-#include "parser/rows/arrow_gather.h"
+#include "parser/rows/arrow/arrow.h"
+#include "parser/rows/arrow/arrow_cut.h"
+#include "parser/rows/arrow/arrow_gather.h"
 #include "tests/fuzz/fuzz_blocks.h"
 
 enum { GATHERED = 4, CONTROLS = 2 + GATHERED, MOST_ROWS = 255, LONGEST = 1 << 20 };

@@ -12,7 +12,7 @@ enum { FUZZ_BLOCKS_MEMORY = 1 << 20 };
 
 /* Makes an index of a file in memory, and checks that it reads as it was written and that its columns are JSON. */
 static inline bool fuzz_blocks_index(const struct td_row_format *format, const struct td_row_files *files,
-                                   size_t memory_bytes, struct td_row_index *out)
+                                     size_t memory_bytes, struct td_row_index *out)
 {
     struct td_limits limits = {.max_header_bytes = memory_bytes, .max_memory_bytes = memory_bytes};
     struct td_row_build build = {.files = files, .name = "fuzz", .limits = &limits};

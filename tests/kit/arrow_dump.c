@@ -4,8 +4,8 @@
  * COUNT LIMIT", "whole FIRST COUNT LIMIT", "gather LIMIT ROW...", LIMIT in bytes of memory. For each it writes "ok N\n"
  * and N bytes, a stream or JSON, or "error CODE MESSAGE\n". The index is written and read before it is used. */
 #include "core/json.h"
-#include "parser/rows/arrow_cut.h"
-#include "parser/rows/arrow_gather.h"
+#include "parser/rows/arrow/arrow_cut.h"
+#include "parser/rows/arrow/arrow_gather.h"
 #include "parser/rows/row_format.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "parser/rows/arrow_message.h"
+#include "parser/rows/arrow/arrow_message.h"
 
 #include "core/checked.h"
 #include "parser/rows/row_memory.h"

@@ -1,7 +1,7 @@
-#include "parser/rows/arrow_answer.h"
+#include "parser/rows/arrow/arrow_answer.h"
 
 #include "core/checked.h"
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 #include "parser/rows/row_format.h"
 #include "parser/rows/row_memory.h"
 

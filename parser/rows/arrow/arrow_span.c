@@ -1,4 +1,4 @@
-#include "parser/rows/arrow_span.h"
+#include "parser/rows/arrow/arrow_span.h"
 
 #include "core/checked.h"
 #include "parser/rows/row_memory.h"

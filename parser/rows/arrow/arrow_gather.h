@@ -3,7 +3,7 @@
 #ifndef TD_PARSER_ARROW_GATHER_H
 #define TD_PARSER_ARROW_GATHER_H
 
-#include "parser/rows/arrow_answer.h"
+#include "parser/rows/arrow/arrow_answer.h"
 
 /* A gathered row begins a new record batch when it would make the one before longer than this. */
 enum { TD_ARROW_GATHER_BYTES = 1024 * 1024 };

@@ -1,6 +1,6 @@
 /* The walk enters each field once, in the order of a batch's nodes, with a stack of the fields that are open. It writes
  * the text of a type in three parts: what stands before it, its head, and, when its children are done, its tail. */
-#include "parser/rows/arrow_schema.h"
+#include "parser/rows/arrow/arrow_schema.h"
 
 #include "core/input.h"
 #include "core/json.h"

@@ -1,6 +1,6 @@
-#include "parser/rows/arrow_cut.h"
+#include "parser/rows/arrow/arrow_cut.h"
 
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 #include "parser/rows/row_memory.h"
 
 #include <inttypes.h>

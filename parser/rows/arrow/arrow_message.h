@@ -9,7 +9,7 @@
 
 #include "core/budget.h"
 #include "core/input.h"
-#include "parser/rows/flatbuffer.h"
+#include "parser/rows/arrow/flatbuffer.h"
 
 enum td_arrow_message_type {
     TD_ARROW_END = 0, /* the mark of the end, or the end of the input */

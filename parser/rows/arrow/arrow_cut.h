@@ -10,7 +10,7 @@
 #ifndef TD_PARSER_ARROW_CUT_H
 #define TD_PARSER_ARROW_CUT_H
 
-#include "parser/rows/arrow_answer.h"
+#include "parser/rows/arrow/arrow_answer.h"
 
 /* Answers the rows [first, first + count). Batches of which all rows are asked for are pieces of the file, whatever
  * their types; of the first and the last one, which may be cut, bitmaps and offsets are made anew. */

@@ -4,7 +4,7 @@
 #define TD_PARSER_ARROW_SCHEMA_H
 
 #include "core/buffer.h"
-#include "parser/rows/flatbuffer.h"
+#include "parser/rows/arrow/flatbuffer.h"
 
 enum { TD_ARROW_MAX_DEPTH = 64 }; /* of fields in fields */
 

@@ -1,10 +1,10 @@
 /* A stream is walked message by message; the batches of a file are found by its footer. Of each message only what
  * stands before its body is read. */
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 
 #include "core/checked.h"
-#include "parser/rows/arrow_message.h"
-#include "parser/rows/arrow_schema.h"
+#include "parser/rows/arrow/arrow_message.h"
+#include "parser/rows/arrow/arrow_schema.h"
 #include "parser/rows/row_memory.h"
 
 #include <inttypes.h>

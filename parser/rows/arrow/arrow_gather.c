@@ -1,7 +1,7 @@
 /* One row after the other is appended to the buffers of a record batch that is being made. */
-#include "parser/rows/arrow_gather.h"
+#include "parser/rows/arrow/arrow_gather.h"
 
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 #include "parser/rows/row_memory.h"
 
 #include <inttypes.h>

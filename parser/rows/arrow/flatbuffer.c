@@ -1,4 +1,4 @@
-#include "parser/rows/flatbuffer.h"
+#include "parser/rows/arrow/flatbuffer.h"
 
 #include "core/input.h"
 

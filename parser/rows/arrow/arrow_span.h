@@ -6,8 +6,8 @@
 
 #include "core/buffer.h"
 #include "core/input.h"
-#include "parser/rows/arrow_message.h"
-#include "parser/rows/arrow_schema.h"
+#include "parser/rows/arrow/arrow_message.h"
+#include "parser/rows/arrow/arrow_schema.h"
 
 /* The items of a node that a run of rows has. */
 struct td_arrow_span {

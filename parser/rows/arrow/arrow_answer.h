@@ -5,9 +5,9 @@
 
 #include "core/budget.h"
 #include "core/buffer.h"
-#include "parser/rows/arrow_message.h"
-#include "parser/rows/arrow_schema.h"
-#include "parser/rows/arrow_span.h"
+#include "parser/rows/arrow/arrow_message.h"
+#include "parser/rows/arrow/arrow_schema.h"
+#include "parser/rows/arrow/arrow_span.h"
 #include "parser/rows/row_index.h"
 
 /* Runs of the file that are shorter are copied: a piece costs more than their bytes. */
