@@ -6,8 +6,7 @@
  * one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
 #include "catalog/snapshot.h"
 
-#include "catalog/dataset/dataset.h"
-
+#include "catalog/dataset/file_rows.h"
 #include "core/array.h"
 #include "core/digits.h"
 #include "parser/names.h"
@@ -53,7 +52,8 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         free(model->problems.items);
     }
     free(snapshot->models);
-    td_datasets_free(snapshot);
+    if (snapshot->free_datasets != NULL)
+        snapshot->free_datasets(snapshot);
     free(snapshot->repos);
     free(snapshot->buckets);
     free(snapshot->other_buckets);

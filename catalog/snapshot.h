@@ -149,7 +149,8 @@ struct td_snapshot {
     size_t repo_count;
     struct td_dataset *datasets; /* catalog/dataset/dataset.h; sorted by id */
     size_t dataset_count;
-    struct td_bucket *buckets; /* catalog/bucket.h; sorted by name */
+    void (*free_datasets)(struct td_snapshot *snapshot); /* frees what the datasets own; NULL: there are none */
+    struct td_bucket *buckets;                           /* catalog/bucket.h; sorted by name */
     size_t bucket_count;
     struct td_bucket *other_buckets; /* unlisted: further names of what is in `local`; sorted by name */
     size_t other_bucket_count;

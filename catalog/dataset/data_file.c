@@ -1,6 +1,7 @@
 #include "catalog/dataset/data_file.h"
 
 #include "core/extension.h"
+#include "parser/rows/row_formats.h"
 #include "parser/rows/tokens.h"
 
 #include <stdio.h>

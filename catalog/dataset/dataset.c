@@ -13,6 +13,7 @@
 #include "core/array.h"
 #include "core/checked.h"
 #include "parser/names.h"
+#include "parser/rows/row_formats.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -221,7 +222,8 @@ static bool add_file(struct builder *b, struct td_split *split, const struct mem
     file->entry = entry;
     file->table = member->table;
     if (member->format->build != NULL) {
-        file->rows = td_file_rows_get(entry->file, member->format, member->table == NULL ? NULL : member->table->file);
+        file->rows = td_file_rows_get(&entry->file->rows, member->format,
+                                      member->table == NULL ? 0 : member->table->file->number);
         if (file->rows == NULL)
             return td_error_no_memory(b->err);
     }
@@ -319,8 +321,21 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
     snapshot->dataset_count = kept;
 }
 
+/* Frees what the datasets own beside the snapshot's arena. */
+static void free_datasets(struct td_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->dataset_count; i++) {
+        struct td_dataset *dataset = &snapshot->datasets[i];
+        for (size_t k = 0; k < dataset->split_count; k++)
+            free(atomic_load(&dataset->splits[k].rows));
+        free(dataset->problems.items);
+    }
+    free(snapshot->datasets);
+}
+
 bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
 {
+    snapshot->free_datasets = free_datasets;
     struct builder b = {.snapshot = snapshot, .err = err};
     struct td_arena scratch;
     bool ok = true;
@@ -341,17 +356,6 @@ bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
     if (ok)
         keep_one_of_each(snapshot);
     return ok;
-}
-
-void td_datasets_free(struct td_snapshot *snapshot)
-{
-    for (size_t i = 0; i < snapshot->dataset_count; i++) {
-        struct td_dataset *dataset = &snapshot->datasets[i];
-        for (size_t k = 0; k < dataset->split_count; k++)
-            free(atomic_load(&dataset->splits[k].rows));
-        free(dataset->problems.items);
-    }
-    free(snapshot->datasets);
 }
 
 /* ---- finding ---- */

@@ -54,9 +54,6 @@ struct td_dataset {
  * TD_RESOURCE_EXHAUSTED. */
 bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err);
 
-/* Frees what the datasets own beside the snapshot's arena. */
-void td_datasets_free(struct td_snapshot *snapshot);
-
 /* Returns the dataset with this id, or NULL. An id of one segment may have the default namespace before it. */
 const struct td_dataset *td_dataset_find(const struct td_snapshot *snapshot, struct td_text id);
 

@@ -1,23 +1,20 @@
 #include "catalog/dataset/file_rows.h"
 
-#include "catalog/snapshot.h"
-
 #include <stdlib.h>
 
-struct td_file_rows *td_file_rows_get(struct td_file *file, const struct td_row_format *format,
-                                      const struct td_file *table)
+struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
+                                      uint64_t table_number)
 {
-    uint64_t table_number = table == NULL ? 0 : table->number;
-    for (struct td_file_rows *rows = file->rows; rows != NULL; rows = rows->next)
+    for (struct td_file_rows *rows = *list; rows != NULL; rows = rows->next)
         if (rows->format == format && rows->table_number == table_number)
             return rows;
     struct td_file_rows *rows = calloc(1, sizeof *rows);
     if (rows == NULL)
         return NULL;
-    rows->next = file->rows;
+    rows->next = *list;
     rows->format = format;
     rows->table_number = table_number;
-    file->rows = rows;
+    *list = rows;
     return rows;
 }
 
@@ -27,7 +24,7 @@ void td_file_rows_free(struct td_file_rows *rows)
         struct td_file_rows *next = rows->next;
         td_row_index_fini(&rows->index);
         if (rows->memory != NULL)
-            atomic_fetch_sub(&rows->memory->used_bytes, rows->memory_bytes);
+            atomic_fetch_sub(rows->memory, rows->memory_bytes);
         free(rows->error);
         free(rows);
         rows = next;

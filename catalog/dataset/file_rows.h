@@ -12,9 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct td_file;
-struct td_memory;
-
 enum td_rows_state {
     TD_ROWS_PENDING, /* the index is still to be made, or is being made */
     TD_ROWS_READY,   /* `index` and `sample` are valid */
@@ -31,15 +28,14 @@ struct td_file_rows {
     struct td_row_index index;
     char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
     char *error;               /* one line */
-    struct td_memory *memory;  /* the account that memory_bytes were taken from, or NULL */
+    _Atomic uint64_t *memory;  /* the account that memory_bytes were added to, or NULL */
     uint64_t memory_bytes;
 };
 
-/* Returns the rows of the file in this format, which the file owns and keeps until its end; adds them in the state
- * TD_ROWS_PENDING when they are new. `table` may be NULL. Returns NULL when memory is short. For the thread that builds
- * snapshots. */
-struct td_file_rows *td_file_rows_get(struct td_file *file, const struct td_row_format *format,
-                                      const struct td_file *table);
+/* Returns the rows in this format from the list of a file, which the file keeps until its end; adds them in the state
+ * TD_ROWS_PENDING when they are new. Returns NULL when memory is short. For the thread that builds snapshots. */
+struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
+                                      uint64_t table_number);
 
 /* Frees the list and gives its memory back to the account. NULL: does nothing. */
 void td_file_rows_free(struct td_file_rows *rows);

@@ -145,7 +145,7 @@ static bool take_memory(struct td_row_indexer *indexer, struct td_file_rows *row
         return true;
     uint64_t used = atomic_fetch_add(&memory->used_bytes, bytes);
     if (used <= memory->max_bytes && bytes <= memory->max_bytes - used) {
-        rows->memory = memory;
+        rows->memory = &memory->used_bytes;
         rows->memory_bytes = bytes;
         return true;
     }

@@ -4,6 +4,7 @@
 
 #include "catalog/state_dir.h"
 #include "core/log.h"
+#include "parser/rows/row_index_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "parser/rows/csv.h"
 
 #include "core/extension.h"
-#include "parser/rows/line_index.h"
 #include "parser/rows/row_columns.h"
+#include "parser/rows/text_rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 {
     char delimiter = td_has_extension_any_case(build->name, ".tsv") ? '\t' : ',';
     struct td_line_indexer indexer = {.index.delimiter = (uint8_t)delimiter, .wants_header = true};
-    if (!td_line_indexer_run(&indexer, build, out, err))
+    if (!td_text_rows_build(&indexer, build, out, err))
         return false;
     struct td_row header = indexer.header;
     if (header.bytes == 0)

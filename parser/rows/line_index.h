@@ -14,17 +14,16 @@
 
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/row.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    TD_LINE_STEP_ROWS = 16,           /* of so many rows the place of one is kept */
-    TD_LINE_STEP_BYTES = 128 * 1024,  /* and that of a row whose line begins this far behind the kept one before it */
-    TD_LINE_READ_BYTES = 8 * 1024,    /* read at once to find rows */
-    TD_LINE_BUILD_BYTES = 1024 * 1024 /* read at once to make an index */
+    TD_LINE_STEP_ROWS = 16,          /* of so many rows the place of one is kept */
+    TD_LINE_STEP_BYTES = 128 * 1024, /* and that of a row whose line begins this far behind the kept one before it */
+    TD_LINE_READ_BYTES = 8 * 1024    /* read at once to find rows */
 };
 
 /* A row that is kept although TD_LINE_STEP_ROWS does not divide its number: that, and the offset of its line. */
@@ -77,11 +76,6 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
 bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_index *out, struct td_error *err);
 
 void td_line_index_fini(struct td_line_index *index);
-
-/* Reads the whole data file of a build through the indexer, and makes *out an index of layout TD_ROWS_LINES. Frees what
- * the indexer has made; indexer->header stays. Errors as `build` of td_row_format. */
-bool td_line_indexer_run(struct td_line_indexer *indexer, const struct td_row_build *build, struct td_row_index *out,
-                         struct td_error *err);
 
 /* Finds rows [first, first + count) in the file from which the index was made, and writes where they lie to
  * rows[count]. Errors: TD_INVALID_ARGUMENT when the index has fewer rows; TD_UNAVAILABLE when the file holds other

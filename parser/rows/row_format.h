@@ -1,5 +1,5 @@
 /* The interface of every format whose files hold rows of datasets. Making an index is a pure function of its inputs: no
- * paths, no descriptors, no globals, no recursion. parser/rows/row_formats.c lists all formats. */
+ * paths, no descriptors, no globals, no recursion. row_formats.h lists all formats. */
 #ifndef TD_PARSER_ROWS_ROW_FORMAT_H
 #define TD_PARSER_ROWS_ROW_FORMAT_H
 
@@ -30,16 +30,6 @@ struct td_row_format {
      * Thread-safe. */
     bool (*build)(const struct td_row_build *build, struct td_row_index *out, struct td_error *err);
 };
-
-/* Returns the i-th format, or NULL past the last one. The order never changes anything. */
-const struct td_row_format *td_row_format_at(size_t i);
-
-/* Returns the format of this name, or NULL. */
-const struct td_row_format *td_row_format_named(struct td_text name);
-
-/* Returns the format for a file of this name, by its extension in any case, or NULL. A name with the table_extension of
- * a format has none. */
-const struct td_row_format *td_row_format_of(const char *file_name);
 
 /* Makes the index of a file. On failure nothing is left in *out. Errors: see `build`. */
 bool td_row_index_build(const struct td_row_format *format, const struct td_row_build *build, struct td_row_index *out,

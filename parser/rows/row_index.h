@@ -2,25 +2,19 @@
  * an index of a file once, which may take long; finding rows by the index takes microseconds.
  *
  * An index is a handful of numbers and one array of words, without pointers between them, so that it can be kept in a
- * file as it is (td_row_index_write, td_row_index_read). It is immutable once made, and any thread may use it. */
+ * file as it is (row_index_file.h). It is immutable once made, and any thread may use it. */
 #ifndef TD_PARSER_ROWS_ROW_INDEX_H
 #define TD_PARSER_ROWS_ROW_INDEX_H
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/input.h"
+#include "parser/rows/row.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct td_row_format;
-
-/* Where a row lies in its file. */
-struct td_row {
-    uint64_t offset;
-    uint64_t bytes;
-};
 
 /* How an index knows where the rows lie. The comments name `params` and `words` of td_row_index. */
 enum td_row_layout {
@@ -64,6 +58,9 @@ struct td_row_files {
 /* Frees what the index owns. */
 void td_row_index_fini(struct td_row_index *index);
 
+/* Returns the bytes of a text of an index with its NUL; 0 for NULL. */
+size_t td_row_text_bytes(const char *text);
+
 /* Returns the bytes of memory that the index takes. */
 size_t td_row_index_bytes(const struct td_row_index *index);
 
@@ -79,12 +76,9 @@ bool td_row_index_find(const struct td_row_index *index, const struct td_row_fil
  * ahead. It may be longer, and lie past data_bytes. Returns false when the index does not tell. Row below row_count. */
 bool td_row_index_area(const struct td_row_index *index, uint64_t row, struct td_row *area);
 
-/* Appends the index as bytes that td_row_index_read reads, on a machine of the same byte order. */
-void td_row_index_write(const struct td_row_index *index, struct td_buffer *out);
-
-/* Reads what td_row_index_write wrote. Every number that td_row_index_find relies on is checked, so bytes that somebody
- * changed give an error or other rows, never a read outside of the file. Errors: TD_INVALID_ARGUMENT when the bytes are
- * no index, or one of another version or of an unknown format; TD_RESOURCE_EXHAUSTED. */
-bool td_row_index_read(const void *bytes, size_t len, struct td_row_index *out, struct td_error *err);
+/* Returns whether every number that td_row_index_find relies on is right for a file of data_bytes and a table of
+ * table_bytes: so that an index that somebody changed gives an error or other rows, never a read outside of the file.
+ */
+bool td_row_index_check(const struct td_row_index *index);
 
 #endif

@@ -20,7 +20,7 @@ static bool read_count(struct td_text rest, struct td_tokens *tokens)
     tokens->has_count = rest.len > 0;
     return rest.len == 0 ||
            (td_text_take_char(&rest, 'x') &&
-            td_number_read_strict(rest, INT64_MAX / tokens->item_bytes, &tokens->count) && tokens->count > 0);
+            td_number_read_strict(rest, (uint64_t)INT64_MAX / tokens->item_bytes, &tokens->count) && tokens->count > 0);
 }
 
 bool td_tokens_name(const char *file_name, struct td_tokens *tokens)

@@ -4,6 +4,7 @@
 
 #include "core/json.h"
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_index_file.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

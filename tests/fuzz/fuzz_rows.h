@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_index_file.h"
 #include "tests/fuzz/fuzz_error.h"
 
 enum { FUZZ_ROWS_MOST = 600 /* rows at either end of the file that are looked at */ };

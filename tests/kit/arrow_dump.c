@@ -7,6 +7,8 @@
 #include "parser/rows/arrow/arrow_cut.h"
 #include "parser/rows/arrow/arrow_gather.h"
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_formats.h"
+#include "parser/rows/row_index_file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -43,9 +43,9 @@ static struct td_row_index sample_index(void)
                                  .row_count = 100,
                                  .data_bytes = 5000,
                                  .table_bytes = 7,
-                                 .params = {1, 2, 3, 4, 5, 6},
-                                 .word_count = 6};
-    static const uint64_t words[] = {0, 3, 32, 900, 64, 4000};
+                                 .params = {1, 3, ',', 7, 5, 6},
+                                 .word_count = 9};
+    static const uint64_t words[] = {3, 500, 900, 1500, 2200, 3000, 4000, 90, 3900}; /* 7 steps, and row 90 */
     index.words = malloc(sizeof words);
     assert_non_null(index.words);
     memcpy(index.words, words, sizeof words);

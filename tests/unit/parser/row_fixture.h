@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/json_document.h"
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_formats.h"
 #include "tests/fuzz/fuzz_rows.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

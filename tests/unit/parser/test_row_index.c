@@ -3,6 +3,8 @@
 
 #include "parser/rows/mds.h"
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_formats.h"
+#include "parser/rows/row_index_file.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
@@ -174,7 +176,7 @@ static void what_is_not_there_is_refused(void **state)
     files = files_of(20, 0);
     check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION, "rows are in blocks");
     index.reason = NULL;
-    check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION, "rows of a npy file cannot be cut out by their bytes");
+    check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION, "rows are in blocks, and cannot be cut out by their bytes");
     check_fails(&index, &files, 7, 1, TD_INVALID_ARGUMENT, "there are 7 rows");
 }
 
