@@ -154,8 +154,8 @@ static bool take_memory(struct td_row_indexer *indexer, struct td_file_rows *row
                         "its index needs %" PRIu64 " bytes, and of --max-memory too little is left", bytes);
 }
 
-/* Publishes why there is no index. */
-static void publish_failure(const struct td_split_file *file, const struct td_error *why)
+/* Publishes why there is no index. Returns false when memory is short. */
+static bool publish_failure(const struct td_split_file *file, const struct td_error *why)
 {
     char message[TD_ERROR_MESSAGE_BYTES + 64];
     if (why->pos == TD_ERROR_POS_NONE)
@@ -164,9 +164,10 @@ static void publish_failure(const struct td_split_file *file, const struct td_er
         (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
     file->rows->error = strdup(message);
     if (file->rows->error == NULL)
-        return; /* it is tried again */
+        return false;
     td_log(TD_LOG_WARN, "\"%s\" has no rows: %s", file->entry->path, message);
     atomic_store_explicit(&file->rows->state, TD_ROWS_FAILED, memory_order_release);
+    return true;
 }
 
 /* Makes and publishes the index of a file. Returns false when it should be tried again later. */
@@ -196,10 +197,10 @@ static bool index_file(struct td_row_indexer *indexer, const struct td_root *roo
     }
     bool passes = err.code == TD_IO || err.code == TD_UNAVAILABLE || err.code == TD_NOT_FOUND;
     if (!passes)
-        publish_failure(file, &err);
-    else if (!atomic_load(&indexer->stop) && is_first)
+        return publish_failure(file, &err);
+    if (!atomic_load(&indexer->stop) && is_first)
         td_log(TD_LOG_INFO, "the rows of \"%s\" cannot be found just now: %s", file->entry->path, err.message);
-    return !passes;
+    return false;
 }
 
 /* Does a job, unless another thread does it, which an earlier snapshot gave it. Returns false when it should be tried
