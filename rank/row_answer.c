@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EXTENTS = 1024, QUICK_ROWS = 64 };
+enum { MOST_EXTENTS = 1024 };
 
 /* The rows of an answer. */
 struct finding {
@@ -318,7 +318,7 @@ bool td_row_answer_append(const struct td_split_view *view, const struct td_row_
 {
     struct finding finding;
     bool runs = list->numbers == NULL && td_rows_are_runs(view->split, form);
-    if (list->count > QUICK_ROWS && !runs && !td_may_wait(err))
+    if (list->count > TD_ROWS_QUICK && !runs && !td_may_wait(err))
         return false;
     size_t most = runs && view->split->file_count < list->count ? view->split->file_count : list->count;
     bool ok = finding_init(&finding, view, most, err);

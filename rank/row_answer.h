@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 enum {
+    TD_ROWS_QUICK = 64,              /* rows that a thread which may not wait finds itself */
     TD_ROWS_MOST = 65536,            /* rows of one answer, except lines that follow one another */
     TD_ROWS_COPY_BYTES = 4194304,    /* rows of fewer than TD_ROW_REFERENCE_BYTES are copied up to this sum */
     TD_ROW_REFERENCE_BYTES = 16384,  /* a row from this length on is sent from its file */

@@ -7,6 +7,7 @@
 #include "core/extension.h"
 #include "core/json_document.h"
 #include "core/permutation.h"
+#include "core/waiting.h"
 #include "rank/row_answer.h"
 #include "rank/row_table.h"
 
@@ -256,6 +257,8 @@ static void read_ahead(const struct td_call *call, const struct wanted *wanted, 
 static bool append_ordered(const struct td_call *call, const struct wanted *wanted)
 {
     size_t count = (size_t)wanted->count; /* at most TD_ROWS_MOST */
+    if (count > TD_ROWS_QUICK && !td_may_wait(NULL))
+        return false;
     uint64_t *numbers = malloc((count + 1) * sizeof *numbers);
     if (numbers == NULL)
         return td_call_no_memory(call);
