@@ -301,6 +301,46 @@ static void many_files(void **state)
     place_close(&place);
 }
 
+/* Returns the budget that the frame of `count` times row `number` takes. */
+static size_t taken(struct place *place, uint64_t number, size_t count)
+{
+    const struct td_row_answer answer = answer_of(place);
+    uint64_t *numbers = calloc(count, sizeof *numbers);
+    struct td_body body;
+    struct td_error err = TD_ERROR_INIT;
+    assert_non_null(numbers);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = number;
+    const struct td_row_list list = {.count = count, .numbers = numbers};
+    td_body_init(&body);
+    CHECK(td_row_answer_append(&answer, &list, TD_ROWS_FRAME, &body, &err), "%s", err.message);
+    size_t bytes = td_budget_used(&place->budget);
+    td_body_fini(&body);
+    free(numbers);
+    return bytes;
+}
+
+/* Rows of fewer than TD_ROW_REFERENCE_BYTES are copied, while the copies are no more than TD_ROWS_COPY_BYTES. */
+static void what_is_copied(void **state)
+{
+    (void)state;
+    static struct place place;
+    place_open(&place);
+    for (size_t len = 16383; len <= 16384; len++) {
+        char *bytes = malloc(len + 1);
+        assert_non_null(bytes);
+        memset(bytes, 'a', len);
+        bytes[len] = '\n';
+        add_file(&place, bytes, len + 1);
+    }
+    start(&place);
+    assert_in_range(taken(&place, 0, 1), 16383, 17000);
+    assert_in_range(taken(&place, 1, 1), 16, 200);
+    assert_in_range(taken(&place, 0, 255), (size_t)255 * 16383, (size_t)255 * 17000);
+    assert_in_range(taken(&place, 0, 257), (size_t)257 * 8, 1 << 20); /* more than 4 MiB together */
+    place_close(&place);
+}
+
 /* ---- errors ---- */
 
 /* With any budget the answer is made, or nothing of the budget stays taken. */
@@ -398,6 +438,46 @@ static void a_file_that_changed(void **state)
     place_close(&place);
 }
 
+static const struct tree *changing; /* whose file changes when its rows have been found; NULL: none */
+
+bool __wrap_td_row_index_find(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                              size_t count, struct td_row *rows, struct td_error *err);
+bool __real_td_row_index_find(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                              size_t count, struct td_row *rows, struct td_error *err);
+
+bool __wrap_td_row_index_find(const struct td_row_index *index, const struct td_row_files *files, uint64_t first,
+                              size_t count, struct td_row *rows, struct td_error *err)
+{
+    bool ok = __real_td_row_index_find(index, files, first, count, rows, err);
+    if (changing != NULL)
+        tree_poke(changing, "d/00000.jsonl", 0, "x", 1);
+    return ok;
+}
+
+static void a_file_that_changes_meanwhile(void **state)
+{
+    (void)state;
+    static const uint64_t numbers[] = {1, 0, 1};
+    const struct td_row_list lists[] = {{.count = 2}, {.count = 3, .numbers = numbers}};
+    for (size_t l = 0; l < COUNT_OF(lists); l++)
+        for (int form = TD_ROWS_FRAME; form <= TD_ROWS_RAW; form++) {
+            static struct place place;
+            struct td_body body;
+            struct td_error err = TD_ERROR_INIT;
+            place_open(&place);
+            add_text(&place, "aaa\nbbb\n");
+            start(&place);
+            const struct td_row_answer answer = answer_of(&place);
+            td_body_init(&body);
+            changing = &place.tree;
+            assert_false(td_row_answer_append(&answer, &lists[l], (enum td_rows_form)form, &body, &err));
+            changing = NULL;
+            assert_int_equal(err.code, TD_UNAVAILABLE);
+            check_says(&err, "d/00000.jsonl\" changed while its rows were read; try again", form_names[form]);
+            place_close(&place);
+        }
+}
+
 static bool is_unchanged(const struct td_body *body)
 {
     bool all = true;
@@ -444,9 +524,11 @@ int main(void)
         cmocka_unit_test(edges_of_files),
         cmocka_unit_test(many_rows),
         cmocka_unit_test(many_files),
+        cmocka_unit_test(what_is_copied),
         cmocka_unit_test(budgets),
         cmocka_unit_test(what_a_worker_may_answer),
         cmocka_unit_test(a_file_that_changed),
+        cmocka_unit_test(a_file_that_changes_meanwhile),
         cmocka_unit_test(a_file_that_changes_later),
     };
     td_log_set_level(TD_LOG_ERROR);
