@@ -222,6 +222,7 @@ static bool append_list(const struct td_call *call, const struct wanted *wanted,
     const struct td_split_view view = view_of(call, wanted);
     if (td_row_answer_append(&view, list, wanted->form, &call->response->body, &err)) {
         td_response_describe(call->response, type_of(wanted));
+        td_response_add_header_text(call->response, "X-Content-Type-Options", TD_TEXT("nosniff"));
         return true;
     }
     td_response_fail_error(call->response, &err);
