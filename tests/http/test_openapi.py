@@ -20,7 +20,7 @@ from harness import REPO, Server, age, enc, parse_multipart, tensor, write_by_ha
 # Names in the paths of the document, filled in from the tree of good models.
 NAMES = {
     "id": "plain", "name": "model.norm.weight", "path": "config.json", "engine": "none", "size": "1", "file":
-    "rank-0.safetensors", "revision": "main"
+    "rank-0.safetensors", "revision": "main", "row": "0"
 }
 # The same for the paths of datasets.
 DATASET_NAMES = {**NAMES, "id": "org/rows", "path": "train.jsonl"}
@@ -29,6 +29,7 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/models/{id}/plans": {"engine": "none", "tp_size": 1},
           "/api/models/{id}/paths-info/{revision}": {"paths": ["config.json"]},
           "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]},
+          "/datasets/{id}/rows:batchGet": {"split": "train", "indices": [1, 0, 1]},
           "/rescan": {}}
 # What GET has to send to get a page where there is nothing else.
 FIELDS = {"/": {"Accept": "text/html"}}
@@ -41,7 +42,7 @@ COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
 
 def is_hub(path):
     """The Hub's paths ignore parameters that they do not know."""
-    return path.startswith(("/api/", "/{id}/resolve/", "/datasets/"))
+    return path.startswith(("/api/", "/{id}/resolve/", "/datasets/{id}/resolve/"))
 
 
 def names_for(path):
@@ -254,7 +255,9 @@ def test_every_status_of_every_path(srv, contract):
         if path in FIELDS:
             assert contract.check(path, srv.get(target)).status == 404
         if "412" in promised and method == "POST":
-            r = contract.check(path, srv.post(target, {**BODIES[path], "manifest": "no such tag"}), method)
+            rows = "/rows" in path
+            r = contract.check(path, srv.post(target + "?fingerprint=x" * rows, {
+                **BODIES[path], **({} if rows else {"manifest": "no such tag"})}), method)
             assert r.status == 412, r
         if path in BODIES:
             assert contract.check(path, ask(srv, path, target), method).status == 200  # the same again
@@ -402,13 +405,16 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         "page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "partial": "1", "dtype": "F32",
         "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified",
         "limit": "1", "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction":
-        "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true"
+        "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true", "split":
+        "train", "start": "1", "count": "1", "order": "shuffle", "seed": "1", "epoch": "1", "fingerprint":
+        srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     for path in contract.paths:
         names = [p["name"] for p in contract.parameters(path, "query")]
         method = "POST" if path in BODIES else "GET"
         for name in names:
-            r = contract.check(path, ask(srv, path, f"{contract.target(path)}?{name}={examples[name]}"), method)
+            value = "0/2" if name == "shard" and "/rows" in path else examples[name]
+            r = contract.check(path, ask(srv, path, f"{contract.target(path)}?{name}={value}"), method)
             assert r.status in (200, 201), f"{name}: {r}"
         if is_hub(path) or path == "/":
             continue
@@ -458,6 +464,39 @@ def test_bytes_of_every_kind(srv, contract):
     for name in ("scalar", "zero", "zeros", "huge_dim", "huge_dim2", "many_dims"):
         contract.check(path, srv.get(f"/models/shapes/tensors/{name}"))
         contract.check(path, srv.head(f"/models/shapes/tensors/{name}"), "HEAD")
+
+
+def test_rows_of_every_kind(start, tmp_path, contract):
+    root = tmp_path / "datasets"
+    for name, data in (("pics/a.jpg", b"1"), ("pics/b.PNG", b"22"), ("pics/c.tiff", b""), ("org/t/train.jsonl", b"{}"),
+                       ("org/t/test.jsonl", b"1\r\n2\r\n3"), ("org/t/x.jsonl", b"no split"), ("none/a.jsonl", b"")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    age(root)
+    s = start(tmp_path)
+    s.wait_for(lambda: s.get("/datasets/org/t/rows?split=test").status == 200, "the index is there")
+    r = contract.check("/datasets", s.get("/datasets?page_size=1"))
+    contract.check("/datasets", s.get(f"/datasets?page_size=1&page_token={r.json()['next_page_token']}"))
+    for id in ("pics", "org/t", "none"):
+        contract.check("/datasets/{id}", s.get(f"/datasets/{id}"))
+    for i, kind in enumerate(("image/jpeg", "image/png", "image/tiff")):
+        r = contract.check("/datasets/{id}/rows/{row}", s.get(f"/datasets/pics/rows/{i}"))
+        assert r.status == 200 and r.get("Content-Type") == kind, r
+    path = "/datasets/{id}/rows"
+    for query, status in (("split=test&format=raw", 200), ("split=test&order=shuffle&shard=1/2&seed=3", 200),
+                          ("split=test&start=3", 200), ("split=test&start=4", 400), ("", 400), ("split=no", 404),
+                          ("split=test&format=tar", 422), ("split=test&shard=2/2", 400), ("split=test&format=x", 400)):
+        for verb in (s.get, s.head):
+            r = contract.check(path, verb(f"/datasets/org/t/rows?{query}"), "GET" if verb == s.get else "HEAD")
+            assert r.status == status, r
+    contract.check(path, s.get("/datasets/org/t/rows?split=test&format=raw", {"Range": "bytes=0-1,3-4"}))
+    contract.check(path, s.get("/datasets/none/rows"))
+    assert contract.check("/datasets/{id}/rows/{row}", s.get("/datasets/none/rows/0")).status == 404
+    path = "/datasets/{id}/rows:batchGet"
+    for body, status in (({"split": "test", "indices": [2, 0], "format": "raw"}, 200), ({"indices": [0]}, 400),
+                         ({"split": "test", "indices": [3]}, 400), ({"split": "no", "indices": []}, 404),
+                         ({"split": "test", "indices": [], "format": "tar"}, 422)):
+        assert contract.check(path, s.post("/datasets/org/t/rows:batchGet", body), "POST").status == status
 
 
 def test_a_long_shape_has_no_header(start, tmp_path, contract):
