@@ -401,7 +401,7 @@ static bool finish(struct parse *p)
                            "the footer says %" PRId64 " rows, its row groups have %" PRIu64, p->rows, out->row_count);
     out->layout = TD_ROWS_BLOCKS;
     out->params[0] = WORDS;
-    out->reason = strdup(reason);
+    out->reason = td_row_memory_copy(reason);
     if (out->reason == NULL)
         return td_error_no_memory(p->err);
     if (!p->has_columns)

@@ -44,4 +44,14 @@ static inline bool td_row_memory_check(const struct td_buffer *buffer, struct td
     return buffer->lacked_bytes > 0 ? td_row_memory_refuse(buffer->budget, err) : td_error_no_memory(err);
 }
 
+/* Returns a copy of the text, which the caller frees with free(), or NULL when memory is short. */
+static inline char *td_row_memory_copy(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = malloc(bytes);
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
 #endif

@@ -55,6 +55,7 @@ def main():
         write(f"{name}.arrow", table.schema, batches)
         write(f"{name}.feather", table.schema, batches, pa.ipc.new_file)
     flat = tables()["flat"].select(["i", "t"])
+    write("two.arrow", flat.schema, flat.to_batches(max_chunksize=3))
     batches = flat.to_batches(max_chunksize=2)
     write("empty_batches.arrow", flat.schema, [batches[0].slice(0, 0), *batches, batches[0].slice(0, 0)])
     write("old.arrow", flat.schema, batches, use_legacy_format=True, metadata_version=pa.ipc.MetadataVersion.V4)

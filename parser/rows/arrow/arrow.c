@@ -270,7 +270,7 @@ static bool end_texts(struct builder *b)
     out->params[TD_ARROW_PARAM_CUT] = obstacle;
     if (obstacle != TD_ARROW_NO_OBSTACLE) {
         out->params[TD_ARROW_PARAM_GATHER] = obstacle;
-        out->reason = strdup(td_arrow_obstacle_text(obstacle));
+        out->reason = td_row_memory_copy(td_arrow_obstacle_text(obstacle));
         if (out->reason == NULL)
             return td_error_no_memory(b->err);
     }

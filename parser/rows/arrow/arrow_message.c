@@ -78,7 +78,8 @@ bool td_arrow_message_read(struct td_arrow_reader *reader, uint64_t offset, uint
     uint32_t len;
     *out = (struct td_arrow_message){.type = TD_ARROW_END, .offset = offset};
     if (offset > end || end > reader->input->size_bytes)
-        return td_error_at(err, TD_INVALID_ARGUMENT, offset, "a message would begin behind the end");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "a message at %" PRIu64 ", behind the end of all at %" PRIu64,
+                            offset, end);
     if (!read_prefix(reader->input, offset, end, out, &len, err))
         return false;
     if (len == 0)
