@@ -282,12 +282,11 @@ def test_names_and_types_are_shown(tmp_path):
 
 def dictionary_batches(*dictionaries):
     rng = random.Random(5)
-    return [
-        pa.record_batch({
-            "d": pa.DictionaryArray.from_arrays(pa.array([rng.randrange(len(words)) for _ in range(10)], pa.int8()), words),
-            "i": pa.array(range(10))
-        }) for words in dictionaries
-    ]
+
+    def batch(words):
+        indices = pa.array([rng.randrange(len(words)) for _ in range(10)], pa.int8())
+        return pa.record_batch({"d": pa.DictionaryArray.from_arrays(indices, words), "i": pa.array(range(10))})
+    return [batch(words) for words in dictionaries]
 
 
 def test_dictionaries_that_grow_and_that_are_replaced(tmp_path):
