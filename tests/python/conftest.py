@@ -60,3 +60,25 @@ def bytes_of(server, needle="", agent=""):
         if target and needle in target[1] and agent in (client[1] if client else ""):
             total += int(re.search(r" sent=(\d+)", line)[1])
     return total
+
+
+@pytest.fixture
+def serve_rows(serve):
+    """serve_rows() serves the datasets that the test has written below serve_rows.root / "datasets"."""
+    import fake_datasets
+
+    fakes = []
+
+    def start(*options):
+        fakes.append(fake_datasets.FakeServer(fake_datasets.read_folder(serve.root)))
+        return fakes[-1]
+
+    start.root = serve.root
+    yield start
+    for fake in fakes:
+        fake.stop()
+
+
+def rows_url(server, dataset):
+    """Return the URL of a dataset on a server under test."""
+    return f"tensord://127.0.0.1:{server.port}/datasets/{dataset}"

@@ -1,10 +1,12 @@
-"""Loads tensors, slices and rank files from a tensord server straight into memory.
+"""Loads tensors, slices, rank files and rows of datasets from a tensord server straight into memory.
 
     import tensord
 
     weights = tensord.load_file("tensord://host:8080/Qwen/Qwen3-0.6B")
     with tensord.safe_open("tensord://host:8080/Qwen/Qwen3-0.6B", framework="pt") as f:
         rows = f.get_slice("lm_head.weight")[0:4096]
+    dataset = tensord.Dataset("tensord://host:8080/datasets/fineweb", split="train")
+    first = dataset[0]
 
 The core needs nothing but Python; numpy and torch are used where they are installed. docs/python.md has the rest.
 """
@@ -14,21 +16,26 @@ from typing import TYPE_CHECKING
 
 from ._version import VERSION as __version__
 from .client import Client, Model, connect, open_model
-from .errors import (AddressError, AnswerError, ChangedError, ConnectError, MismatchError, NotFoundError, ProtocolError,
-                     SetupError, TensordError)
+from .dataset import Dataset
+from .errors import (AddressError, AnswerError, ChangedError, ConnectError, DatasetChanged, DecodeError, MismatchError,
+                     NotFoundError, ProtocolError, SetupError, TensordError)
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .manifest import Manifest, TensorInfo
 from .options import Options
 from .safe_open import PrefetchLoader, PrefetchPlan, RemoteSlice, safe_open
+from .sampler import ShuffleSampler
+from .splits import DatasetInfo, FileInfo, SplitInfo
 
 if TYPE_CHECKING:
+    from .iterable import IterableDataset
     from .lazy import LazyTensor
 
 __all__ = [
-    "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "LazyTensor", "Manifest", "MismatchError",
-    "Model", "NotFoundError", "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError",
-    "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model",
-    "read_boxes", "safe_open", "state_dict",
+    "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "Dataset", "DatasetChanged", "DatasetInfo",
+    "DecodeError", "FileInfo", "IterableDataset", "LazyTensor", "Manifest", "MismatchError", "Model", "NotFoundError",
+    "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError", "ShuffleSampler",
+    "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
+    "open_model", "read_boxes", "safe_open", "state_dict",
 ]
 
 
@@ -37,4 +44,8 @@ def __getattr__(name: str):
         from .lazy import LazyTensor
 
         return LazyTensor
+    if name == "IterableDataset":  # is torch's where torch is installed
+        from .iterable import IterableDataset
+
+        return IterableDataset
     raise AttributeError(f"module 'tensord' has no attribute {name!r}")

@@ -1,16 +1,17 @@
-"""URLs of servers and models.
+"""URLs of servers, models and datasets.
 
-    http://host:port/models/ID      tensord://host:port/ID          a model
-    https://host/prefix/models/ID   tensord://a:8080,b:8080/ID      behind a prefix; on two servers
-    http://host:port                tensord://host:port             a server
+    http://host:port/models/ID      tensord://host:port/ID            a model
+    http://host:port/datasets/ID    tensord://host:port/datasets/ID   a dataset
+    https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        behind a prefix; on two servers
+    http://host:port                tensord://host:port               a server
 
-`?checkpoint=ID` after a model's URL chooses a checkpoint. Several URLs, as a list or between commas, name one model on
-several servers.
+`?checkpoint=ID` after a model's URL chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a
+list or between commas, name one model or dataset on several servers.
 """
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import List, Optional, Sequence, Tuple, Union
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -47,11 +48,14 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Address:
-    """What a URL names: servers, and on them a model ("" for the servers alone) and a checkpoint (None: the first)."""
+    """What a URL names: servers, and on them a model ("": none) with a checkpoint (None: the first), or a dataset ("":
+    none) with a split (None: the URL names none)."""
 
     endpoints: Tuple[Endpoint, ...]
     model: str = ""
     checkpoint: Optional[str] = None
+    dataset: str = ""
+    split: Optional[str] = None
 
 
 def is_url(text: object) -> bool:
@@ -60,7 +64,7 @@ def is_url(text: object) -> bool:
 
 
 def parse(urls: Urls) -> Address:
-    """Parses one URL, several between commas, or a list of them. All must name the same model and checkpoint.
+    """Parses one URL, several between commas, or a list of them. All must name the same model or dataset.
 
     Raises AddressError.
     """
@@ -74,10 +78,10 @@ def parse(urls: Urls) -> Address:
     if not texts:
         raise AddressError("no URL is given")
     addresses = [_parse_one(text) for text in texts]
-    if len({(a.model, a.checkpoint) for a in addresses}) > 1:
-        raise AddressError(f"the URLs name different models: {', '.join(texts)}")
-    endpoints = tuple(dict.fromkeys(e for a in addresses for e in a.endpoints))
-    return Address(endpoints, addresses[0].model, addresses[0].checkpoint)
+    first = addresses[0]
+    if len({replace(a, endpoints=()) for a in addresses}) > 1:
+        raise AddressError(f"the URLs name different {'datasets' if first.dataset else 'models'}: {', '.join(texts)}")
+    return replace(first, endpoints=tuple(dict.fromkeys(e for a in addresses for e in a.endpoints)))
 
 
 def _parse_one(text: str) -> Address:
@@ -88,18 +92,21 @@ def _parse_one(text: str) -> Address:
         raise AddressError(f"the URL of {parts.netloc.rpartition('@')[2]} has a user or a password: "
                            "give the token by token= or TENSORD_TOKEN")
     if parts.scheme == "tensord":
-        prefix, model = "", unquote(parts.path.strip("/"))
+        found = re.match(r"()/+(datasets)/+(.*[^/].*)$", parts.path) or re.match(r"()()(.*)$", parts.path)
     else:
-        found = re.match(r"(.*?)/models(?:/(.*))?$", parts.path)
-        prefix, model = (found[1], found[2] or "") if found else (parts.path, "")
-        prefix, model = prefix.rstrip("/"), unquote(model.strip("/"))
+        found = re.match(r"(.*?)/(models|datasets)(?:/(.*))?$", parts.path) or re.match(r"(.*)()()$", parts.path)
+    assert found  # urlsplit removes line ends
+    prefix, kind, name = found[1].rstrip("/"), found[2], unquote((found[3] or "").strip("/"))
     endpoints = tuple(_endpoint(parts.scheme, one, prefix, text) for one in parts.netloc.split(","))
-    checkpoint = None
+    allowed, chosen = "split" if kind == "datasets" else "checkpoint", None
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
-        if key != "checkpoint":
-            raise AddressError(f"{text!r} has a parameter {key!r}: only checkpoint= is allowed in a model's URL")
-        checkpoint = value
-    return Address(endpoints, model, checkpoint)
+        if key != allowed:
+            raise AddressError(f"{text!r} has a parameter {key!r}: only {allowed}= is allowed in a "
+                               f"{'dataset' if kind == 'datasets' else 'model'}'s URL")
+        chosen = value
+    if kind == "datasets":
+        return Address(endpoints, dataset=name, split=chosen)
+    return Address(endpoints, name, chosen)
 
 
 def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
@@ -117,3 +124,8 @@ def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
 def path_of(model: str, *rest: str) -> str:
     """Returns the path of a model on a server, percent-encoded, with `rest` (encoded already) after it."""
     return "/".join(("/models", quote(model, safe="/"), *rest))
+
+
+def dataset_path(dataset: str, *rest: str) -> str:
+    """Returns the path of a dataset on a server, as `path_of` does for a model."""
+    return "/".join(("/datasets", quote(dataset, safe="/"), *rest))

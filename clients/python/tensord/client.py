@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlencode
 
 from . import address, boxes, dtypes, errors, http, indexing, memory
@@ -14,20 +14,25 @@ from .manifest import Manifest, TensorInfo
 from .options import Options, of
 from .reading import Reader, Want
 from .session import Session
+from .splits import DatasetInfo
 from .transfer import Stop
 
+if TYPE_CHECKING:
+    from .dataset import Dataset
 
-MAX_MODELS = 1_000_000  # of one list; more are not believed
+MAX_MODELS = 1_000_000  # or datasets, of one list; more are not believed
 
 
 def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Client":
     """Returns a client of the servers that a URL names; no connection is made yet.
 
-    `url`: a server's or a model's, or several as a list or between commas. `given`: options by name (see `Options`).
+    `url`: a server's, a model's or a dataset's, or several as a list or between commas. `given`: options by name (see
+    `Options`).
     Raises AddressError.
     """
     place = address.parse(url)
-    return Client(Session(place.endpoints, of(options, **given)), place.model or None, place.checkpoint)
+    return Client(Session(place.endpoints, of(options, **given)), place.model or None, place.checkpoint,
+                  place.dataset or None, place.split)
 
 
 def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> "Model":
@@ -38,10 +43,13 @@ def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> "M
 class Client:
     """Servers that hold the same models. For any number of threads; pickled or forked it makes connections anew."""
 
-    def __init__(self, session: Session, model: Optional[str] = None, checkpoint: Optional[str] = None):
+    def __init__(self, session: Session, model: Optional[str] = None, checkpoint: Optional[str] = None,
+                 dataset: Optional[str] = None, split: Optional[str] = None):
         self._session = session
         self._model = model
         self._checkpoint = checkpoint
+        self._dataset = dataset
+        self._split = split
 
     def __repr__(self) -> str:
         return f"<tensord.Client {', '.join(map(str, self._session.endpoints))}>"
@@ -51,24 +59,58 @@ class Client:
 
         `match`: a glob over ids. Raises ConnectError, AnswerError.
         """
+        return self._pages("models", {} if match is None else {"match": _glob(match)}, _is_model)
+
+    def _pages(self, what: str, query: Dict[str, str], fits: Callable[[Any], bool]) -> List[Dict[str, Any]]:
+        """Returns the rows of all pages of a list. Raises ProtocolError for rows that do not fit."""
         rows: List[Dict[str, Any]] = []
-        token: Optional[str] = None
+        query = {"page_size": "1000", **query}
         while True:
-            query = {"page_size": "1000"}
-            if match is not None:
-                query["match"] = _glob(match)
-            if token:
-                query["page_token"] = token
-            page = self._session.ask_json("GET", f"/models?{urlencode(query)}")
-            found = page.get("models") if isinstance(page, dict) else None
-            if not isinstance(found, list) or not all(_is_model(row) for row in found):
-                raise errors.ProtocolError("the list of models is not one of tensord: is this a tensord server?")
+            page = self._session.ask_json("GET", f"/{what}?{urlencode(query)}")
+            found = page.get(what) if isinstance(page, dict) else None
+            if not isinstance(found, list) or not all(fits(row) for row in found):
+                raise errors.ProtocolError(f"the list of {what} is not one of tensord: is this a tensord server?")
             rows += found
             token = page.get("next_page_token")
             if not token:
                 return rows
             if not found or len(rows) > MAX_MODELS:
-                raise errors.ProtocolError(f"the list of models does not end: {len(rows)} were read")
+                raise errors.ProtocolError(f"the list of {what} does not end: {len(rows)} were read")
+            query["page_token"] = token
+
+    def datasets(self) -> List[Dict[str, Any]]:
+        """Returns the datasets of the server, each with its "id" and the names of its "splits".
+
+        Raises ConnectError, AnswerError.
+        """
+        return self._pages("datasets", {}, _is_dataset)
+
+    def dataset_info(self, id: Optional[str] = None) -> DatasetInfo:
+        """Returns a dataset's splits as they are now, with their files and columns, and how far their indices are.
+
+        `id`: that of the client's URL by default. Raises NotFoundError, ConnectError, AnswerError.
+        """
+        name = self._dataset_name(id)
+        info = DatasetInfo.from_json(self._session.ask_json("GET", address.dataset_path(name)))
+        if info.id != name:
+            raise errors.ProtocolError(f"the server answered dataset {info.id!r} instead of {name!r}")
+        return info
+
+    def dataset(self, id: Optional[str] = None, split: Optional[str] = None, decode: Any = "auto",
+                columns: Optional[Sequence[str]] = None) -> "Dataset":
+        """Opens a dataset; see `Dataset`, which has the same parameters. `id`: that of the client's URL by default."""
+        from .dataset import Dataset
+
+        chosen = split if split is not None or id is not None else self._split
+        client = Client(self._session, dataset=self._dataset_name(id), split=chosen)
+        return Dataset(client, decode=decode, columns=columns)
+
+    def _dataset_name(self, id: Optional[str]) -> str:
+        name = id if id is not None else self._dataset
+        if not name:
+            raise errors.AddressError("no dataset is named: give its id, or a URL like http://host:8080/datasets/ID or "
+                                      "tensord://host:8080/datasets/ID")
+        return name
 
     def manifest(self, model: Optional[str] = None, checkpoint: Optional[str] = None,
                  match: Optional[str] = None) -> Manifest:
@@ -113,6 +155,9 @@ class Client:
     def _name(self, model: Optional[str]) -> str:
         name = model if model is not None else self._model
         prefix = self._session.endpoints[0].prefix
+        if not name and self._dataset:
+            raise errors.AddressError(f"the URL names the dataset {self._dataset}, and no model: tensord.Dataset opens "
+                                      f"it (a model of this name: http://host:port/models/datasets/{self._dataset})")
         if not name and prefix:
             raise errors.AddressError(f"the URL's path {prefix} names no model: that would be .../models/ID, or "
                                       "tensord://host:port/ID")
@@ -379,6 +424,13 @@ def _is_model(row: Any) -> bool:
     """Returns whether a server's row describes a model whose id may be put into paths."""
     return (isinstance(row, dict) and isinstance(row.get("id"), str) and type(row.get("total_bytes")) is int and
             isinstance(row.get("checkpoints"), list) and all(isinstance(one, dict) for one in row["checkpoints"]) and
+            not any(part in ("", ".", "..") for part in row["id"].split("/")))
+
+
+def _is_dataset(row: Any) -> bool:
+    """Returns whether a server's row names a dataset whose id may be put into paths."""
+    return (isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("splits"), list) and
+            all(isinstance(one, str) for one in row["splits"]) and
             not any(part in ("", ".", "..") for part in row["id"].split("/")))
 
 

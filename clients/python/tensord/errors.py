@@ -45,12 +45,21 @@ class AnswerError(TensordError):
 
 
 class NotFoundError(AnswerError, LookupError):
-    """The server does not have the model, checkpoint, tensor or file."""
+    """The server does not have the model, checkpoint, tensor, dataset, split or file."""
 
 
 class ChangedError(AnswerError):
     """The checkpoint changed on the server after this load began. Do not use what was loaded so far; load again."""
 
 
+class DatasetChanged(ChangedError):
+    """The split's files are others than when the dataset was opened, or than those of a saved state. No row of them was
+    returned; open the dataset anew."""
+
+
 class MismatchError(TensordError, ValueError):
     """The destination of a load does not fit the checkpoint: names, shapes or dtypes differ."""
+
+
+class DecodeError(TensordError, ValueError):
+    """A row that is not what `decode` reads. The message has its number."""

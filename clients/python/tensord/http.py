@@ -228,9 +228,12 @@ class Connection:
             lines.append(f"Authorization: Bearer {token}")
         if self.proxy:
             lines += self.proxy.fields
+        fields = fields or {}
         if body or method == "POST":
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        for name, value in (fields or {}).items():
+            if "Content-Type" not in fields:
+                lines.append("Content-Type: application/json")
+            lines.append(f"Content-Length: {len(body)}")
+        for name, value in fields.items():
             lines.append(f"{name}: {value}")
         head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
         self.used = True

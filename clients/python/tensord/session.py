@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from . import errors, http
@@ -18,6 +20,7 @@ class Session:
         self.endpoints = tuple(endpoints)
         self.options = options
         self.pool = Pool(options)
+        self._moved = 0  # how often `exchange` went on with the next server
 
     def ask(
         self,
@@ -54,6 +57,38 @@ class Session:
                 faults[server] = again.error
                 if attempt % len(servers) == 0:
                     patience.wait(_together(faults, again.error), again.after)
+
+    def exchange(self, exchange: "Exchange", stopping: Optional[threading.Event] = None) -> None:
+        """Does an exchange, on the next server if one fails; what had come before a cut is kept.
+
+        Processes begin with different servers, and stay with one that works. A server that has another version, or does
+        not have what is asked for, is left out while others are left. `stopping` ends the waiting between tries, with
+        TensordError. Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
+        """
+        servers = list(self.endpoints)
+        patience = Patience(self.options.retry_for, stopping)
+        faults: Dict[Endpoint, Exception] = {}
+        while stopping is None or not stopping.is_set():
+            server = servers[(os.getpid() + self._moved) % len(servers)]
+            done = exchange.done
+            try:
+                method, path, fields, data = exchange.request()
+                self._ask_once(server, method, path, data, fields, exchange.read)
+                return
+            except (errors.ChangedError, errors.NotFoundError):
+                servers.remove(server)
+                if not servers:
+                    raise
+            except _Again as again:
+                if exchange.done > done:
+                    patience.progress()
+                    faults.clear()
+                faults[server] = again.error
+                self._moved += 1
+                if len(faults) >= len(servers):
+                    patience.wait(_together(faults, again.error), again.after)
+                    faults.clear()
+        raise errors.TensordError("the read was stopped")
 
     def _ask_once(self, server, method, path, data, fields, read):
         try:
@@ -106,6 +141,20 @@ class Session:
         except (ValueError, RecursionError) as error:
             where = answer.connection.endpoint
             raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+
+
+class Exchange:
+    """A request whose answer may come in parts: after a cut, `request` asks for what is missing."""
+
+    done = 0  # grows with what has come and is kept
+
+    def request(self) -> Tuple[str, str, Dict[str, str], bytes]:
+        """Returns the method, the path, further fields and the body of the next request."""
+        raise NotImplementedError
+
+    def read(self, answer: http.Answer) -> None:
+        """Reads the body of an answer with 2xx. Raises ProtocolError, Dropped."""
+        raise NotImplementedError
 
 
 def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:

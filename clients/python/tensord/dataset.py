@@ -1,0 +1,317 @@
+"""Datasets: any row of any file of a split by its number, read as it is asked for; nothing is kept on a disk.
+
+    dataset = tensord.Dataset("tensord://host:8080/datasets/fineweb", split="train")
+    dataset[5], dataset[-1], dataset[10:20], len(dataset)
+"""
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Union
+
+from . import decoding, errors
+from .address import Urls, dataset_path
+from .client import Client, connect
+from .fetching import Fetcher, ahead
+from .options import Options
+from .progress import Progress
+from .splits import DatasetInfo, SplitInfo
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow
+
+AHEAD_BYTES = 2**20  # of one request of a loop over all rows
+AHEAD_DEPTH = 2  # requests ahead of it
+POLL_SECONDS = (0.05, 1.0)  # between looks at an index that is being built: at first, at last
+
+
+class Dataset:
+    """The rows of one split at one version, which is that of the opening: whatever is read later is of that version, or
+    ends with DatasetChanged. Map-style for torch's DataLoader, a RandomAccessDataSource for grain. For any number of
+    threads; may be pickled (with its token), and used after a fork.
+
+    `url`: tensord://host:port/datasets/ID or http://host:port/datasets/ID, or several servers as for models.
+    `split`: its name; not needed where there is one.
+    `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy" (arrays
+    of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts), or a
+    function of a row's bytes (of a dict for Arrow); "auto" goes by the split's format.
+    `columns`: names that are kept of rows that are dicts. `given`: options by name (see `Options`).
+
+    Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
+    ConnectError, AnswerError; ValueError where `split` is needed, or `decode` does not fit.
+    """
+
+    def __init__(self, url: Union[Urls, Client], split: Optional[str] = None, decode: decoding.Decode = "auto",
+                 columns: Optional[Sequence[str]] = None, options: Optional[Options] = None, **given: Any):
+        client = url if isinstance(url, Client) else connect(url, options, **given)
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a list of names, not {columns!r}")
+        self.client = client
+        self.info, self.split_info = _open(client, split)
+        self.id, self.split = self.info.id, self.split_info.name
+        rows, fingerprint = self.split_info.rows, self.split_info.fingerprint
+        if rows is None or not fingerprint:
+            raise errors.ProtocolError(f"the index of split {self.split} of {self.id} is there, and has no rows or no "
+                                       "fingerprint")
+        self._rows = rows
+        self.fingerprint: str = fingerprint
+        self._columns = None if columns is None else list(columns)
+        self._own_function = callable(decode)
+        self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
+        self._fetcher = Fetcher(client._session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
+
+    def __repr__(self) -> str:
+        """Returns the same text for the same rows, wherever they are served: grain's checkpoints compare it."""
+        columns = "" if self._columns is None else f", columns={self._columns!r}"
+        return (f"tensord.Dataset({self.id!r}, split={self.split!r}, rows={self._rows}, decode={self._decode_name!r}"
+                f"{columns}, fingerprint={self.fingerprint!r})")
+
+    @property
+    def column_names(self) -> Optional[List[str]]:
+        """Returns the names of the columns; None: not known."""
+        return self.split_info.column_names
+
+    @property
+    def is_arrow(self) -> bool:
+        """Returns whether rows are read as streams of Arrow."""
+        return self.split_info.format == "arrow"
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a row by its number, negative from the end, or a list of rows for a slice.
+
+        Raises IndexError; DatasetChanged, ConnectError, AnswerError; DecodeError for a row that `decode` cannot read.
+        """
+        if isinstance(index, slice):
+            return self._slice(range(self._rows)[index])
+        row = self._number(index)
+        if self.is_arrow:
+            return self._dicts([self._fetcher.arrow_range(row, 1)], [row])[0]
+        return self._decoded([self._fetcher.read_row(row)], [row])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> List[Any]:
+        """Returns rows in the order of a list, which may repeat them, as one request; a large list as several at once.
+
+        torch's DataLoader asks for its batches by this. Raises as `__getitem__`.
+        """
+        rows = self._numbers(indices)
+        if not rows:
+            return []
+        if self.is_arrow:
+            return self._dicts(self._fetcher.lists(rows, self._fetcher.arrow_list), rows)
+        parts = self._fetcher.lists(rows, self._fetcher.read_list)
+        return self._decoded([row for part in parts for row in part], rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields all rows in order; a few requests run ahead. Raises as `__getitem__`."""
+        return self.walk()
+
+    def walk(self, start: int = 0) -> Iterator[Any]:
+        """Yields the rows from `start` on, as `__iter__` does."""
+        size = self._fetcher.part_rows(AHEAD_BYTES)
+        stopping = threading.Event()
+        tasks = (self._task(at, min(size, self._rows - at), None, stopping) for at in range(start, self._rows, size))
+        for part in ahead(tasks, AHEAD_DEPTH, stopping):
+            yield from part
+
+    def read_bytes(self, rows: Union[slice, Sequence[int]]) -> List[bytes]:
+        """Returns rows as they lie in their files: for text without line ends. A slice, or a list of numbers.
+
+        Raises as `__getitem__`; TensordError for rows of Arrow, which have no bytes of their own.
+        """
+        if self.is_arrow:
+            raise errors.TensordError(f"rows of {self.id} are parts of Arrow's batches, and have no bytes of their own: "
+                                      "arrow() returns them as a table")
+        numbers = range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows)
+        return self._bytes(numbers)
+
+    def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0, world: int = 1) -> List[Any]:
+        """Returns the rows at positions [start, start + count) of a shard of the shuffled order, fewer at its end.
+
+        The order is that of `ShuffleSampler` and of the server's order=shuffle. Raises as `__getitem__`; ValueError.
+        """
+        from .permutation import Permutation, check_shard, shard_rows
+
+        rank, world = check_shard(rank, world)
+        permutation = Permutation(self._rows, seed, epoch)
+        end = min(start + count, shard_rows(self._rows, rank, world))
+        if start < 0 or count < 0:
+            raise ValueError(f"positions [{start}, {start + count}) are none")
+        if start >= end:
+            return []
+        order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
+        numbers = permutation.take(start, end - start, rank, world)
+        if self.is_arrow:
+            return self._dicts(self._fetcher.ranges(start, end - start, _with(self._fetcher.arrow_range, order)), numbers)
+        parts = self._fetcher.ranges(start, end - start, _with(self._fetcher.read_range, order))
+        return self._decoded([row for part in parts for row in part], numbers)
+
+    def arrow(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "pyarrow.Table":
+        """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are not
+        Arrow's the table is made of what `decode` makes of them; what are no dicts are a column "row".
+
+        Raises as `__getitem__`; ImportError.
+        """
+        import pyarrow
+
+        if self.is_arrow:
+            tables = [pyarrow.ipc.open_stream(pyarrow.py_buffer(one)).read_all() for one in self._streams(rows)]
+            table = pyarrow.concat_tables(tables)
+            return table if self._columns is None else table.select(self._columns)
+        made = self[rows] if isinstance(rows, slice) else self.__getitems__(rows)
+        dicts = [row if isinstance(row, dict) else {"row": row} for row in made]
+        return pyarrow.Table.from_pylist([{name: _plain(value) for name, value in row.items()} for row in dicts])
+
+    def to_datasets(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "datasets.Dataset":
+        """Returns rows as a `datasets.Dataset` in memory: of Arrow's files with their features, by `from_buffer`;
+        else of the table that `arrow` returns. Raises as `arrow`."""
+        import datasets
+        import pyarrow
+
+        if not self.is_arrow:
+            return datasets.Dataset(datasets.table.InMemoryTable(self.arrow(rows)))
+        made = [datasets.Dataset.from_buffer(pyarrow.py_buffer(one)) for one in self._streams(rows)]
+        joined = made[0] if len(made) == 1 else datasets.concatenate_datasets(made)
+        return joined if self._columns is None else joined.select_columns(self._columns)
+
+    # ---- how
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(self.__dict__)
+
+    def _number(self, index: Any) -> int:
+        if isinstance(index, bool):
+            raise TypeError(f"a row is named by a number, not by {index!r}")
+        number = operator.index(index)
+        if not -self._rows <= number < self._rows:
+            raise IndexError(f"row {number} of {self.id}: split {self.split} has {self._rows} rows" +
+                             (f", {-self._rows} to {self._rows - 1}" if self._rows else ""))
+        return number + self._rows if number < 0 else number
+
+    def _numbers(self, indices: Sequence[int]) -> List[int]:
+        if isinstance(indices, (str, bytes)):
+            raise TypeError(f"rows are named by a list of numbers, not by {indices!r}")
+        return [self._number(index) for index in getattr(indices, "tolist", lambda: indices)()]
+
+    def _slice(self, numbers: range) -> List[Any]:
+        if self.is_arrow:
+            return self._dicts(self._streams_of(numbers), numbers) if len(numbers) else []
+        return self._decoded(self._bytes(numbers), numbers)
+
+    def _bytes(self, numbers: Sequence[int]) -> List[bytes]:
+        if not len(numbers):
+            return []
+        run = _run_of(numbers)
+        if run is None:
+            parts = self._fetcher.lists(numbers, self._fetcher.read_list)
+        else:
+            parts = self._fetcher.ranges(run.start, len(run), self._fetcher.read_range)
+        return [row for part in parts for row in part]
+
+    def _streams(self, rows: Union[slice, Sequence[int]]) -> List[bytearray]:
+        return self._streams_of(range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows))
+
+    def _streams_of(self, numbers: Sequence[int]) -> List[bytearray]:
+        """Returns streams of Arrow with rows; without any, one stream of none, for its schema."""
+        run = range(0) if not len(numbers) else _run_of(numbers)
+        if run is None:
+            return self._fetcher.lists(numbers, self._fetcher.arrow_list)
+        if not run:
+            return [self._fetcher.arrow_range(0, 0)]
+        return self._fetcher.ranges(run.start, len(run), self._fetcher.arrow_range)
+
+    def _decoded(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
+        if self._decode is None:
+            return rows
+        if self._own_function:  # whose errors are its own
+            return [self._decode(row) for row in rows]
+        made: List[Any] = []
+        try:
+            for row in rows:
+                made.append(self._decode(row))
+        except Exception as error:
+            raise self._undecoded(numbers[len(made)], error) from error
+        return made
+
+    def _undecoded(self, number: int, error: Exception) -> errors.DecodeError:
+        text = errors.printable(str(error)) or type(error).__name__
+        return errors.DecodeError(f"row {number} of {self.id} (split {self.split}) cannot be read by decode="
+                                  f"{self._decode_name!r}: {text}; read_bytes([{number}]) returns its bytes")
+
+    def _dicts(self, streams: List[bytearray], numbers: Sequence[int]) -> List[Any]:
+        """Returns the rows of streams of Arrow as dicts, or what a given function makes of them."""
+        import pyarrow
+
+        found: List[Any] = []
+        for stream in streams:
+            try:
+                table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
+                found += (table if self._columns is None else table.select(self._columns)).to_pylist()
+            except pyarrow.ArrowException as error:
+                raise errors.ProtocolError(f"{dataset_path(self.id)} answered no stream of Arrow: {error}") from error
+        if len(found) != len(numbers):
+            raise errors.ProtocolError(f"{dataset_path(self.id)} answered {len(found)} rows, where {len(numbers)} were "
+                                       "asked for")
+        return found if self._decode is None else [self._decode(row) for row in found]
+
+    def _task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
+              numbers: Optional[Sequence[int]] = None) -> Any:
+        """Returns what reads and decodes one part of an order."""
+        known = range(start, start + count) if numbers is None else numbers
+        if self.is_arrow:
+            return lambda: self._dicts([self._fetcher.arrow_range(start, count, order, stopping)], known)
+        return lambda: self._decoded(self._fetcher.read_range(start, count, order, stopping), known)
+
+
+def _open(client: Client, split: Optional[str]) -> Any:
+    """Returns a dataset's description and that of a split whose index is there; waits for it."""
+    info = client.dataset_info()
+    found = info.split(split if split is not None else client._split)
+    if found.state == "ready":
+        return info, found
+    pause, last = POLL_SECONDS
+    with Progress(found.index_bytes, f"index of {info.id}", client._session.options.progress) as progress:
+        since, done = time.monotonic(), 0
+        while found.state != "ready":
+            if found.state != "building":
+                raise errors.TensordError(f"the index of split {found.name} of {info.id} cannot be built{_why(info, found)}")
+            if found.done_bytes > done:
+                progress.add(found.done_bytes - done)
+                since, done = time.monotonic(), found.done_bytes
+            spent = time.monotonic() - since
+            if spent > client._session.options.retry_for:
+                raise errors.ConnectError(
+                    f"the index of split {found.name} of {info.id} is being built, and stands at {done} of "
+                    f"{found.index_bytes} bytes for {spent:.0f} s (retry_for={client._session.options.retry_for:g})")
+            time.sleep(pause)
+            pause = min(last, 2 * pause)
+            info = client.dataset_info()
+            found = info.split(found.name)
+    return info, found
+
+
+def _why(info: DatasetInfo, split: SplitInfo) -> str:
+    reasons = [f"{file.path}: {file.error}" for file in split.files if file.error]
+    reasons += [split.reason] * bool(split.reason) + list(info.problems)
+    return ": " + "; ".join(dict.fromkeys(reasons[:5])) if reasons else ""
+
+
+def _with(read: Any, order: Dict[str, Any]) -> Any:
+    return lambda start, count, stopping: read(start, count, order, stopping)
+
+
+def _run_of(numbers: Sequence[int]) -> Optional[range]:
+    """Returns a list of numbers as a range, if each is one more than the one before it."""
+    run = range(numbers[0], numbers[0] + len(numbers))
+    if isinstance(numbers, range):
+        return run if numbers.step == 1 or len(numbers) == 1 else None
+    return run if list(numbers) == list(run) else None
+
+
+def _plain(value: Any) -> Any:
+    """Returns an array of numpy as nested lists, for pyarrow; other values as they are."""
+    return value.tolist() if type(value).__module__ == "numpy" else value

@@ -1,0 +1,254 @@
+"""Makes what a training loop takes of rows as they lie in files.
+
+A decoder takes a row's bytes. JSON and CSV need nothing but Python, as does a sample of webdataset; images need Pillow,
+tokens and arrays numpy, rows of Arrow pyarrow. Nothing is unpickled.
+"""
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import struct
+import tarfile
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import errors
+from .splits import SplitInfo
+
+Decoder = Callable[[bytes], Any]
+Decode = Union[None, str, Decoder]
+
+OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "webdataset": "sample", "mds": "mds", "megatron": "tokens",
+             "npy": "npy", "tokens": "tokens", "images": "image"}  # others: bytes
+
+# Bytes of MDS's encodings (mosaicml-streaming, base/format/mds/encodings.py) whose values have one size.
+_MDS_SIZES = {"int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+              "float16": 2, "float32": 4, "float64": 8}
+_MDS_FORMS = {"int": "<q", "uint8": "<B", "uint16": "<H", "uint32": "<I", "uint64": "<Q", "int8": "<b", "int16": "<h",
+              "int32": "<i", "int64": "<q", "float16": "<e", "float32": "<f", "float64": "<d"}
+_MDS_ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
+               34: "float32", 64: "uint64", 65: "int64", 66: "float64"}
+
+
+def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]]) -> Tuple[str, Optional[Decoder]]:
+    """Returns the name of a decoder, and the decoder; None in its place: rows are bytes, or those of Arrow dicts.
+
+    `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: what is kept of rows that
+    are dicts. Raises ValueError for a name that is none, or that does not fit the format; ImportError.
+    """
+    if callable(decode):
+        return _name_of(decode), decode if columns is None else _Chosen(decode, columns)
+    name = OF_FORMAT.get(split.format, "bytes") if decode == "auto" else "bytes" if decode is None else decode
+    if name not in _MAKERS:
+        raise ValueError(f"decode={decode!r} is none; it is {', '.join(_MAKERS)}, None or a function of a row's bytes")
+    if (name == "arrow") != (split.format == "arrow"):
+        raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: rows of Arrow's "
+                         'files, and only these, are read by decode="arrow", as dicts')
+    made = _MAKERS[name](split)
+    return name, made if made is None or columns is None else _Chosen(made, columns)
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+class _Chosen:
+    """Keeps some columns of the dicts that a decoder makes. A class, so that it can be pickled."""
+
+    def __init__(self, made: Decoder, columns: Sequence[str]):
+        self._made, self._columns = made, list(columns)
+
+    def __call__(self, row: bytes) -> Any:
+        return pick(self._made(row), self._columns)
+
+
+def pick(value: Any, columns: Optional[Sequence[str]]) -> Any:
+    """Returns a dict with some members of another one. Raises ValueError if it lacks one."""
+    if columns is None:
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"columns= needs rows that are dicts; this one is of type {type(value).__name__}")
+    lacking = [name for name in columns if name not in value]
+    if lacking:
+        raise ValueError(f"it has no {', '.join(lacking)}, but {', '.join(map(str, value))}")
+    return {name: value[name] for name in columns}
+
+
+def decode_json(row: bytes) -> Any:
+    """Returns a value of JSON. Raises ValueError."""
+    try:
+        return json.loads(str(row, "utf-8"))
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+
+
+def decode_image(row: bytes) -> Any:
+    """Returns an image of PIL, read whole."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(row))
+    image.load()
+    return image
+
+
+def decode_sample(row: bytes) -> Dict[str, Any]:
+    """Returns the members of a sample of a webdataset by their extensions, and its `__key__`, as webdataset does:
+    the name of a member is KEY.EXTENSION, split at the first dot after the last slash. Raises ValueError."""
+    sample: Dict[str, Any] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(row + b"\0" * 1024), mode="r:") as archive:
+            for member in archive:
+                if not member.isfile():
+                    continue
+                folder, slash, name = member.name.rpartition("/")
+                base, _, extension = name.partition(".")
+                sample.setdefault("__key__", folder + slash + base)
+                file = archive.extractfile(member)
+                sample[extension.lower()] = file.read() if file else b""
+    except tarfile.TarError as error:
+        raise ValueError(f"it is no part of a tar file: {error}") from error
+    return sample
+
+
+class CsvDecoder:
+    """Rows of CSV as dicts of texts, by the names of the columns; as lists where these are not known."""
+
+    def __init__(self, names: Optional[List[str]]):
+        self._names = names
+
+    def __call__(self, row: bytes) -> Any:
+        found = next(csv.reader(io.StringIO(str(row, "utf-8"), newline=""), strict=True), [])
+        if self._names is None:
+            return found
+        if len(found) != len(self._names):
+            raise ValueError(f"it has {len(found)} fields, where there are {len(self._names)} columns")
+        return dict(zip(self._names, found))
+
+
+class ArrayDecoder:
+    """Rows as arrays of numpy, of the type and shape of the only column; one dimension where no shape is known."""
+
+    def __init__(self, split: SplitInfo):
+        import numpy
+
+        if not split.columns or len(split.columns) != 1 or type(split.columns[0].get("type")) is not str:
+            raise ValueError(f"the type of split {split.name} of format {split.format} is not known: decode=None reads "
+                             "its bytes")
+        text = split.columns[0]["type"]
+        try:
+            self._dtype = _numpy_type(text, numpy)
+        except TypeError as error:
+            raise ValueError(f"numpy has no type {text!r}, that of split {split.name}: decode=None reads its "
+                             "bytes") from error
+        shape = split.columns[0].get("shape")
+        if shape is not None and not all(type(one) is int and one >= 0 for one in shape):
+            raise ValueError(f"split {split.name} has the shape {shape!r}, which is none")
+        self._shape = None if shape is None else tuple(shape)
+
+    def __call__(self, row: bytes) -> Any:
+        import numpy
+
+        found = numpy.frombuffer(bytearray(row), self._dtype)  # of memory that may be written to
+        return found if self._shape is None else found.reshape(self._shape)
+
+
+def _numpy_type(text: str, numpy: Any) -> Any:
+    from . import dtypes
+
+    try:
+        return dtypes.numpy_dtype(text)
+    except errors.TensordError:
+        made = numpy.dtype(text)
+    if made.hasobject:
+        raise TypeError(text)
+    return made
+
+
+class MdsDecoder:
+    """Samples of MDS as dicts: numbers, str, JSON and arrays as such, whatever else (images, pickles) as its bytes."""
+
+    def __init__(self, split: SplitInfo):
+        columns = [(column["name"], str(column.get("type"))) for column in split.columns or ()]
+        if not columns:
+            raise ValueError(f"the columns of split {split.name} are not known: decode=None reads its bytes")
+        self._columns = [(name, encoding, _mds_size(encoding)) for name, encoding in columns]
+
+    def __call__(self, row: bytes) -> Dict[str, Any]:
+        variable = sum(size is None for _, _, size in self._columns)
+        sizes = iter(struct.unpack_from(f"<{variable}I", row))  # raises for a row that is too short
+        at, sample = 4 * variable, {}
+        for name, encoding, size in self._columns:
+            end = at + (next(sizes) if size is None else size)
+            if end > len(row):
+                raise ValueError(f"column {name} ends behind the sample")
+            sample[name] = _mds_value(row[at:end], encoding)
+            at = end
+        if at != len(row):
+            raise ValueError(f"the columns have {at} bytes, and the sample {len(row)}")
+        return sample
+
+
+def _mds_size(encoding: str) -> Optional[int]:
+    """Returns the bytes of a value of an encoding; None: each has its own size."""
+    dtype, shape = _mds_array(encoding)
+    if dtype and shape:
+        return _MDS_SIZES[dtype] * math.prod(shape)
+    return _MDS_SIZES.get(encoding)
+
+
+def _mds_array(encoding: str) -> Tuple[str, Tuple[int, ...]]:
+    """Returns the type and the shape that ndarray:TYPE:SHAPE has for all values; "" and () where each has its own."""
+    kind, dtype, shape, *more = *encoding.split(":"), "", ""
+    if kind != "ndarray":
+        return "", ()
+    if len(more) > 2 or dtype and dtype not in _MDS_ARRAYS.values():
+        raise ValueError(f"the encoding {encoding!r} of MDS is not known: decode=None reads the bytes")
+    return dtype, tuple(int(one) for one in shape.split(",")) if shape else ()
+
+
+def _mds_value(data: bytes, encoding: str) -> Any:
+    if encoding in _MDS_FORMS:
+        return struct.unpack(_MDS_FORMS[encoding], data)[0]
+    if encoding == "str":
+        return str(data, "utf-8")
+    if encoding == "json":
+        return decode_json(data)
+    if encoding.partition(":")[0] != "ndarray":
+        return data
+    import numpy
+
+    dtype, shape = _mds_array(encoding)
+    at = 0
+    if not dtype:
+        dtype, at = _MDS_ARRAYS[data[0]], 1
+    if not shape:
+        sizes = numpy.dtype(f"<u{1 << data[at] % 4}")
+        end = at + 1 + (data[at] >> 2) * sizes.itemsize
+        shape, at = tuple(numpy.frombuffer(data[at + 1 : end], sizes).tolist()), end
+    return numpy.frombuffer(bytearray(data[at:]), dtype).reshape(shape)
+
+
+def _image_decoder(split: SplitInfo) -> Decoder:
+    import PIL.Image  # noqa: F401  so that a missing package is told at once
+
+    return decode_image
+
+
+def _arrow_decoder(split: SplitInfo) -> None:
+    import pyarrow  # noqa: F401
+
+    return None
+
+
+_MAKERS: Dict[str, Callable[[SplitInfo], Optional[Decoder]]] = {
+    "bytes": lambda split: None,
+    "json": lambda split: decode_json,
+    "csv": lambda split: CsvDecoder(split.column_names),
+    "image": _image_decoder,
+    "tokens": ArrayDecoder,
+    "npy": ArrayDecoder,
+    "sample": lambda split: decode_sample,
+    "mds": MdsDecoder,
+    "arrow": _arrow_decoder,
+}

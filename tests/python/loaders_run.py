@@ -1,0 +1,97 @@
+"""Loops over a dataset by torch's loaders, for test_datasets_loaders.py; also as `python loaders_run.py NAME ...`, in a
+process of its own. The rows are {"id": 0}, {"id": 1} and so on."""
+import json
+import sys
+
+import torch
+from torch.utils.data import DataLoader
+
+import tensord
+
+QUIET = {"progress": False, "retry_for": 20.0}
+
+
+def plain(batch):
+    return [row["id"] for row in batch]
+
+
+def map_loader(url, workers, kind, batch=7, seed=1, state=None, loader=DataLoader, **how):
+    dataset = tensord.Dataset(url, **QUIET)
+    sampler = tensord.ShuffleSampler(dataset, seed=seed, **how)
+    if state is not None:
+        sampler.load_state_dict(state)
+    return loader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=plain,
+                  multiprocessing_context=kind if workers else None), sampler
+
+
+def stream_loader(url, workers, kind, batch=7, loader=DataLoader, batched=False, persistent=False, **how):
+    stream = tensord.IterableDataset(url, batch_size=batch, batched=batched, **{"shuffle": True, "seed": 1, **how}, **QUIET)
+    size = {"batch_size": None} if batched else {"batch_size": batch}
+    return loader(stream, **size, num_workers=workers, collate_fn=plain, persistent_workers=persistent and workers > 0,
+                  multiprocessing_context=kind if workers else None), stream
+
+
+def orders(url, style, kind, counts):
+    """Print the batches of a loader with each number of workers, as a list of lists of ids each."""
+    for workers in map(int, counts.split(",")):
+        loader = (map_loader if style == "map" else stream_loader)(url, workers, kind)[0]
+        print(json.dumps(list(loader)), flush=True)
+
+
+class Model(torch.nn.Module):
+    """A small model of numbers x and y."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def forward(self, x):
+        return self.layers(x).squeeze(1)
+
+
+def numbers(batch):
+    rows = [row if isinstance(row, dict) else json.loads(row) for row in batch]
+    return torch.tensor([row["x"] for row in rows]), torch.tensor([row["y"] for row in rows])
+
+
+def begin():
+    torch.manual_seed(3)
+    model = Model()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def step(model, optimizer, batch):
+    """Train on a batch, and return the loss."""
+    x, y = batch
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def train(url, workers, batch, state_file, kill_at):
+    """Train for one epoch from the state in a file, if there is one; print each step's loss. At step `kill_at` save the
+    state and end at once, as a process that is killed."""
+    import os
+
+    torch.set_num_threads(1)
+    dataset = tensord.Dataset(url, **QUIET)
+    sampler = tensord.ShuffleSampler(dataset, seed=5)
+    model, optimizer = begin()
+    done = 0
+    if os.path.exists(state_file):
+        state = torch.load(state_file)
+        model.load_state_dict(state["model"])
+        sampler.load_state_dict(state["rows"])
+        done = state["rows"]["position"] // int(batch)
+    loader = DataLoader(dataset, batch_size=int(batch), sampler=sampler, num_workers=int(workers), collate_fn=numbers)
+    for number, one in enumerate(loader, done + 1):
+        print(number, repr(step(model, optimizer, one)), flush=True)
+        if number == int(kill_at):
+            torch.save({"model": model.state_dict(), "rows": sampler.state_dict(position=number * int(batch))}, state_file)
+            os._exit(9)
+
+
+if __name__ == "__main__":
+    {"orders": orders, "train": train}[sys.argv[1]](*sys.argv[2:])
