@@ -7,6 +7,7 @@ import io
 import json
 import re
 import struct
+import tarfile
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
@@ -217,7 +218,7 @@ class FakeServer:
 
 
 def read_folder(root):
-    """Return what a server serves of root/datasets, {id: {split: Split}}: files SPLIT-*.jsonl, SPLIT.csv and SPLIT.npy."""
+    """Return what a server serves of root/datasets, {id: {split: Split}}, of files with names like SPLIT-*.jsonl."""
     found = {}
     for path in sorted((root / "datasets").rglob("*.*")):
         name = str(path.parent.relative_to(root / "datasets"))
@@ -252,4 +253,33 @@ def _read_npy(path):
     return Split([row.tobytes() for row in array], "npy", columns, "application/octet-stream")
 
 
-_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".npy": _read_npy}
+def _read_arrow(path):
+    import pyarrow
+
+    with pyarrow.OSFile(str(path)) as file:
+        head = file.read(6)
+        file.seek(0)
+        table = (pyarrow.ipc.open_file if head == b"ARROW1" else pyarrow.ipc.open_stream)(file).read_all()
+    columns = [{"name": one.name, "type": str(one.type)} for one in table.schema]
+    return Split([], "arrow", columns, "application/vnd.apache.arrow.stream", table)
+
+
+def _read_tar(path):
+    data, rows, last = path.read_bytes(), [], None
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    ends = [member.offset for member in members[1:]] + [members[-1].offset_data + -(-members[-1].size // 512) * 512]
+    for member, end in zip(members, ends):
+        key = re.match(r"(.*/)?[^.]*", member.name)[0]
+        part = data[member.offset : end]
+        rows[-1:] = [rows[-1] + part] if key == last else [*rows[-1:], part]
+        last = key
+    return Split(rows, "webdataset", None, "application/x-tar")
+
+
+def _read_image(path):
+    return Split([path.read_bytes()], "images", None, "image/png")
+
+
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".npy": _read_npy, ".arrow": _read_arrow, ".tar": _read_tar,
+            ".png": _read_image}

@@ -90,7 +90,7 @@ class Dataset:
             return self._slice(range(self._rows)[index])
         row = self._number(index)
         if self.is_arrow:
-            return self._dicts([self._fetcher.arrow_range(row, 1)], [row])[0]
+            return self._dicts([self._fetcher.arrow_range(row, 1)], 1)[0]
         return self._decoded([self._fetcher.read_row(row)], [row])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
@@ -102,7 +102,7 @@ class Dataset:
         if not rows:
             return []
         if self.is_arrow:
-            return self._dicts(self._fetcher.lists(rows, self._fetcher.arrow_list), rows)
+            return self._dicts(self._fetcher.lists(rows, self._fetcher.arrow_list), len(rows))
         parts = self._fetcher.lists(rows, self._fetcher.read_list)
         return self._decoded([row for part in parts for row in part], rows)
 
@@ -146,7 +146,8 @@ class Dataset:
         order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
         numbers = permutation.take(start, end - start, rank, world)
         if self.is_arrow:
-            return self._dicts(self._fetcher.ranges(start, end - start, _with(self._fetcher.arrow_range, order)), numbers)
+            read = _with(self._fetcher.arrow_range, order)
+            return self._dicts(self._fetcher.ranges(start, end - start, read), end - start)
         parts = self._fetcher.ranges(start, end - start, _with(self._fetcher.read_range, order))
         return self._decoded([row for part in parts for row in part], numbers)
 
@@ -159,8 +160,7 @@ class Dataset:
         import pyarrow
 
         if self.is_arrow:
-            tables = [pyarrow.ipc.open_stream(pyarrow.py_buffer(one)).read_all() for one in self._streams(rows)]
-            table = pyarrow.concat_tables(tables)
+            table = pyarrow.concat_tables(self._tables(self._streams(rows)))
             return table if self._columns is None else table.select(self._columns)
         made = self[rows] if isinstance(rows, slice) else self.__getitems__(rows)
         dicts = [row if isinstance(row, dict) else {"row": row} for row in made]
@@ -199,7 +199,7 @@ class Dataset:
 
     def _slice(self, numbers: range) -> List[Any]:
         if self.is_arrow:
-            return self._dicts(self._streams_of(numbers), numbers) if len(numbers) else []
+            return self._dicts(self._streams_of(numbers), len(numbers)) if len(numbers) else []
         return self._decoded(self._bytes(numbers), numbers)
 
     def _bytes(self, numbers: Sequence[int]) -> List[bytes]:
@@ -242,28 +242,36 @@ class Dataset:
         return errors.DecodeError(f"row {number} of {self.id} (split {self.split}) cannot be read by decode="
                                   f"{self._decode_name!r}: {text}; read_bytes([{number}]) returns its bytes")
 
-    def _dicts(self, streams: List[bytearray], numbers: Sequence[int]) -> List[Any]:
+    def _dicts(self, streams: List[bytearray], count: int) -> List[Any]:
         """Returns the rows of streams of Arrow as dicts, or what a given function makes of them."""
+        found: List[Any] = []
+        for table in self._tables(streams):
+            found += (table if self._columns is None else table.select(self._columns)).to_pylist()
+        if len(found) != count:
+            raise errors.ProtocolError(f"{dataset_path(self.id)} answered {len(found)} rows, where {count} were asked "
+                                       "for")
+        return found if self._decode is None else [self._decode(row) for row in found]
+
+    def _tables(self, streams: List[bytearray]) -> List["pyarrow.Table"]:
+        """Returns streams of Arrow as tables. Raises ProtocolError for bytes that are none."""
         import pyarrow
 
-        found: List[Any] = []
+        tables = []
         for stream in streams:
             try:
                 table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
-                found += (table if self._columns is None else table.select(self._columns)).to_pylist()
+                table.validate(full=True)
             except pyarrow.ArrowException as error:
                 raise errors.ProtocolError(f"{dataset_path(self.id)} answered no stream of Arrow: {error}") from error
-        if len(found) != len(numbers):
-            raise errors.ProtocolError(f"{dataset_path(self.id)} answered {len(found)} rows, where {len(numbers)} were "
-                                       "asked for")
-        return found if self._decode is None else [self._decode(row) for row in found]
+            tables.append(table)
+        return tables
 
     def _task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
               numbers: Optional[Sequence[int]] = None) -> Any:
         """Returns what reads and decodes one part of an order."""
         known = range(start, start + count) if numbers is None else numbers
         if self.is_arrow:
-            return lambda: self._dicts([self._fetcher.arrow_range(start, count, order, stopping)], known)
+            return lambda: self._dicts([self._fetcher.arrow_range(start, count, order, stopping)], count)
         return lambda: self._decoded(self._fetcher.read_range(start, count, order, stopping), known)
 
 
