@@ -63,13 +63,24 @@ def bytes_of(server, needle="", agent=""):
 
 
 @pytest.fixture
-def serve_rows(serve):
+def serve_rows(serve, tmp_path):
     """serve_rows() serves the datasets that the test has written below serve_rows.root / "datasets"."""
+    def start(*options):
+        return serve("--state-dir", str(tmp_path / "state"), *options)
+
+    (tmp_path / "state").mkdir()
+    start.root = serve.root
+    return start
+
+
+@pytest.fixture
+def serve_fake_rows(serve):
+    """As serve_rows, by a server in this process: for formats that the server does not answer yet."""
     import fake_datasets
 
     fakes = []
 
-    def start(*options):
+    def start():
         fakes.append(fake_datasets.FakeServer(fake_datasets.read_folder(serve.root)))
         return fakes[-1]
 

@@ -148,7 +148,7 @@ class FakeServer:
         splits = self.datasets[found[1]]
         if not found[2]:
             rows = [split.describe(name) for name, split in splits.items()]
-            return json.dumps({"id": found[1], "splits": rows, "problems": []}).encode(), {}
+            return json.dumps({"id": found[1], "splits": rows, "errors": []}).encode(), {}
         if method == "POST" and headers.get("Content-Type") == "application/json":
             wanted = json.loads(body)
             query, indices = {**query, **{key: wanted[key] for key in ("split", "format") if key in wanted}}, wanted["indices"]

@@ -26,13 +26,13 @@ ROWS = [{"id": number, "text": None if number % 9 == 4 else "ä" * (number % 5),
 
 
 @pytest.fixture
-def arrow(serve_rows):
-    path = serve_rows.root / "datasets" / "table" / "train.arrow"
+def arrow(serve_fake_rows):
+    path = serve_fake_rows.root / "datasets" / "table" / "train.arrow"
     path.parent.mkdir(parents=True)
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, SCHEMA) as writer:
         for at in range(0, len(ROWS), 100):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(ROWS[at : at + 100], SCHEMA))
-    return rows_url(serve_rows(), "table")
+    return rows_url(serve_fake_rows(), "table")
 
 
 def test_arrow_as_dicts(arrow):
@@ -63,7 +63,7 @@ def test_arrow_as_tables(arrow, monkeypatch):
     assert dataset.arrow().equals(whole) and dataset.arrow(range(249, -1, -1)).to_pylist() == ROWS[::-1]
 
 
-def test_arrow_as_datasets(serve_rows, monkeypatch):
+def test_arrow_as_datasets(serve_fake_rows, monkeypatch):
     """What `datasets` itself writes comes back with its features."""
     features = datasets.Features({"id": datasets.Value("int32"), "label": datasets.ClassLabel(names=["no", "yes"]),
                                   "image": datasets.Image()})
@@ -74,11 +74,11 @@ def test_arrow_as_datasets(serve_rows, monkeypatch):
         pictures.append({"bytes": file.getvalue(), "path": None})
     source = datasets.Dataset.from_dict({"id": list(range(20)), "label": [n % 2 for n in range(20)], "image": pictures},
                                         features=features)
-    path = serve_rows.root / "datasets" / "pictures" / "train.arrow"
+    path = serve_fake_rows.root / "datasets" / "pictures" / "train.arrow"
     path.parent.mkdir(parents=True)
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, source.data.table.schema) as writer:
         writer.write_table(source.data.table)
-    dataset = tensord.Dataset(rows_url(serve_rows(), "pictures"), **QUIET)
+    dataset = tensord.Dataset(rows_url(serve_fake_rows(), "pictures"), **QUIET)
     for parts in (8192, 6):
         monkeypatch.setattr("tensord.fetching.PART_ROWS", parts)
         found = dataset.to_datasets()
@@ -135,18 +135,18 @@ def test_images(serve_rows):
 
 # ---- decoders alone: a split's description, as the server gives it, and a row's bytes
 
-def decoder(format, columns, decode="auto"):
+def decoder(format, columns, decode="auto", files=()):
     row = {"name": "train", "format": format, "rows": 1, "nbytes": 1, "row_type": "x", "columns": columns,
-           "reason": None, "fingerprint": "ab", "index": {"state": "ready", "done_bytes": 1, "nbytes": 1}, "files": []}
-    info = DatasetInfo.from_json({"id": "x", "splits": [row], "problems": []})
+           "reason": None, "fingerprint": "ab", "index": {"state": "ready", "done_bytes": 1, "nbytes": 1}, "files": list(files)}
+    info = DatasetInfo.from_json({"id": "x", "splits": [row], "errors": []})
     return decoding.decoder_of(decode, info.split(None), None)[1]
 
 
-@pytest.mark.parametrize("name", ["uint16", "<u2", "U16", "int32", "float32", "F32", "BF16"])
+@pytest.mark.parametrize("name", ["uint16", "<u2", "|u1", "U16", "int32", "float32", "F32", "BF16", "bfloat16"])
 def test_tokens(name):
     import ml_dtypes
 
-    dtype = {"U16": "uint16", "F32": "float32", "BF16": ml_dtypes.bfloat16}.get(name, name)
+    dtype = {"U16": "uint16", "F32": "float32", "BF16": ml_dtypes.bfloat16, "bfloat16": ml_dtypes.bfloat16}.get(name, name)
     array = numpy.arange(24).astype(dtype)
     found = decoder("tokens", [{"name": "tokens", "type": name}])(array.tobytes())
     assert found.dtype == array.dtype and (found == array).all()
@@ -155,6 +155,20 @@ def test_tokens(name):
     scalar = decoder("npy", [{"name": "x", "type": name, "shape": []}])(array[5:6].tobytes())
     assert scalar.shape == () and scalar == array[5]
     assert pickle.loads(pickle.dumps(decoder("npy", [{"name": "x", "type": name}])))(b"").shape == (0,)
+
+
+def test_big_endian_arrays():
+    """Are of the machine's order, which torch needs."""
+    array = numpy.arange(6, dtype=">i4")
+    found = decoder("npy", [{"name": "array", "type": ">i4", "shape": [2, 3]}])(array.tobytes())
+    assert found.dtype.isnative and (found.reshape(-1) == array).all()
+
+
+def test_tabs():
+    read = decoder("csv", [{"name": "a"}, {"name": "b"}], files=[{"path": "x/train.TSV", "nbytes": 1}])
+    assert read(b'1,2\t"t\tu"') == {"a": "1,2", "b": "t\tu"}
+    with pytest.raises(ValueError, match="both .tsv and .csv"):
+        decoder("csv", [{"name": "a"}], files=[{"path": "a.tsv", "nbytes": 1}, {"path": "a.csv", "nbytes": 1}])
 
 
 def test_types_that_are_not_known():

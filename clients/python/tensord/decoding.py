@@ -114,11 +114,16 @@ def decode_sample(row: bytes) -> Dict[str, Any]:
 class CsvDecoder:
     """Rows of CSV as dicts of texts, by the names of the columns; as lists where these are not known."""
 
-    def __init__(self, names: Optional[List[str]]):
-        self._names = names
+    def __init__(self, split: SplitInfo):
+        self._names = split.column_names
+        tabs = {file.path.lower().endswith(".tsv") for file in split.files}
+        if len(tabs) > 1:
+            raise ValueError(f"split {split.name} has both .tsv and .csv files: decode=None reads the bytes of its rows")
+        self._delimiter = "\t" if True in tabs else ","
 
     def __call__(self, row: bytes) -> Any:
-        found = next(csv.reader(io.StringIO(str(row, "utf-8"), newline=""), strict=True), [])
+        lines = io.StringIO(str(row, "utf-8"), newline="")
+        found = next(csv.reader(lines, delimiter=self._delimiter, strict=True), [])
         if self._names is None:
             return found
         if len(found) != len(self._names):
@@ -150,6 +155,8 @@ class ArrayDecoder:
         import numpy
 
         found = numpy.frombuffer(bytearray(row), self._dtype)  # of memory that may be written to
+        if not self._dtype.isnative:
+            found = found.astype(self._dtype.newbyteorder("="))
         return found if self._shape is None else found.reshape(self._shape)
 
 
@@ -157,7 +164,7 @@ def _numpy_type(text: str, numpy: Any) -> Any:
     from . import dtypes
 
     try:
-        return dtypes.numpy_dtype(text)
+        return dtypes.numpy_dtype("BF16" if text == "bfloat16" else text)
     except errors.TensordError:
         made = numpy.dtype(text)
     if made.hasobject:
@@ -244,7 +251,7 @@ def _arrow_decoder(split: SplitInfo) -> None:
 _MAKERS: Dict[str, Callable[[SplitInfo], Optional[Decoder]]] = {
     "bytes": lambda split: None,
     "json": lambda split: decode_json,
-    "csv": lambda split: CsvDecoder(split.column_names),
+    "csv": CsvDecoder,
     "image": _image_decoder,
     "tokens": ArrayDecoder,
     "npy": ArrayDecoder,

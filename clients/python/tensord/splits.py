@@ -63,7 +63,7 @@ class DatasetInfo:
             named = {split.name: split for split in splits}
             if type(value["id"]) is not str or len(named) != len(splits):
                 raise TypeError("its id, or a name of two splits,")
-            problems = tuple(errors.printable(_text_of(one)) for one in value.get("problems") or ())
+            problems = tuple(errors.printable(_text_of(one)) for one in value.get("errors") or ())
             return DatasetInfo(value["id"], named, problems)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise errors.ProtocolError(f"the dataset's description is not one of tensord: {error} is missing or "
