@@ -128,7 +128,7 @@ def test_seeds_and_epochs_give_unrelated_orders():
 
 
 def test_what_is_refused():
-    for wrong in ({"seed": -1}, {"seed": 2**64}, {"epoch": -1}, {"rows": -1}, {"rows": 2**62 + 1}):
+    for wrong in ({"seed": -1}, {"seed": 2**64}, {"epoch": -1}, {"rows": -1}, {"rows": 2**63 + 1}):
         with pytest.raises(ValueError):
             Permutation(**{"rows": 10, **wrong})
     for wrong in ({"seed": 1.5}, {"epoch": True}, {"seed": "1"}):
@@ -139,7 +139,7 @@ def test_what_is_refused():
             Permutation(10).take(0, 1, rank, world)
     with pytest.raises(ValueError):
         Permutation(10).take(-1, 1)
-    assert Permutation(2**62).take(2**62 - 1, 5) == [Permutation(2**62)[2**62 - 1]]
+    assert Permutation(2**63).take(2**63 - 1, 5) == [Permutation(2**63)[2**63 - 1]]
 
 
 def test_numpy_is_not_needed():

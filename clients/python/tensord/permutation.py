@@ -14,7 +14,7 @@ MASK64 = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 ROUNDS = 8
 MIN_BITS = 16
-MAX_ROWS = 2**62  # as the server has it
+MAX_ROWS = 2**63
 SMALL_ROWS = 2**13  # of so few, most results lie above and are put in again: a table of all 2**16 results costs less
 FIRST_CHUNK = 256  # positions that `walk` computes at first, so that the first row is there at once
 LAST_CHUNK = 16384  # and later, which costs least for each
@@ -55,13 +55,13 @@ def shard_rows(rows: int, rank: int, world: int) -> int:
 class Permutation:
     """The permutation of the numbers below `rows` for a seed and an epoch. Immutable; for any number of threads.
 
-    Raises ValueError for more than 2**62 rows, and for a seed or an epoch that has not 64 bits.
+    Raises ValueError for more than 2**63 rows, and for a seed or an epoch that has not 64 bits.
     """
 
     def __init__(self, rows: int, seed: int = 0, epoch: int = 0):
         self.rows = operator.index(rows)
         if not 0 <= self.rows <= MAX_ROWS:
-            raise ValueError(f"{rows} rows cannot be permuted: 2**62 are the most")
+            raise ValueError(f"{rows} rows cannot be permuted: 2**63 are the most")
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
         state = mix64(mix64((self.seed + GOLDEN) & MASK64) + self.epoch + GOLDEN & MASK64)
         self._keys = [mix64(state + (r + 1) * GOLDEN & MASK64) for r in range(ROUNDS)]
