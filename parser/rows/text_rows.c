@@ -52,8 +52,9 @@ bool td_text_rows_build(struct td_line_indexer *indexer, const struct td_row_bui
 {
     struct td_line_index index;
     uint8_t *buffer = malloc(READ_BYTES);
-    bool ok = (buffer != NULL || td_error_no_memory(err)) && read_all(indexer, build, buffer, err) &&
-              td_line_indexer_finish(indexer, &index, err);
+    if (buffer == NULL)
+        return td_error_no_memory(err); /* the indexer has made nothing */
+    bool ok = read_all(indexer, build, buffer, err) && td_line_indexer_finish(indexer, &index, err);
     free(buffer);
     if (!ok) {
         td_line_index_fini(&indexer->index);

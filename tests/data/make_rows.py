@@ -46,7 +46,7 @@ def expect(file, format_name, rows, columns=None, says=None):
 
 
 def lines_of_records(content, delimiter):
-    """The bytes of each record of a CSV text, and its fields. Python's csv reader tells how many lines a record took."""
+    """The bytes of each record of a CSV text, and its fields: csv.reader tells how many lines a record took."""
     lines = content.decode("utf-8-sig", "surrogateescape").split("\n")
     lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     reader = csv.reader(iter(lines), delimiter=delimiter)

@@ -189,7 +189,7 @@ static void wrong_offsets_name_their_row(void **state)
         bool fails[3];
     } cases[] = {
         {0, 39, {false, false, false}}, /* bytes before the first row are nobody's */
-        {0, 43, {true, false, false}},        {0, 3, {true, false, false}}, /* in the table */
+        {0, 43, {true, false, false}},        {0, 18, {true, false, false}}, /* in the table */
         {1, 43, {false, true, false}},        {1, 39, {true, false, false}}, {2, 47, {false, false, true}},
         {3, 41, {false, false, true}},        {3, 51, {false, false, true}}, {3, UINT32_MAX, {false, false, true}},
         {1, UINT32_MAX, {true, true, false}},
@@ -230,6 +230,11 @@ static void wrong_pointers_name_their_row(void **state)
     }
     struct td_row_index index = pointers_index();
     struct td_row_files files = files_of(50, 44);
+    put(table + 1 + 4, UINT32_MAX, 4); /* below 0, although a file of 1 TiB would have room for it */
+    index.data_bytes = files.data.size_bytes = 1ULL << 40;
+    check_fails(&index, &files, 1, 1, TD_FAILED_PRECONDITION, "row 1:");
+    index = pointers_index();
+    files = files_of(50, 44);
     index.params[2] = UINT64_MAX; /* bytes of an item: the product passes 2^64 */
     check_fails(&index, &files, 2, 1, TD_FAILED_PRECONDITION, "row 2:");
 }
