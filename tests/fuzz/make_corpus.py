@@ -8,6 +8,7 @@ import json
 import pathlib
 import pickle
 import struct
+import tarfile
 import zipfile
 import zlib
 
@@ -899,6 +900,99 @@ def arrow_seeds():
     return rows_arrow_seeds((".arrow", ".feather"), bytes([1, 3, 4, 0, 2, 2]))
 
 
+def row_file_seeds(suffix, prefix=b"", most=20000):
+    """The files of this name that tests/data/make_rows.py wrote."""
+    files = sorted((HERE.parent / "data" / "rows").glob("*" + suffix))
+    return {path.name: prefix + path.read_bytes() for path in files if path.stat().st_size <= most}
+
+
+def csv_seeds():
+    seeds = {name: b"\6" + data for name, data in row_file_seeds(".csv").items()}
+    seeds |= {name: b"\7" + data for name, data in row_file_seeds(".tsv").items()}
+    return seeds | {"open": b'\0a,b\n1,"\n\n', "closed": b'\2a\n""""\n"x"y"\n",\n"', "empty": b"\0"}
+
+
+def webdataset_seeds():
+    """Small archives; make_rows.py has those of the real writers."""
+    def archive(tar_format, *members, **options):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=tar_format, **options) as tar:
+            for name, data, *kind in members:
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                info.type = kind[0] if kind else tarfile.REGTYPE
+                tar.addfile(info, io.BytesIO(data))
+        return out.getvalue()
+
+    two = [("a/0.txt", b"one"), ("a/0.cls", b"7"), ("a/1.txt", b"x" * 513)]
+    seeds = {
+        "ustar": archive(tarfile.USTAR_FORMAT, *two),
+        "gnu": archive(tarfile.GNU_FORMAT, ("n" * 120 + ".txt", b"1"), ("n" * 120 + ".cls", b"")),
+        "pax": archive(tarfile.PAX_FORMAT, ("\u00e9" * 80 + ".txt", b"1"), pax_headers={"comment": "all"}),
+        "kinds": archive(tarfile.USTAR_FORMAT, ("a/", b"", tarfile.DIRTYPE), ("b", b"", tarfile.SYMTYPE),
+                         ("__m__/a.b", b""), ("x.y", b"", tarfile.CONTTYPE), ("z.y", b"1", b"Z"), (".h.i", b"")),
+        "sparse": archive(tarfile.GNU_FORMAT, ("a.b", b"", tarfile.GNUTYPE_SPARSE)),
+        "global": archive(tarfile.PAX_FORMAT, *two, pax_headers={"size": "3", "path": "x"}),
+        "key": b"a.b/c/.hidden.txt",
+    }
+    for name, data in seeds.items():
+        data = data.rstrip(b"\0") if name != "key" else data
+        seeds[name] = data + bytes(-len(data) % 512 + 512 if name != "key" else 0)
+    return seeds
+
+
+def mds_seeds():
+    config = b'{"column_encodings": ["str"], "column_names": ["a"], "version": 2}'
+    made = bytes([3, 5, 0, 9, len(config) + 1]) + config + b"x" * 14
+    return row_file_seeds(".mds") | {"made": made, "none": struct.pack("<II", 0, 8), "count": b"\xff" * 12,
+                                     "within": struct.pack("<5I", 3, 20, 19, 20, 20)}
+
+
+def litdata_seeds():
+    arrow = b"ARROW1" + struct.pack("<I", 6) + b"LDARW01\0"
+    return row_file_seeds(".bin", most=800) | {"made": b"\3\5\0\2abcdefg", "arrow": b"\1\2ab" + arrow,
+                                               "slim": b"\2\0\0" + arrow}
+
+
+def megatron_seeds():
+    folder = HERE.parent / "data" / "rows"
+    seeds = {}
+    for path in folder.glob("*.idx"):
+        size = path.with_suffix(".bin").stat().st_size
+        seeds[path.name] = struct.pack("<H", size) + path.read_bytes()
+    body = struct.pack("<2i2qq", 2, 3, 0, 4, 0)
+    late = struct.pack("<H9sQBQQiqq", 8, b"MMIDIDX", 1, 8, 1, 1, 3, 2, 1)  # the first sequence begins at byte 2
+    return seeds | {"made": struct.pack("<HBB", 10, 8, 2) + body, "below": struct.pack("<HBB", 10, 8, 1) + bytes(8),
+                    "late": late}
+
+
+def tokens_seeds():
+    names = ["a.uint16.bin", "a.uint8x3.bin", "b.bfloat16x2.bin", "c.float64x10.bin", "d.int8x01.bin", ".int8.bin",
+             "e.uint64x1152921504606846975.bin", "f.int32x0.bin", "g.bin"]
+    return {name: struct.pack("<H", 48) + name.encode() for name in names}
+
+
+def row_index_seeds():
+    """The form of td_row_index_write: magic, format, layout, rows, sizes, six parameters, lengths; words; texts."""
+    def seed(name, layout, rows, sizes, params, words=(), columns=b"", reason=b""):
+        numbers = [layout, rows, *sizes, *params, *[0] * (6 - len(params)), len(words), len(columns), len(reason)]
+        return (bytes(sizes) + b"tdrows1\0" + name.encode().ljust(16, b"\0") + struct.pack("<13Q", *numbers) +
+                struct.pack(f"<{len(words)}Q", *words) + columns + reason)
+
+    return {
+        "lines": seed("jsonl", 0, 3, [60, 0], [1, 0, 0, 1], [0, 2, 30]),
+        "csv": seed("csv", 0, 3, [200, 0], [0, 5, 44, 1], [5], b'[{"name":"a"}]\0'),
+        "even": seed("tokens", 1, 4, [24, 0], [4, 5]),
+        "offsets": seed("mds", 2, 3, [100, 0], [4, 4]),
+        "wide": seed("litdata", 2, 3, [100, 0], [4, 8]),
+        "pointers": seed("megatron", 3, 3, [50, 44], [1, 20, 4]),
+        "places": seed("webdataset", 4, 3, [20, 0], [], [0, 10, 20, 0, 12, 8]),
+        "even_past": seed("tokens", 1, 5, [24, 0], [4, 5]),
+        "places_past": seed("webdataset", 4, 2, [20, 0], [], [0, 10, 15, 6]),
+        "blocks": seed("npy", 5, 7, [20, 0], [4], [0, 10, 5, 77, 10, 10, 2, 88], b"[]\0", b"why\0"),
+    }
+
+
 def main():
     targets = {
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
@@ -906,8 +1000,10 @@ def main():
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
         "request_guard": request_guard_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
         onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
-        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "arrow":
-        arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", ))
+        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "row_index": row_index_seeds(), "csv":
+        csv_seeds(), "webdataset": webdataset_seeds(), "mds": mds_seeds(), "litdata": litdata_seeds(), "megatron":
+        megatron_seeds(), "npy_rows": npy_seeds(), "tokens": tokens_seeds(),
+        "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", ))
     }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
