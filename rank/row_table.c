@@ -204,6 +204,13 @@ bool td_row_table_append(const struct td_split_view *view, const struct td_datas
 {
     if (view->rows->reason != NULL)
         return td_error_set(err, TD_FAILED_PRECONDITION, "%s", view->rows->reason);
+    for (size_t i = 0; i < view->split->file_count; i++) {
+        const struct td_file_rows *rows = view->split->files[i].rows;
+        if (rows != NULL && rows->index.layout == TD_ROWS_BLOCKS)
+            return td_error_set(err, TD_FAILED_PRECONDITION,
+                                "rows of %s files have no places of their own: they lie in batches",
+                                view->split->format->name);
+    }
     bool ok = append_header(view, dataset, body, err);
     for (size_t i = 0; i < COLUMNS && ok; i++)
         ok = view->rows->row_count == 0 || append_column(view, (enum column)i, body, err);

@@ -35,8 +35,7 @@ static bool map(const struct td_split_view *view, const struct td_entry *entry, 
     return td_file_source_map(td_catalog_maps(view->catalog), view->snapshot->root, &entry->file->source, out, err);
 }
 
-/* Returns the open file of this number in the split; opens it when that was not done yet. NULL: an error. */
-static struct td_opened_file *open_file(struct td_split_files *files, size_t number, struct td_error *err)
+const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err)
 {
     const struct td_split_file *file = &files->view->split->files[number];
     size_t mask = files->slot_count - 1, slot = (number * UINT64_C(0x9E3779B97F4A7C15) >> 32) & mask;
@@ -60,7 +59,7 @@ static bool read_blob(const void *context, uint64_t off, void *out, size_t len, 
     return td_blob_read((struct td_blob *)(uintptr_t)context, off, out, len, err);
 }
 
-static struct td_input input_of(const struct td_blob *blob)
+struct td_input td_split_input(const struct td_blob *blob)
 {
     if (blob == NULL)
         return (struct td_input){0};
@@ -75,7 +74,7 @@ static bool find_in_file(const struct td_split_file *file, const struct td_opene
                          size_t count, size_t slot, struct td_row_place *places, struct td_error *err)
 {
     struct td_row rows[ROWS_AT_ONCE];
-    const struct td_row_files inputs = {.data = input_of(opened->data), .table = input_of(opened->table)};
+    const struct td_row_files inputs = {.data = td_split_input(opened->data), .table = td_split_input(opened->table)};
     for (size_t done = 0, n; done < count; done += n) {
         n = count - done < ROWS_AT_ONCE ? count - done : ROWS_AT_ONCE;
         if (file->rows == NULL)
@@ -96,7 +95,7 @@ size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t co
     size_t number = td_split_locate(view->split, view->rows, row, &within);
     left = view->rows->ends[number] - row;
     count = left < count ? (size_t)left : count;
-    const struct td_opened_file *opened = open_file(files, number, err);
+    const struct td_opened_file *opened = td_split_files_open(files, number, err);
     bool ok = opened != NULL && find_in_file(&view->split->files[number], opened, within, count,
                                              (size_t)(opened - files->slots), places, err);
     return ok ? count : 0;
@@ -122,7 +121,7 @@ static bool area_of(struct td_split_files *files, uint64_t row, struct td_blob *
     uint64_t within;
     size_t number = td_split_locate(view->split, view->rows, row, &within);
     const struct td_split_file *file = &view->split->files[number];
-    const struct td_opened_file *opened = open_file(files, number, NULL);
+    const struct td_opened_file *opened = td_split_files_open(files, number, NULL);
     if (opened == NULL)
         return false;
     *blob = opened->data;

@@ -54,6 +54,13 @@ bool td_split_files_init(struct td_split_files *files, const struct td_split_vie
 /* Closes all files. */
 void td_split_files_fini(struct td_split_files *files);
 
+/* Returns the file with this number in the split; opens it when that was not done yet. NULL: an error, of
+ * td_file_source_map. */
+const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err);
+
+/* Returns an input that reads the blob, which must outlive it. */
+struct td_input td_split_input(const struct td_blob *blob);
+
 /* Finds the row with this number and up to count - 1 that follow it in its file. Writes their places, and returns how
  * many they are; 0: an error. Errors: those of td_file_source_map and td_row_index_find. */
 size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t count, struct td_row_place *places,

@@ -8,6 +8,8 @@
 #include "core/json_document.h"
 #include "core/permutation.h"
 #include "core/waiting.h"
+#include "parser/rows/arrow/arrow.h"
+#include "rank/arrow_rows.h"
 #include "rank/row_answer.h"
 #include "rank/row_table.h"
 
@@ -92,22 +94,36 @@ static bool check_fingerprint(const struct td_call *call, const struct wanted *w
     return false;
 }
 
+static bool is_arrow(const struct td_split *split)
+{
+    return split->format == &td_row_format_arrow;
+}
+
+/* Returns whether rows of the split can have the form; answers 422 if not. */
+static bool check_form(const struct td_call *call, const struct wanted *wanted)
+{
+    const char *format = wanted->split->format->name;
+    bool arrow = is_arrow(wanted->split);
+    if (arrow != (wanted->form == TD_ROWS_ARROW))
+        td_response_fail(call->response, 422, NULL, "rows of %s files are %s format=arrow", format,
+                         arrow ? "answered as" : "not answered as");
+    else if (wanted->form == TD_ROWS_TAR && strcmp(format, "webdataset") != 0)
+        td_response_fail(call->response, 422, NULL, "rows of %s files are no members of a tar; ask for format=frame",
+                         format);
+    return call->response->status == 200;
+}
+
 /* Reads the form. Returns false after it answered an error. */
 static bool read_form(const struct td_call *call, const struct td_text *text, struct wanted *wanted)
 {
-    wanted->form = TD_ROWS_FRAME;
+    wanted->form = is_arrow(wanted->split) ? TD_ROWS_ARROW : TD_ROWS_FRAME;
     if (text == NULL)
         return true;
     for (size_t i = 0; form_names[i] != NULL; i++) {
         if (!td_text_equals(*text, form_names[i]))
             continue;
         wanted->form = (enum td_rows_form)i;
-        bool fits = wanted->form != TD_ROWS_TAR || strcmp(wanted->split->format->name, "webdataset") == 0;
-        if (!fits)
-            td_response_fail(call->response, 422, NULL,
-                             "rows of %s files are no members of a tar; ask for format=frame",
-                             wanted->split->format->name);
-        return fits;
+        return check_form(call, wanted);
     }
     td_call_fail_known(call, 400, form_names, "unknown format \"%.*s\"", TD_SHOW(*text, 64));
     return false;
@@ -116,7 +132,7 @@ static bool read_form(const struct td_call *call, const struct td_text *text, st
 /* Answers 422 when rows of the split cannot be cut out. */
 static bool check_rows(const struct td_call *call, const struct wanted *wanted)
 {
-    if (wanted->rows->reason == NULL)
+    if (wanted->rows->reason == NULL || is_arrow(wanted->split)) /* of Arrow, batches can be sent whole */
         return true;
     td_response_fail(call->response, 422, NULL, "%s", wanted->rows->reason);
     return false;
@@ -166,7 +182,8 @@ static bool read_place(const struct td_call *call, struct wanted *wanted)
     uint64_t left = wanted->total - start;
     wanted->start = start;
     wanted->count = count < left ? count : left;
-    bool is_run = !wanted->is_shuffled && wanted->shard_count == 1 && td_rows_are_runs(wanted->split, wanted->form);
+    bool is_run = !wanted->is_shuffled && wanted->shard_count == 1 &&
+                  (is_arrow(wanted->split) || td_rows_are_runs(wanted->split, wanted->form));
     if (wanted->count <= TD_ROWS_MOST || is_run)
         return true;
     td_response_fail(call->response, 400, NULL, "count must be at most %d; ask for the rest by another request",
@@ -180,6 +197,8 @@ static bool read_place(const struct td_call *call, struct wanted *wanted)
 static const char *type_of(const struct wanted *wanted)
 {
     switch (wanted->form) {
+    case TD_ROWS_ARROW:
+        return "application/vnd.apache.arrow.stream";
     case TD_ROWS_TAR:
         return "application/x-tar";
     case TD_ROWS_RAW:
@@ -220,7 +239,12 @@ static bool append_list(const struct td_call *call, const struct wanted *wanted,
 {
     struct td_error err = TD_ERROR_INIT;
     const struct td_split_view view = view_of(call, wanted);
-    if (td_row_answer_append(&view, list, wanted->form, &call->response->body, &err)) {
+    struct td_body *body = &call->response->body;
+    uint64_t skip = 0;
+    if (is_arrow(wanted->split) ? td_arrow_rows_append(&view, list, &skip, body, &err)
+                                : td_row_answer_append(&view, list, wanted->form, body, &err)) {
+        if (skip > 0)
+            td_response_add_header(call->response, "X-Row-Skip", "%" PRIu64, skip);
         td_response_describe(call->response, type_of(wanted));
         td_response_add_header_text(call->response, "X-Content-Type-Options", TD_TEXT("nosniff"));
         return true;
@@ -266,7 +290,7 @@ static bool append_ordered(const struct td_call *call, const struct wanted *want
     const struct td_row_list list = {.count = count, .numbers = numbers};
     list_order(wanted, wanted->start, count, numbers);
     bool ok = append_list(call, wanted, &list);
-    if (ok)
+    if (ok && !is_arrow(wanted->split))
         read_ahead(call, wanted, numbers);
     free(numbers);
     return ok;
@@ -317,7 +341,7 @@ void td_handle_row(const struct td_call *call)
     if (!td_call_check_parameters(call, known) || !find_split(call, td_uri_parameter(call->uri, "split"), &wanted) ||
         !check_fingerprint(call, &wanted) || !check_rows(call, &wanted))
         return;
-    wanted.form = TD_ROWS_BARE;
+    wanted.form = is_arrow(wanted.split) ? TD_ROWS_ARROW : TD_ROWS_BARE;
     wanted.count = 1;
     if (!td_number_read(call->rest, UINT64_MAX, &wanted.start) || wanted.start >= wanted.total) {
         if (wanted.total == 0)

@@ -56,7 +56,7 @@ static bool read_varint(struct td_thrift *reader, uint64_t *out)
     const uint64_t begin = reader->pos;
     uint64_t value = 0;
     for (unsigned shift = 0; shift <= LAST_SHIFT; shift += PAYLOAD_BITS) {
-        uint8_t byte;
+        uint8_t byte = 0;
         if (!next_byte(reader, &byte))
             return false;
         if (shift == LAST_SHIFT && byte > 1)
@@ -72,7 +72,7 @@ static bool read_varint(struct td_thrift *reader, uint64_t *out)
 
 static bool read_zigzag(struct td_thrift *reader, int64_t *out)
 {
-    uint64_t value;
+    uint64_t value = 0;
     if (!read_varint(reader, &value))
         return false;
     *out = (int64_t)(value >> 1 ^ (~(value & 1) + 1));
@@ -82,8 +82,8 @@ static bool read_zigzag(struct td_thrift *reader, int64_t *out)
 bool td_thrift_next(struct td_thrift *reader, struct td_thrift_field *field)
 {
     enum { DELTA_SHIFT = 4, TYPE_MASK = 15 };
-    uint8_t head;
-    int64_t id;
+    uint8_t head = 0;
+    int64_t id = 0;
     if (!next_byte(reader, &head))
         return false;
     field->type = (enum td_thrift_type)(head & TYPE_MASK);
@@ -122,7 +122,7 @@ bool td_thrift_binary(struct td_thrift *reader, const struct td_thrift_field *fi
 static bool read_list(struct td_thrift *reader, enum td_thrift_type *type, uint64_t *count)
 {
     enum { LONG = 15, TYPE_MASK = 15, COUNT_SHIFT = 4 };
-    uint8_t head;
+    uint8_t head = 0;
     if (!next_byte(reader, &head))
         return false;
     *type = (enum td_thrift_type)(head & TYPE_MASK);
@@ -155,7 +155,7 @@ struct level {
 /* Begins a level for a value that holds others; *opens tells whether there is one. */
 static bool open_level(struct td_thrift *reader, enum td_thrift_type type, struct level *out, bool *opens)
 {
-    uint8_t types;
+    uint8_t types = 0;
     *out = (struct level){.is_struct = type == TD_THRIFT_STRUCT};
     *opens = true;
     if (type == TD_THRIFT_STRUCT)
@@ -186,7 +186,7 @@ static bool open_level(struct td_thrift *reader, enum td_thrift_type type, struc
 static bool skip_plain(struct td_thrift *reader, enum td_thrift_type type, bool in_list)
 {
     enum { DOUBLE_BYTES = 8, UUID_BYTES = 16 };
-    uint64_t number;
+    uint64_t number = 0;
     switch (type) {
     case TD_THRIFT_TRUE:
     case TD_THRIFT_FALSE:

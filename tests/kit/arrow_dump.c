@@ -68,7 +68,7 @@ static bool make_index(const char *path, const struct td_row_files *files, struc
     struct td_limits limits = td_limits_default();
     struct td_row_build build = {.files = files, .name = path, .limits = &limits};
     const struct td_row_format *format = td_row_format_of(path);
-    struct td_row_index index;
+    struct td_row_index index = {0};
     struct td_buffer bytes;
     if (format == NULL)
         return td_error_set(err, TD_NOT_FOUND, "no format has files of this name");

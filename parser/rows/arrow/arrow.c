@@ -128,7 +128,7 @@ static bool add_message(struct builder *b, const struct td_arrow_message *messag
 
 static bool read_stream(struct builder *b)
 {
-    uint64_t end = b->build->files->data.size_bytes, at;
+    uint64_t end = b->build->files->data.size_bytes, at = 0;
     struct td_arrow_message message;
     if (!add_schema(b, 0, end, &at))
         return false;

@@ -77,6 +77,8 @@ uint64_t td_arrow_pad(struct td_buffer *memory, uint64_t bytes)
 
 bool td_arrow_answer_end(struct td_arrow_answer *answer, struct td_error *err)
 {
+    if (answer->without_end)
+        return true;
     td_buffer_append(&answer->memory, td_arrow_end_mark, sizeof td_arrow_end_mark);
     return td_row_memory_check(&answer->memory, err) &&
            td_arrow_answer_add_memory(answer, answer->memory.len - sizeof td_arrow_end_mark, err);
@@ -107,8 +109,8 @@ bool td_arrow_source_open(const struct td_row_index *index, const struct td_row_
     out->dictionaries = index->words;
     if (index->word_count > 0)
         out->batches = index->words + out->dictionary_count * TD_ARROW_WORDS;
-    return td_arrow_answer_add_file(answer, &files->data, params[TD_ARROW_PARAM_SCHEMA],
-                                    params[TD_ARROW_PARAM_SCHEMA_BYTES], err);
+    return answer->without_schema || td_arrow_answer_add_file(answer, &files->data, params[TD_ARROW_PARAM_SCHEMA],
+                                                              params[TD_ARROW_PARAM_SCHEMA_BYTES], err);
 }
 
 void td_arrow_source_fini(struct td_arrow_source *source)

@@ -25,7 +25,9 @@ struct td_arrow_answer {
     struct td_buffer memory;
     struct td_arrow_piece *pieces; /* in the order of the stream; owned */
     size_t piece_count, piece_capacity;
-    uint64_t bytes; /* of the stream */
+    uint64_t bytes;      /* of the stream */
+    bool without_schema; /* the stream goes on from another answer with the same schema; set by the caller */
+    bool without_end;    /* another answer with the same schema goes on; set by the caller */
 };
 
 /* Begins an answer that may take limit_bytes of memory. Call td_arrow_answer_fini afterwards. */
@@ -44,7 +46,7 @@ bool td_arrow_answer_add_memory(struct td_arrow_answer *answer, size_t begin, st
 /* Appends zeros to `memory` for a body of `bytes` bytes up to TD_ARROW_ALIGN_BYTES. Returns the bytes with them. */
 uint64_t td_arrow_pad(struct td_buffer *memory, uint64_t bytes);
 
-/* Appends the mark of the end. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Appends the mark of the end, unless without_end is set. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_arrow_answer_end(struct td_arrow_answer *answer, struct td_error *err);
 
 /* A file by its index. All memory is of the answer's budget. */
@@ -60,8 +62,8 @@ struct td_arrow_source {
     size_t span_capacity;
 };
 
-/* Checks the index, and appends the schema message. The caller calls td_arrow_source_fini, after an error too. Errors:
- * as arrow_cut.h. */
+/* Checks the index, and appends the schema message, unless without_schema is set. The caller calls
+ * td_arrow_source_fini, after an error too. Errors: as arrow_cut.h. */
 bool td_arrow_source_open(const struct td_row_index *index, const struct td_row_files *files,
                           struct td_arrow_answer *answer, struct td_arrow_source *out, struct td_error *err);
 

@@ -180,7 +180,7 @@ static void write_vtable(uint8_t *out, unsigned bytes, unsigned table_bytes, con
     store(out, bytes, 2);
     store(out + 2, table_bytes, 2);
     for (unsigned i = 0; i < slot_count; i++)
-        store(out + 4 + 2 * i, slots[i], 2);
+        store(out + 4 + 2 * (size_t)i, slots[i], 2);
 }
 
 void td_arrow_batch_write(uint8_t *out, int64_t version, uint64_t rows, size_t node_count, size_t buffer_count)

@@ -145,9 +145,9 @@ static const char *const units[] = {"s", "ms", "us", "ns"};
 static bool read_number(struct walk *walk, const struct field *field, uint64_t *width)
 {
     static const char *const floats[] = {"halffloat", "float", "double"};
-    int64_t precision, scale, bits;
-    unsigned int_bits;
-    bool is_signed;
+    int64_t precision = 0, scale = 0, bits = 0;
+    unsigned int_bits = 0;
+    bool is_signed = false;
     switch (field->type) {
     case INT:
         if (!read_int(walk, &field->details, &int_bits, &is_signed))

@@ -46,7 +46,7 @@ static bool table_at(const struct td_flatbuffer *buffer, size_t at, struct td_fl
 
 bool td_flat_root(const struct td_flatbuffer *buffer, struct td_flat_table *out)
 {
-    size_t at;
+    size_t at = 0;
     if (!holds(buffer, 0, DISTANCE_BYTES))
         return wrong(buffer, 0, "the root");
     return follow(buffer, 0, &at) && table_at(buffer, at, out);
@@ -74,7 +74,7 @@ static bool find_field(const struct td_flatbuffer *buffer, const struct td_flat_
 bool td_flat_unsigned(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,
                       unsigned bytes, uint64_t absent, uint64_t *out)
 {
-    size_t at;
+    size_t at = 0;
     if (!find_field(buffer, table, field, bytes, &at))
         return false;
     *out = at == 0 ? absent : 0;
@@ -86,18 +86,17 @@ bool td_flat_unsigned(const struct td_flatbuffer *buffer, const struct td_flat_t
 bool td_flat_signed(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,
                     unsigned bytes, int64_t absent, int64_t *out)
 {
-    uint64_t value;
+    uint64_t value = 0;
     if (!td_flat_unsigned(buffer, table, field, bytes, (uint64_t)absent, &value))
         return false;
-    uint64_t sign = UINT64_C(1) << (8 * bytes - 1);
-    *out = (int64_t)(bytes < 8 && (value & sign) != 0 && value < 2 * sign ? value | ~(2 * sign - 1) : value);
+    *out = bytes == 1 ? (int8_t)value : bytes == 2 ? (int16_t)value : bytes == 4 ? (int32_t)value : (int64_t)value;
     return true;
 }
 
 bool td_flat_child(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,
                    struct td_flat_table *out)
 {
-    size_t at, target;
+    size_t at = 0, target = 0;
     *out = (struct td_flat_table){0};
     if (!find_field(buffer, table, field, DISTANCE_BYTES, &at))
         return false;
@@ -107,7 +106,7 @@ bool td_flat_child(const struct td_flatbuffer *buffer, const struct td_flat_tabl
 bool td_flat_vector(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,
                     size_t element_bytes, struct td_flat_vector *out)
 {
-    size_t at, target;
+    size_t at = 0, target = 0;
     *out = (struct td_flat_vector){0};
     if (!find_field(buffer, table, field, DISTANCE_BYTES, &at))
         return false;
@@ -137,6 +136,6 @@ bool td_flat_text(const struct td_flatbuffer *buffer, const struct td_flat_table
 bool td_flat_element(const struct td_flatbuffer *buffer, const struct td_flat_vector *vector, uint32_t i,
                      struct td_flat_table *out)
 {
-    size_t target;
+    size_t target = 0;
     return follow(buffer, vector->at + (size_t)i * DISTANCE_BYTES, &target) && table_at(buffer, target, out);
 }

@@ -39,8 +39,8 @@ struct td_flat_vector {
 /* Finds the table to which the first four bytes lead. */
 bool td_flat_root(const struct td_flatbuffer *buffer, struct td_flat_table *out);
 
-/* Read a number of `bytes` bytes (1, 2, 4 or 8), little-endian: *out is `absent` when the table does not have the
- * field. td_flat_signed extends the sign. */
+/* Read a number of `bytes` bytes (1, 2, 4 or 8), little-endian: *out is `absent`, which fits these bytes, when the
+ * table does not have the field. td_flat_signed extends the sign. */
 bool td_flat_unsigned(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,
                       unsigned bytes, uint64_t absent, uint64_t *out);
 bool td_flat_signed(const struct td_flatbuffer *buffer, const struct td_flat_table *table, unsigned field,

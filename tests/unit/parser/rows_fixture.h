@@ -4,6 +4,7 @@
 #define TD_TESTS_ROWS_FIXTURE_H
 
 #include "parser/rows/row_format.h"
+#include "parser/rows/row_formats.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/parser/format_fixture.h"
 

@@ -1,10 +1,11 @@
 /* Arrow IPC: the index of files by pyarrow, and rows of them, cut and gathered: of files that are cut off, that have
  * other bytes, or that lead to themselves, without memory and within a limit. Whether the values are right is compared
  * with pyarrow by tests/interop/test_arrow_rows.py. */
-#include "parser/rows/arrow.h"
+#include "parser/rows/arrow/arrow.h"
 
-#include "parser/rows/arrow_cut.h"
-#include "parser/rows/arrow_gather.h"
+#include "parser/rows/arrow/arrow_cut.h"
+#include "parser/rows/arrow/arrow_gather.h"
+#include "parser/rows/row_index_file.h"
 #include "tests/unit/parser/flat_bytes.h"
 #include "tests/unit/parser/rows_fixture.h"
 

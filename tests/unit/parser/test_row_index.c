@@ -176,7 +176,8 @@ static void what_is_not_there_is_refused(void **state)
     files = files_of(20, 0);
     check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION, "rows are in blocks");
     index.reason = NULL;
-    check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION, "rows are in blocks, and cannot be cut out by their bytes");
+    check_fails(&index, &files, 0, 1, TD_FAILED_PRECONDITION,
+                "rows are in blocks, and cannot be cut out by their bytes");
     check_fails(&index, &files, 7, 1, TD_INVALID_ARGUMENT, "there are 7 rows");
 }
 

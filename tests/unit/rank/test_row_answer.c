@@ -71,10 +71,10 @@ static void place_close(struct place *place)
     free(place->rows.items);
 }
 
-static struct td_row_answer answer_of(struct place *place)
+static struct td_split_view answer_of(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_row_answer answer = {
+    struct td_split_view answer = {
         .catalog = place->loop.catalog, .snapshot = place->snapshot, .budget = &place->budget};
     answer.split = &td_dataset_find(place->snapshot, TD_TEXT("d"))->splits[0];
     answer.rows = td_split_rows_get(answer.split, &err);
@@ -103,7 +103,7 @@ static const char *const form_names[] = {"frame", "raw", "tar", "bare"};
 /* Checks the bodies of all forms. */
 static void check_list(struct place *place, const struct td_row_list *list)
 {
-    const struct td_row_answer answer = answer_of(place);
+    const struct td_split_view answer = answer_of(place);
     struct oracle_row *rows = calloc(list->count + 1, sizeof *rows);
     assert_non_null(rows);
     for (size_t i = 0; i < list->count; i++)
@@ -191,7 +191,7 @@ static void random_datasets(void **state)
             add_file(&place, bytes, size);
         }
         start(&place);
-        const struct td_row_answer answer = answer_of(&place);
+        const struct td_split_view answer = answer_of(&place);
         assert_true(td_rows_are_runs(answer.split, TD_ROWS_RAW) == is_plain);
         assert_false(td_rows_are_runs(answer.split, TD_ROWS_FRAME));
         size_t all = place.rows.count;
@@ -304,7 +304,7 @@ static void many_files(void **state)
 /* Returns the budget that the frame of `count` times row `number` takes. */
 static size_t taken(struct place *place, uint64_t number, size_t count)
 {
-    const struct td_row_answer answer = answer_of(place);
+    const struct td_split_view answer = answer_of(place);
     uint64_t *numbers = calloc(count, sizeof *numbers);
     struct td_body body;
     struct td_error err = TD_ERROR_INIT;
@@ -354,7 +354,7 @@ static void budgets(void **state)
     char *bytes = random_file(&random, 700, false, &size);
     add_file(&place, bytes, size);
     start(&place);
-    const struct td_row_answer answer = answer_of(&place);
+    const struct td_split_view answer = answer_of(&place);
     for (size_t i = 0; i < COUNT_OF(numbers); i++)
         numbers[i] = place.rows.count - 1 - i;
     const struct td_row_list lists[] = {{.count = 700}, {.count = 700, .numbers = numbers}, {.first = 3, .count = 1}};
@@ -385,7 +385,7 @@ static void what_a_worker_may_answer(void **state)
     place_open(&place);
     add_text(&place, "a\nb\nc\n");
     start(&place);
-    const struct td_row_answer answer = answer_of(&place);
+    const struct td_split_view answer = answer_of(&place);
     uint64_t numbers[65] = {0};
     struct td_body body;
     td_body_init(&body);
@@ -416,7 +416,7 @@ static void a_file_that_changed(void **state)
     add_text(&place, "aaa\nbbb\nccc\n");
     add_text(&place, "ddd\neee\n");
     start(&place);
-    const struct td_row_answer answer = answer_of(&place);
+    const struct td_split_view answer = answer_of(&place);
     for (int pass = 0; pass < 3; pass++) {
         const uint64_t numbers[] = {4, 0};
         const struct td_row_list lists[] = {{.count = 5}, {.count = 2, .numbers = numbers}};
@@ -467,7 +467,7 @@ static void a_file_that_changes_meanwhile(void **state)
             place_open(&place);
             add_text(&place, "aaa\nbbb\n");
             start(&place);
-            const struct td_row_answer answer = answer_of(&place);
+            const struct td_split_view answer = answer_of(&place);
             td_body_init(&body);
             changing = &place.tree;
             assert_false(td_row_answer_append(&answer, &lists[l], (enum td_rows_form)form, &body, &err));
@@ -501,7 +501,7 @@ static void a_file_that_changes_later(void **state)
         place_open(&place);
         add_file(&place, bytes, 40001);
         start(&place);
-        const struct td_row_answer answer = answer_of(&place);
+        const struct td_split_view answer = answer_of(&place);
         const struct td_row_list list = {.count = counts[i], .numbers = numbers};
         struct td_body body;
         struct td_body_cursor cursor = {0};
