@@ -172,5 +172,6 @@ void td_handle_dataset(const struct td_call *call)
     td_json_end(&description.json);
     ok = ok && td_description_add_problems(&description, &dataset->problems);
     td_description_finish(&description, ok);
-    td_response_add_header(call->response, "Vary", "Accept");
+    if (call->response->status == 200) /* a browser gets a page */
+        td_response_add_header(call->response, "Vary", "Accept");
 }

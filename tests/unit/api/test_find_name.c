@@ -209,10 +209,14 @@ static void names_are_pages_for_browsers(void **state)
         CHECK(strcmp(answer_header(&answer, "Vary", buffer), "Accept") == 0, "%s", pages[i].target);
         CHECK(strstr(answer.body, pages[i].part) != NULL, "%s: %s", pages[i].target, answer.body);
         answer_fini(&answer);
-        ask(&place, pages[i].target, "Accept: */*", 404, "page for browsers (Accept: text/html), and GET ");
+        if (strncmp(pages[i].target, "/datasets/", 10) == 0) /* the page of a description has its address */
+            ask(&place, pages[i].target, "Accept: */*", 200, "{\"id\":\"me/qa\",");
+        else
+            ask(&place, pages[i].target, "Accept: */*", 404, "page for browsers (Accept: text/html), and GET ");
     }
     ask(&place, "/me/none", BROWSER, 404, "begin with GET /models");
     ask(&place, "/datasets/demo", BROWSER, 404, "begin with GET /models");
+    ask(&place, "/datasets/me/qa/none", BROWSER, 404, "a dataset has rows, rows/{number} and rows:batchGet");
     ask(&place, "/demo", NULL, 404, "and GET /models/demo describes the same");
     expect_error(&place, "POST", "/none", 404, "nothing at");
     struct answer answer;
