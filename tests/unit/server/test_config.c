@@ -73,7 +73,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.state_dir, "");
     assert_string_equal(config.files, "mutable");
     assert_true(config.workers == TD_CONFIG_AUTO);
-    assert_true(config.decode_memory == 268435456 && config.hash_threads == 1);
+    assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 1);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
     assert_true(config.max_body_bytes == 8388608 && config.body_timeout_ns == 30 * second);
@@ -96,7 +96,7 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--files immutable --workers 5";
+        "--index-threads 3 --files immutable --workers 5";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -123,7 +123,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
     assert_true(config.workers == 5);
-    assert_true(config.decode_memory == 600000000 && config.hash_threads == 2);
+    assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
 }
 
 static void flags_win_over_the_environment(void **state)
@@ -332,7 +332,7 @@ static void help_lists_all(void **state)
                                           "--log-level",        "--max-memory",      "--state-dir",
                                           "--hash-threads",     "--s3-listen",       "--require-models",
                                           "--rescan-from",      "--decode-memory",   "--files",
-                                          "--workers"};
+                                          "--workers",          "--index-threads"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
