@@ -467,9 +467,9 @@ static void *look_on(void *argument)
     uint64_t last = 0;
     while (!atomic_load(&is_over)) {
         struct td_error err = TD_ERROR_INIT;
-        struct td_row_indexer_status status = status_of(argument);
         const struct td_split *split = split_at(&shared_place, "a", "train");
         const struct td_split_rows *rows = td_split_rows_get(split, &err);
+        struct td_row_indexer_status status = status_of(argument); /* not older than `rows` */
         struct td_split_progress progress = td_split_progress(split);
         CHECK(progress.done_bytes >= last && progress.done_bytes <= split->file_bytes, "progress goes back");
         CHECK(rows == NULL ? err.code == TD_RESOURCE_EXHAUSTED : rows->row_count == status.row_count, "%s",
