@@ -1,6 +1,6 @@
-/* Plan: the list of rows becomes runs, each of one file: consecutive rows, or numbers that follow one another in the list.
- * Each run is an answer of parser/rows/arrow; the first one has the schema, the last one the end, so that together they
- * are one stream. The pieces of an answer in memory become one heap blob, those in the file extents. */
+/* Plan: the list of rows becomes runs, each of one file: consecutive rows, or numbers that follow one another in the
+ * list. Each run is an answer of parser/rows/arrow; the first one has the schema, the last one the end, so that
+ * together they are one stream. The pieces of an answer in memory become one heap blob, those in the file extents. */
 #include "rank/arrow_rows.h"
 
 #include "core/waiting.h"
@@ -96,8 +96,8 @@ static bool make_run(struct making *m, const struct run *run, size_t limit_bytes
     else if (can_cut)
         ok = td_arrow_cut(run->index, &files, run->first, run->count, &answer, err);
     else
-        ok = td_arrow_cut_whole(run->index, &files, run->first, run->count, m->run_count == 0 ? &m->skip : &(uint64_t){0},
-                                &answer, err);
+        ok = td_arrow_cut_whole(run->index, &files, run->first, run->count,
+                                m->run_count == 0 ? &m->skip : &(uint64_t){0}, &answer, err);
     ok = ok && append_pieces(m, run, &answer);
     td_arrow_answer_fini(&answer);
     return ok;
@@ -108,8 +108,9 @@ static size_t likely_bytes(const struct run *run)
 {
     uint64_t rows = run->index->row_count > 0 ? run->index->row_count : 1;
     uint64_t each = run->index->data_bytes / rows + 64;
-    uint64_t bytes = run->numbers == NULL ? 0 : each < TD_ARROW_ROWS_BYTES / 4 / run->count ? 4 * each * run->count
-                                                                                         : TD_ARROW_ROWS_BYTES;
+    uint64_t bytes = run->numbers == NULL                          ? 0
+                     : each < TD_ARROW_ROWS_BYTES / 4 / run->count ? 4 * each * run->count
+                                                                   : TD_ARROW_ROWS_BYTES;
     bytes += 1048576;
     return bytes < TD_ARROW_ROWS_BYTES ? (size_t)bytes : TD_ARROW_ROWS_BYTES;
 }
@@ -210,8 +211,9 @@ bool td_arrow_rows_append(const struct td_split_view *view, const struct td_row_
     uint64_t *within = list->numbers == NULL ? NULL : malloc((list->count + 1) * sizeof *within);
     bool ok = (list->numbers == NULL || within != NULL || td_error_no_memory(err)) &&
               td_split_files_init(&m.files, view, list->count > 0 ? list->count : 1, err) &&
-              (list->count == 0 ? add_nothing(&m) : within == NULL ? add_consecutive(&m, list)
-                                                                   : add_scattered(&m, list, within)) &&
+              (list->count == 0 ? add_nothing(&m)
+               : within == NULL ? add_consecutive(&m, list)
+                                : add_scattered(&m, list, within)) &&
               td_split_files_are_unchanged(&m.files, err);
     td_split_files_fini(&m.files);
     free(within);

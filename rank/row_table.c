@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = 8, ALIGNMENT = 8, MAX_HEADER_BYTES = 100000000, ROWS_AT_ONCE = 256 };
+enum { LENGTH_BYTES = 8, ALIGNMENT = 8, MAX_HEADER_BYTES = 100000000, ROWS_AT_ONCE = 256, OPEN_FILES = 64 };
 
 enum column { COLUMN_OFFSET, COLUMN_NBYTES, COLUMN_FILE, COLUMNS };
 
@@ -103,11 +103,12 @@ static bool append_column(const struct td_split_view *view, enum column number, 
         return td_error_no_memory(err);
     column->view = *view;
     column->column = number;
-    if (!td_split_files_init(&column->files, &column->view, view->split->file_count, err)) {
+    if (!td_split_files_init(&column->files, &column->view, OPEN_FILES, err)) {
         td_split_files_fini(&column->files);
         free(column);
         return false;
     }
+    column->files.closes = true;
     (void)td_snapshot_ref(view->snapshot);
     column->blob =
         (struct td_blob){.class = &column_class, .len_bytes = view->rows->row_count * columns[number].item_bytes};

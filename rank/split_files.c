@@ -8,7 +8,8 @@ bool td_split_files_init(struct td_split_files *files, const struct td_split_vie
                          struct td_error *err)
 {
     size_t count = view->split->file_count < most ? view->split->file_count : most, slots = 2;
-    *files = (struct td_split_files){.view = view};
+    count = count < TD_SPLIT_FILES_MOST ? count : TD_SPLIT_FILES_MOST;
+    *files = (struct td_split_files){.view = view, .most = count};
     while (slots < 2 * count)
         slots *= 2;
     if (!td_budget_take(view->budget, slots * sizeof *files->slots))
@@ -18,12 +19,19 @@ bool td_split_files_init(struct td_split_files *files, const struct td_split_vie
     return files->slots != NULL || td_error_no_memory(err);
 }
 
-void td_split_files_fini(struct td_split_files *files)
+static void close_all(struct td_split_files *files)
 {
     for (size_t i = 0; files->slots != NULL && i < files->slot_count; i++) {
         td_blob_unref(files->slots[i].data);
         td_blob_unref(files->slots[i].table);
+        files->slots[i] = (struct td_opened_file){0};
     }
+    files->open_count = 0;
+}
+
+void td_split_files_fini(struct td_split_files *files)
+{
+    close_all(files);
     free(files->slots);
     td_budget_give(files->view->budget, files->slot_count * sizeof *files->slots);
     *files = (struct td_split_files){.view = files->view};
@@ -35,15 +43,38 @@ static bool map(const struct td_split_view *view, const struct td_entry *entry, 
     return td_file_source_map(td_catalog_maps(view->catalog), view->snapshot->root, &entry->file->source, out, err);
 }
 
-const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err)
+/* Makes room for one more file. */
+static bool make_room(struct td_split_files *files, struct td_error *err)
 {
-    const struct td_split_file *file = &files->view->split->files[number];
+    if (files->open_count < files->most)
+        return true;
+    if (!files->closes)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the rows lie in more than %zu files; ask for fewer at once",
+                            files->most);
+    if (!td_split_files_are_unchanged(files, err))
+        return false;
+    close_all(files);
+    return true;
+}
+
+/* Returns the slot of the file, or the free one where it belongs. */
+static struct td_opened_file *slot_of(struct td_split_files *files, size_t number)
+{
     size_t mask = files->slot_count - 1, slot = (number * UINT64_C(0x9E3779B97F4A7C15) >> 32) & mask;
     while (files->slots[slot].number != 0 && files->slots[slot].number != number + 1)
         slot = (slot + 1) & mask;
-    struct td_opened_file *opened = &files->slots[slot];
+    return &files->slots[slot];
+}
+
+const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err)
+{
+    const struct td_split_file *file = &files->view->split->files[number];
+    struct td_opened_file *opened = slot_of(files, number);
     if (opened->number != 0)
         return opened;
+    if (!make_room(files, err))
+        return NULL;
+    opened = slot_of(files, number);
     struct td_blob *data = NULL, *table = NULL;
     if (!map(files->view, file->entry, &data, err) ||
         (file->table != NULL && !map(files->view, file->table, &table, err))) {
@@ -51,6 +82,7 @@ const struct td_opened_file *td_split_files_open(struct td_split_files *files, s
         return NULL;
     }
     *opened = (struct td_opened_file){.number = number + 1, .data = data, .table = table};
+    files->open_count++;
     return opened;
 }
 

@@ -34,10 +34,15 @@ struct td_opened_file {
     struct td_blob *data, *table;
 };
 
+/* The files that are open at once: each is mapped, with a descriptor. */
+enum { TD_SPLIT_FILES_MOST = 4096 };
+
 struct td_split_files {
     const struct td_split_view *view;
     struct td_opened_file *slots; /* open addressing by number; a power of two */
-    size_t slot_count;
+    size_t slot_count, open_count, most;
+    bool closes; /* closes all files when one more than `most` is needed, in place of an error; set by the owner, who
+                    keeps no places then */
 };
 
 /* A found row: its place in the file in this slot. */
@@ -46,23 +51,24 @@ struct td_row_place {
     size_t slot;
 };
 
-/* Starts with no file open. At most `most` different files will be opened. Takes the memory from the view's budget.
- * Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Call td_split_files_fini in every case. */
+/* Starts with no file open. At most `most` and TD_SPLIT_FILES_MOST files are open at once. Takes the memory from the
+ * view's budget. Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Call td_split_files_fini in every case. */
 bool td_split_files_init(struct td_split_files *files, const struct td_split_view *view, size_t most,
                          struct td_error *err);
 
 /* Closes all files. */
 void td_split_files_fini(struct td_split_files *files);
 
-/* Returns the file with this number in the split; opens it when that was not done yet. NULL: an error, of
- * td_file_source_map. */
+/* Returns the file with this number in the split; opens it when that was not done yet. NULL: an error:
+ * TD_INVALID_ARGUMENT when too many files are open, TD_UNAVAILABLE when one that has to be closed has changed, or those
+ * of td_file_source_map. */
 const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err);
 
 /* Returns an input that reads the blob, which must outlive it. */
 struct td_input td_split_input(const struct td_blob *blob);
 
 /* Finds the row with this number and up to count - 1 that follow it in its file. Writes their places, and returns how
- * many they are; 0: an error. Errors: those of td_file_source_map and td_row_index_find. */
+ * many they are; 0: an error. Errors: those of td_split_files_open and td_row_index_find. */
 size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t count, struct td_row_place *places,
                            struct td_error *err);
 

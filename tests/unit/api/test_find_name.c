@@ -194,7 +194,7 @@ static void names_are_pages_for_browsers(void **state)
         {"/local/both", "/models/local/both/files/"},
         {"/tiny/ddpm/unet", "/models/tiny/ddpm/unet/files/"},
         {"/tiny/ddpm", "/tiny/ddpm/resolve/main/unet/"},
-        {"/datasets/me/qa", "/datasets/me/qa/resolve/main/train.jsonl"},
+        {"/datasets/me/qa", "/datasets/me/qa/resolve/main/"},
         {"/sp%20ace/%C3%A9%2541", "/models/sp%20ace/%C3%A9%2541/files/"},
         {"/bert.safetensors", "/models/bert.safetensors/files/"},
     };
@@ -216,7 +216,7 @@ static void names_are_pages_for_browsers(void **state)
     }
     ask(&place, "/me/none", BROWSER, 404, "begin with GET /models");
     ask(&place, "/datasets/demo", BROWSER, 404, "begin with GET /models");
-    ask(&place, "/datasets/me/qa/none", BROWSER, 404, "a dataset has rows, rows/{number} and rows:batchGet");
+    ask(&place, "/datasets/me/qa/none", BROWSER, 404, "a dataset has rows, rows/{number}, index and rows:batchGet");
     ask(&place, "/demo", NULL, 404, "and GET /models/demo describes the same");
     expect_error(&place, "POST", "/none", 404, "nothing at");
     struct answer answer;
