@@ -151,7 +151,8 @@ class FakeServer:
             return json.dumps({"id": found[1], "splits": rows, "errors": []}).encode(), {}
         if method == "POST" and headers.get("Content-Type") == "application/json":
             wanted = json.loads(body)
-            query, indices = {**query, **{key: wanted[key] for key in ("split", "format") if key in wanted}}, wanted["indices"]
+            query.update({key: wanted[key] for key in ("split", "format") if key in wanted})
+            indices = wanted["indices"]
         elif method == "POST":
             indices = numpy.frombuffer(body, "<u8").tolist()
         name = query.get("split") or (next(iter(splits)) if len(splits) == 1 else "")

@@ -15,19 +15,22 @@ def plain(batch):
     return [row["id"] for row in batch]
 
 
-def map_loader(url, workers, kind, batch=7, seed=1, state=None, loader=DataLoader, **how):
+def map_loader(url, workers, kind, batch=7, seed=1, state=None, loader=DataLoader, collate=plain, **how):
     dataset = tensord.Dataset(url, **QUIET)
     sampler = tensord.ShuffleSampler(dataset, seed=seed, **how)
     if state is not None:
         sampler.load_state_dict(state)
-    return loader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=plain,
+    return loader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=collate,
                   multiprocessing_context=kind if workers else None), sampler
 
 
-def stream_loader(url, workers, kind, batch=7, loader=DataLoader, batched=False, persistent=False, **how):
-    stream = tensord.IterableDataset(url, batch_size=batch, batched=batched, **{"shuffle": True, "seed": 1, **how}, **QUIET)
+def stream_loader(url, workers, kind, batch=7, loader=DataLoader, batched=False, persistent=False,
+                  collate=plain, **how):
+    stream = tensord.IterableDataset(url, batch_size=batch, batched=batched, **{"shuffle": True, "seed": 1, **how},
+                                     **QUIET)
     size = {"batch_size": None} if batched else {"batch_size": batch}
-    return loader(stream, **size, num_workers=workers, collate_fn=plain, persistent_workers=persistent and workers > 0,
+    return loader(stream, **size, num_workers=workers, collate_fn=collate,
+                  persistent_workers=persistent and workers > 0,
                   multiprocessing_context=kind if workers else None), stream
 
 
@@ -89,7 +92,8 @@ def train(url, workers, batch, state_file, kill_at):
     for number, one in enumerate(loader, done + 1):
         print(number, repr(step(model, optimizer, one)), flush=True)
         if number == int(kill_at):
-            torch.save({"model": model.state_dict(), "rows": sampler.state_dict(position=number * int(batch))}, state_file)
+            rows = sampler.state_dict(position=number * int(batch))
+            torch.save({"model": model.state_dict(), "rows": rows}, state_file)
             os._exit(9)
 
 

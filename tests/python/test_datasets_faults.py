@@ -44,14 +44,15 @@ def of_rows(change):
     return made
 
 
-@pytest.mark.parametrize("at", [0, 1, 7, 8, 100, 4016, 4017, 9000, -1])
-@pytest.mark.parametrize("stall", [False, True])
+@pytest.mark.parametrize("at, stall", [(0, False), (1, True), (8, False), (100, False), (4016, False), (4017, True),
+                                       (9000, False), (-1, False)])
 def test_answers_that_are_cut(fake, at, stall):
     def change(answer, number):
         if number == 0:
             answer["cut"], answer["stall"] = at % len(answer["body"]), stall
 
-    for read in (lambda d: d[:], lambda d: d.__getitems__(range(499, -1, -1))[::-1], lambda d: [d[k] for k in range(5)]):
+    backwards = range(499, -1, -1)
+    for read in (lambda d: d[:], lambda d: d.__getitems__(backwards)[::-1], lambda d: [d[k] for k in range(5)]):
         server = fake(change=of_rows(change))
         found = read(tensord.Dataset(server.url("d"), **QUIET))
         assert found == WANTED[: len(found)]
@@ -248,8 +249,8 @@ def test_rows_that_cannot_be_cut(fake):
 
 @pytest.mark.parametrize("change", [
     {"rows": -1}, {"rows": "5"}, {"rows": 2**63}, {"rows": None}, {"fingerprint": None}, {"fingerprint": "a b\r\n"},
-    {"fingerprint": 7}, {"nbytes": None}, {"columns": [{}]}, {"columns": 5}, {"index": None}, {"index": {}}, {"name": ""},
-    {"name": None}, {"files": [{"path": 1, "nbytes": 1}]}, {"reason": 5}])
+    {"fingerprint": 7}, {"nbytes": None}, {"columns": [{}]}, {"columns": 5}, {"index": None}, {"index": {}},
+    {"name": ""}, {"name": None}, {"files": [{"path": 1, "nbytes": 1}]}, {"reason": 5}])
 def test_hostile_descriptions(fake, change):
     def made(answer):
         about = json.loads(answer["body"])
@@ -260,9 +261,10 @@ def test_hostile_descriptions(fake, change):
         tensord.Dataset(fake(change=made).url("d"), **QUIET)
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"splits": 5}', b'{"splits": [5], "id": "d"}', b'{"id": "e", "splits": []}',
-                                  b"nothing", b'{"datasets": [{"id": "../x", "splits": []}]}', b'{"datasets": [{"id": "x"}]}',
-                                  b'{"datasets": [], "next_page_token": "1"}'])
+@pytest.mark.parametrize("body", [
+    b"[]", b"{}", b'{"splits": 5}', b'{"splits": [5], "id": "d"}', b'{"id": "e", "splits": []}', b"nothing",
+    b'{"datasets": [{"id": "../x", "splits": []}]}', b'{"datasets": [{"id": "x"}]}',
+    b'{"datasets": [], "next_page_token": "1"}'])
 def test_hostile_answers(fake, body):
     server = fake(change=lambda answer: answer.update(body=body))
     with pytest.raises(tensord.ProtocolError):
@@ -291,7 +293,8 @@ def test_another_server_goes_on(fake):
     for turn in range(3):
         url = f"tensord://{','.join(hosts[turn:] + hosts[:turn])}/datasets/d"
         dataset = tensord.Dataset(url, progress=False, retry_for=10)
-        assert dataset[:] == WANTED and dataset.__getitems__([4, 2]) == [WANTED[4], WANTED[2]] and dataset[9] == WANTED[9]
+        assert dataset[:] == WANTED and dataset[9] == WANTED[9]
+        assert dataset.__getitems__([4, 2]) == [WANTED[4], WANTED[2]]
     dataset = tensord.Dataset(f"{good.url('d')},{other.url('d')}", **QUIET)
     for number in range(6):
         dataset.client._session._moved = number
@@ -329,7 +332,8 @@ def test_an_interrupt_ends_a_read_at_once(fake):
 
     dataset = tensord.Dataset(fake(change=of_rows(change)).url("d"), progress=False, stall_timeout=20.0)
     dataset._fetcher._row_bytes = 2**18
-    for read in (lambda: dataset[:], lambda: list(dataset), lambda: dataset[5], lambda: dataset.__getitems__([1] * 200)):
+    for read in (lambda: dataset[:], lambda: list(dataset), lambda: dataset[5],
+                 lambda: dataset.__getitems__([1] * 200)):
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         began = time.monotonic()
@@ -357,7 +361,7 @@ def test_threads_that_are_left_end(fake):
 
 
 def test_a_long_run_through_faults(fake):
-    """A thousand batches while every fourth answer is cut somewhere, refused or another one's."""
+    """Many batches while every fourth answer is cut somewhere, refused or another one's."""
     rng = random.Random(3)
 
     def change(answer, number):
@@ -371,7 +375,7 @@ def test_a_long_run_through_faults(fake):
             answer["fields"]["ETag"] = '"damaged"'
 
     dataset = tensord.Dataset(fake(change=of_rows(change)).url("d"), progress=False, retry_for=30)
-    order = numpy.random.default_rng(4).integers(0, 500, (1000, 20)).tolist()
+    order = numpy.random.default_rng(4).integers(0, 500, (150, 20)).tolist()
     for wanted in order:
         assert dataset.__getitems__(wanted) == [WANTED[number] for number in wanted]
 

@@ -32,7 +32,8 @@ def test_ranks(world, shuffle):
         short = tensord.ShuffleSampler(ROWS, seed=1, rank=rank, world=world, shuffle=shuffle, drop_last=True)
         assert list(short) == order[rank::world][: len(ROWS) // world] and len(short) == len(ROWS) // world
         padded = tensord.ShuffleSampler(ROWS, seed=1, rank=rank, world=world, shuffle=shuffle, pad=True)
-        assert list(padded) == (order + order)[rank::world][: -(-len(ROWS) // world)] and len(padded) == len(list(padded))
+        assert list(padded) == (order + order)[rank::world][: -(-len(ROWS) // world)]
+        assert len(padded) == len(list(padded))
 
 
 def test_padding_of_very_few_rows():
@@ -54,6 +55,7 @@ def test_a_state_goes_on_anywhere(stop):
     assert taken + list(again) == whole(1, 2)
     assert list(again) == whole(1, 2)  # the next iteration is whole
     assert tensord.ShuffleSampler(ROWS, seed=1).state_dict(position=17)["position"] == 17
+    assert tensord.ShuffleSampler(ROWS).state_dict(position=32 * 32)["position"] == 1003
     assert list(tensord.ShuffleSampler(ROWS, seed=1, epoch=2, position=stop)) == whole(1, 2)[stop:]
 
 
@@ -100,8 +102,8 @@ def test_a_state_that_does_not_fit():
 
 
 def test_what_is_refused():
-    for wrong in ({"seed": -1}, {"rank": 1}, {"rank": 3, "world": 3}, {"drop_last": True, "pad": True}, {"position": 1004},
-                  {"position": -1}):
+    for wrong in ({"seed": -1}, {"rank": 1}, {"rank": 3, "world": 3}, {"drop_last": True, "pad": True},
+                  {"position": 1004}, {"position": -1}):
         with pytest.raises(ValueError):
             tensord.ShuffleSampler(ROWS, **wrong)
 

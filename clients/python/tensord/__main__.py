@@ -1,8 +1,9 @@
-"""`python -m tensord ls|get|bench URL`: a look at a server, a tensor in a file, and a measurement."""
+"""`python -m tensord ls|get|rows|bench URL`: a look at a server, a tensor in a file, rows, and a measurement."""
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -19,7 +20,9 @@ from .address import parse
 from .buffer import empty_bytes
 from .client import Client, Model, connect
 from .reading import Want
+from .splits import DatasetInfo
 
+TEXT_FORMATS = ("jsonl", "csv")  # whose rows are lines
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Runs a command, and returns its exit status: 0, or 1 after an error, which is printed in one line."""
@@ -30,7 +33,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 2
     try:
         chosen.run(chosen)
-    except (errors.TensordError, ValueError, OSError, RuntimeError, ImportError, MemoryError) as error:
+    except (errors.TensordError, ValueError, IndexError, OSError, RuntimeError, ImportError, MemoryError) as error:
         print(f"tensord: {errors.printable(str(error)) or type(error).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -43,13 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tensord",
         description="Looks at, reads from and measures a tensord server. URL is tensord://host:port/MODEL or "
-                    "http://host:port/models/MODEL; ?checkpoint=ID after it chooses a checkpoint.")
+                    "http://host:port/models/MODEL; ?checkpoint=ID after it chooses a checkpoint. That of a dataset is "
+                    "tensord://host:port/datasets/ID.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
     common.add_argument("--retry-for", type=float, metavar="SECONDS",
-                        help="give up when nothing has come for so long (default: 10 for ls, else 120)")
+                        help="give up when nothing has come for so long (default: 10 for ls and rows, else 120)")
     common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https")
     common.add_argument("--no-verify", action="store_true", help="accept any certificate")
     model = argparse.ArgumentParser(add_help=False)
@@ -58,9 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--quiet", action="store_true", help="show no progress")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    command = commands.add_parser("ls", parents=[common], help="list models, or the tensors of a model")
-    command.add_argument("url", metavar="URL", help="of a server or of a model")
-    command.add_argument("--match", metavar="GLOB", help="only names that match")
+    command = commands.add_parser("ls", parents=[common],
+                                  help="list models and datasets, the tensors of a model, or the splits of a dataset")
+    command.add_argument("url", metavar="URL", help="of a server, a model or a dataset")
+    command.add_argument("--match", metavar="GLOB", help="only models or tensors whose names match")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_list)
 
@@ -70,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", metavar="FILE", required=True,
                          help="the file to write; - for standard output")
     command.set_defaults(run=_get)
+
+    command = commands.add_parser("rows", parents=[common], help="print rows of a dataset of text, as they lie")
+    command.add_argument("url", metavar="URL", help="of a dataset")
+    command.add_argument("rows", metavar="START[:STOP]", help="a row's number, or the first and that behind the last")
+    command.add_argument("--split", metavar="NAME", help="the split; not needed where there is one")
+    command.set_defaults(run=_rows)
 
     command = commands.add_parser("bench", parents=[model, common], help="read a model into memory, and print the rate")
     command.add_argument("--match", metavar="GLOB", help="only tensors whose names match")
@@ -85,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 def _client(chosen: Any) -> Client:
     given = {"token": chosen.token, "retry_for": chosen.retry_for, "ca_file": chosen.ca_file,
              "connections": getattr(chosen, "connections", None), "ring_bytes": getattr(chosen, "ring_bytes", None)}
-    if chosen.run is _list and chosen.retry_for is None:
+    if chosen.run in (_list, _rows) and chosen.retry_for is None:
         given["retry_for"] = 10.0
     given = {name: value for name, value in given.items() if value is not None}
     return connect(chosen.url, progress=False if getattr(chosen, "quiet", True) else None,
@@ -94,14 +105,12 @@ def _client(chosen: Any) -> Client:
 
 def _list(chosen: Any) -> None:
     client = _client(chosen)
-    if not parse(chosen.url).model:
-        models = client.models(chosen.match)
-        if chosen.json:
-            print(json.dumps(models, indent=1))
-            return
-        rows = [[row["id"], _size(row["total_bytes"]), ", ".join(dict.fromkeys(
-            str(one.get("format", "?")) for one in row["checkpoints"])) or "not readable"] for row in models]
-        _print_table(["model", "size", "formats"], rows)
+    place = parse(chosen.url)
+    if place.dataset:
+        _list_splits(client.dataset_info(), chosen.json)
+        return
+    if not place.model:
+        _list_all(client, chosen)
         return
     manifest = client.manifest(match=chosen.match)
     if chosen.json:
@@ -119,6 +128,61 @@ def _list(chosen: Any) -> None:
     if len(others) > 1:
         print(errors.printable(f"of checkpoint {manifest.checkpoint}; the model has {', '.join(others)}: "
                                "?checkpoint=ID after the URL chooses one"))
+
+
+def _list_all(client: Client, chosen: Any) -> None:
+    """Prints the models and the datasets of a server; with --match the models alone."""
+    models = client.models(chosen.match)
+    datasets = []
+    if chosen.match is None:
+        with contextlib.suppress(errors.NotFoundError):  # a server that has no datasets yet
+            datasets = client.datasets()
+    if chosen.json:
+        print(json.dumps({"models": models, "datasets": datasets}, indent=1))
+        return
+    rows = [[row["id"], _size(row["total_bytes"]), ", ".join(dict.fromkeys(
+        str(one.get("format", "?")) for one in row["checkpoints"])) or "not readable"] for row in models]
+    if rows or not datasets:
+        _print_table(["model", "size", "formats"], rows)
+    if datasets:
+        print(end="\n" * bool(rows))
+        _print_table(["dataset", "splits"], [[row["id"], ", ".join(row["splits"])] for row in datasets])
+
+
+def _list_splits(info: DatasetInfo, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(info), indent=1))
+        return
+    rows = []
+    for split in info.splits.values():
+        done = f" ({_size(split.done_bytes)} of {_size(split.index_bytes)})" if split.state == "building" else ""
+        rows.append([split.name, split.format, "-" if split.rows is None else str(split.rows), _size(split.nbytes),
+                     split.state + done, f"not readable by row: {split.reason}" if split.reason else
+                     ", ".join(split.column_names or ())])
+    _print_table(["split", "format", "rows", "size", "index", "columns"], rows)
+    faults = [f"{file.path}: {file.error}" for split in info.splits.values() for file in split.files if file.error]
+    for text in [*faults, *info.problems]:
+        print(errors.printable(text))
+
+
+def _rows(chosen: Any) -> None:
+    found = re.fullmatch(r"(-?[0-9]+)(:(-?[0-9]*))?", chosen.rows)
+    if not found or found[3] == "-":
+        raise ValueError(f"{chosen.rows} names no rows: it is a number, such as 5, or two, such as 5:10")
+    dataset = _client(chosen).dataset(split=chosen.split, decode=None)
+    if dataset.split_info.format not in TEXT_FORMATS:
+        raise ValueError(f"rows of split {dataset.split} are of format {dataset.split_info.format}, which is no text")
+    if found[2] is None:
+        numbers = range(len(dataset))[int(found[1]) : int(found[1]) + 1 or None]
+        if not numbers:
+            dataset[int(found[1])]  # says which rows there are
+    else:
+        numbers = range(len(dataset))[int(found[1]) : int(found[3]) if found[3] else None]
+    size = dataset._fetcher.part_rows(2**20)
+    for at in range(numbers.start, numbers.stop, size):
+        rows = dataset.read_bytes(slice(at, min(at + size, numbers.stop)))
+        sys.stdout.buffer.write(b"".join(row + b"\n" for row in rows))
+    sys.stdout.buffer.flush()
 
 
 def _get(chosen: Any) -> None:

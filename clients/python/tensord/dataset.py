@@ -34,8 +34,8 @@ class Dataset:
 
     `url`: tensord://host:port/datasets/ID or http://host:port/datasets/ID, or several servers as for models.
     `split`: its name; not needed where there is one.
-    `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy" (arrays
-    of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts), or a
+    `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
+    (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts), or a
     function of a row's bytes (of a dict for Arrow); "auto" goes by the split's format.
     `columns`: names that are kept of rows that are dicts. `given`: options by name (see `Options`).
 
@@ -124,12 +124,13 @@ class Dataset:
         Raises as `__getitem__`; TensordError for rows of Arrow, which have no bytes of their own.
         """
         if self.is_arrow:
-            raise errors.TensordError(f"rows of {self.id} are parts of Arrow's batches, and have no bytes of their own: "
-                                      "arrow() returns them as a table")
+            raise errors.TensordError(f"rows of {self.id} are parts of Arrow's batches, and have no bytes of their "
+                                      "own: arrow() returns them as a table")
         numbers = range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows)
         return self._bytes(numbers)
 
-    def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0, world: int = 1) -> List[Any]:
+    def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0,
+                 world: int = 1) -> List[Any]:
         """Returns the rows at positions [start, start + count) of a shard of the shuffled order, fewer at its end.
 
         The order is that of `ShuffleSampler` and of the server's order=shuffle. Raises as `__getitem__`; ValueError.
@@ -152,8 +153,8 @@ class Dataset:
         return self._decoded([row for part in parts for row in part], numbers)
 
     def arrow(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "pyarrow.Table":
-        """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are not
-        Arrow's the table is made of what `decode` makes of them; what are no dicts are a column "row".
+        """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are
+        not Arrow's the table is made of what `decode` makes of them; what are no dicts are a column "row".
 
         Raises as `__getitem__`; ImportError.
         """
@@ -286,7 +287,8 @@ def _open(client: Client, split: Optional[str]) -> Any:
         since, done = time.monotonic(), 0
         while found.state != "ready":
             if found.state != "building":
-                raise errors.TensordError(f"the index of split {found.name} of {info.id} cannot be built{_why(info, found)}")
+                raise errors.TensordError(f"the index of split {found.name} of {info.id} cannot be built"
+                                          f"{_why(info, found)}")
             if found.done_bytes > done:
                 progress.add(found.done_bytes - done)
                 since, done = time.monotonic(), found.done_bytes

@@ -19,12 +19,12 @@ from .splits import SplitInfo
 Decoder = Callable[[bytes], Any]
 Decode = Union[None, str, Decoder]
 
-OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "webdataset": "sample", "mds": "mds", "megatron": "tokens",
-             "npy": "npy", "tokens": "tokens", "images": "image"}  # others: bytes
+OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "webdataset": "sample", "mds": "mds",
+             "megatron": "tokens", "npy": "npy", "tokens": "tokens", "images": "image"}  # others: bytes
 
 # Bytes of MDS's encodings (mosaicml-streaming, base/format/mds/encodings.py) whose values have one size.
-_MDS_SIZES = {"int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-              "float16": 2, "float32": 4, "float64": 8}
+_MDS_SIZES = {"int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4,
+              "int64": 8, "float16": 2, "float32": 4, "float64": 8}
 _MDS_FORMS = {"int": "<q", "uint8": "<B", "uint16": "<H", "uint32": "<I", "uint64": "<Q", "int8": "<b", "int16": "<h",
               "int32": "<i", "int64": "<q", "float16": "<e", "float32": "<f", "float64": "<d"}
 _MDS_ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
@@ -34,8 +34,8 @@ _MDS_ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 
 def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]]) -> Tuple[str, Optional[Decoder]]:
     """Returns the name of a decoder, and the decoder; None in its place: rows are bytes, or those of Arrow dicts.
 
-    `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: what is kept of rows that
-    are dicts. Raises ValueError for a name that is none, or that does not fit the format; ImportError.
+    `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: what is kept of rows
+    that are dicts. Raises ValueError for a name that is none, or that does not fit the format; ImportError.
     """
     if callable(decode):
         return _name_of(decode), decode if columns is None else _Chosen(decode, columns)
@@ -118,7 +118,7 @@ class CsvDecoder:
         self._names = split.column_names
         tabs = {file.path.lower().endswith(".tsv") for file in split.files}
         if len(tabs) > 1:
-            raise ValueError(f"split {split.name} has both .tsv and .csv files: decode=None reads the bytes of its rows")
+            raise ValueError(f"split {split.name} has both .tsv and .csv files: decode=None reads its bytes")
         self._delimiter = "\t" if True in tabs else ","
 
     def __call__(self, row: bytes) -> Any:

@@ -46,13 +46,14 @@ class IterableDataset(_Base):
             raise ValueError("batched=True needs batch_size=")
         if drop_last and pad:
             raise ValueError("drop_last and pad exclude each other")
-        for name, value, least in (("batch_size", 1 if batch_size is None else batch_size, 1), ("prefetch", prefetch, 0)):
+        size = 1 if batch_size is None else batch_size
+        for name, value, least in (("batch_size", size, 1), ("prefetch", prefetch, 0)):
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} is {value!r}; it is a whole number of at least {least}")
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset, **given)
         self.seed, self.shuffle = check_seed("seed", seed), bool(shuffle)
         self.rank, self.world = own_shard(rank, world)
-        self._batch, self._batched = batch_size or 1, bool(batched)
+        self._batch, self._batched = size, bool(batched)
         self._drop_last, self._pad, self._prefetch = bool(drop_last), bool(pad), prefetch
         self._epoch = _shared(check_seed("epoch", epoch))
         self._turn = 0  # of iterations: the last one counts
@@ -153,21 +154,22 @@ class IterableDataset(_Base):
         """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}, and in a worker
         "yielded" and "workers".
 
-        `position`: rows of this rank that were used in this epoch, by all workers together. By default those that were
-        taken here; StatefulDataLoader takes the workers' states by itself.
+        `position`: rows of this rank that were used in this epoch, by all workers together; the epoch's rows are the
+        most. By default those that were taken here; StatefulDataLoader takes the workers' states by itself.
         """
         workers = _own_worker()[1]
         base, yielded = self._base, self._yielded
         if position is not None or workers == 1:
-            base, yielded, workers = base + yielded if position is None else position, 0, 0
+            base = base + yielded if position is None else min(position, self._order().length)
+            yielded, workers = 0, 0
         return {"position": base, "seed": self.seed, "epoch": self.epoch, "shard": shard_text(self),
                 "fingerprint": self.fingerprint, "yielded": yielded, "workers": workers}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Makes the next iteration go on where a state was taken, in its epoch.
 
-        A position goes for any number of workers, if it is a multiple of the batch size; a worker's state for workers of
-        the same number. Raises DatasetChanged if the dataset's fingerprint is another one, MismatchError for another
+        A position goes for any number of workers, if it is a multiple of the batch size; a worker's state for as many
+        workers. Raises DatasetChanged if the dataset's fingerprint is another one, MismatchError for another
         seed or shard.
         """
         check_state(state, self)

@@ -31,8 +31,8 @@ def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
 class Order:
     """The rows of one rank in one epoch, by position: with `shuffle` those of order=shuffle, else every world-th row.
 
-    `drop_last`: all ranks have as many rows as the shortest, and the last rows of the order are left out. `pad`: as many
-    as the longest, and the first rows of the order come again. `length`: of all this; `own`: rows without padding.
+    `drop_last`: all ranks have as many rows as the shortest, and the last rows of the order are left out. `pad`: as
+    many as the longest, and the first rows of the order come again. `length`: of all this; `own`: rows without padding.
     """
 
     def __init__(self, rows: int, seed: int, epoch: int, rank: int, world: int, shuffle: bool, drop_last: bool,
@@ -77,8 +77,9 @@ class ShuffleSampler:
     read in turns, have the order that one rank has.
 
     `dataset`: what has a length; the fingerprint of a `Dataset` is part of the state. `seed`, `epoch`: of 64 bits.
-    `rank`, `world`: see `tensord.sampler.own_shard`. `shuffle`: False takes the rows as they lie. `drop_last`, `pad`: so
-    that all ranks have the same number of rows, the fewest or the most. `position`: where the first iteration begins.
+    `rank`, `world`: see `tensord.sampler.own_shard`. `shuffle`: False takes the rows as they lie. `drop_last`, `pad`:
+    so that all ranks have the same number of rows, the fewest or the most. `position`: where the first iteration
+    begins.
     """
 
     def __init__(self, dataset: Any, seed: int = 0, epoch: int = 0, rank: Optional[int] = None,
@@ -124,10 +125,12 @@ class ShuffleSampler:
     def state_dict(self, position: Optional[int] = None) -> Dict[str, Any]:
         """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}.
 
-        `position`: rows of this epoch that were used. By default those that were taken from the sampler, which with
-        workers of torch's own DataLoader are more; StatefulDataLoader counts by itself.
+        `position`: rows of this epoch that were used; the epoch's rows are the most, so steps may be multiplied by the
+        batch size. By default those that were taken from the sampler, which with workers of torch's own DataLoader are
+        more; StatefulDataLoader counts by itself.
         """
-        return {"position": self._position if position is None else position, "seed": self.seed, "epoch": self.epoch,
+        position = self._position if position is None else min(position, len(self))
+        return {"position": position, "seed": self.seed, "epoch": self.epoch,
                 "shard": shard_text(self), "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -185,5 +188,5 @@ def check_state(state: Any, owner: Any) -> None:
                                     "the epoch anew, or go back to the old files", 412, "FAILED_PRECONDITION")
     for name, own in (("seed", owner.seed), ("shard", shard_text(owner))):
         if state[name] != own:
-            raise errors.MismatchError(f"the state is of {name} {state[name]}, this is {name} {own}: the position means "
-                                       f"other rows; take the {name} of the state, or begin anew")
+            raise errors.MismatchError(f"the state is of {name} {state[name]}, this is {name} {own}: the position "
+                                       f"means other rows; take the {name} of the state, or begin anew")

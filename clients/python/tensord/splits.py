@@ -121,5 +121,5 @@ def _count_of(value: Any, may_lack: bool = False) -> Any:
 def _text_of(value: Any) -> str:
     """Returns a problem as a text: the server's text, or the message of its description."""
     if isinstance(value, dict):
-        return ": ".join(str(value[key]) for key in ("path", "file", "message", "error") if value.get(key)) or str(value)
+        return ": ".join(str(value[key]) for key in ("file", "message") if value.get(key)) or str(value)
     return str(value)
