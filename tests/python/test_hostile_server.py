@@ -349,7 +349,8 @@ def test_a_server_writes_nothing_to_the_terminal(hostile, capfd):
     main(["ls", hostile.url])
     hostile.answers["GET"] = answer({"error": {"code": 403, "message": NASTY, "status": NASTY}}, "HTTP/1.1 403 No")
     assert main(["ls", hostile.url, "--retry-for", "1"]) == 1
-    hostile.answers["GET"] = answer({"models": [{"id": NASTY, "total_bytes": 1, "checkpoints": [{"format": NASTY}]}]})
+    models = [{"id": NASTY, "total_bytes": 1, "checkpoints": [{"format": NASTY}]}]
+    hostile.answers["GET"] = answer({"models": models, "datasets": [{"id": NASTY, "splits": [NASTY]}]})
     assert main(["ls", hostile.url.rpartition("/")[0]]) == 0
     with Progress(10, NASTY, True) as progress:
         progress.add(5)

@@ -35,8 +35,8 @@ class Dataset:
     `url`: tensord://host:port/datasets/ID or http://host:port/datasets/ID, or several servers as for models.
     `split`: its name; not needed where there is one.
     `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
-    (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts), or a
-    function of a row's bytes (of a dict for Arrow); "auto" goes by the split's format.
+    (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts),
+    or a function of a row's bytes (of a dict for Arrow); "auto" goes by the split's format.
     `columns`: names that are kept of rows that are dicts. `given`: options by name (see `Options`).
 
     Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
