@@ -132,6 +132,22 @@ def test_a_stateful_loader_at_the_end_of_an_epoch(url):
         assert list(again) in ([], batches(WHOLE)) and list(again) == batches(WHOLE)
 
 
+@pytest.mark.parametrize("worker", [0, 1, 2])
+def test_a_worker_goes_on_in_the_middle_of_a_batch(url, worker, monkeypatch):
+    """As loaders do that do not take whole batches of a worker."""
+    monkeypatch.setattr("tensord.iterable._own_worker", lambda: (worker, 3))
+    stream = stream_loader(url, 0, "fork")[1]
+    own = [row for batch in batches(WHOLE)[worker::3] for row in batch]
+    assert [row["id"] for row in stream] == own
+    for taken in (0, 1, 6, 7, 8, 50, len(own) - 1, len(own)):
+        walk = iter(stream)
+        for _ in range(taken):
+            next(walk)
+        again = stream_loader(url, 0, "fork")[1]
+        again.load_state_dict(stream.state_dict())
+        assert [row["id"] for row in again] == own[taken:], taken
+
+
 def test_states_that_do_not_fit(url):
     loader, stream = stream_loader(url, 2, "fork")
     state = stream.state_dict()
