@@ -161,7 +161,7 @@ def test_programs_get_json(srv):
         for accept in ("*/*", "application/json", "text/htmlx"):
             assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
     for path in ("/datasets", "/datasets/"):
-        assert srv.json(path)["datasets"] == [], path
+        assert [dataset["id"] for dataset in srv.json(path)["datasets"]] == ["ns/rows"], path
     for path, says in (("/", "page for browsers"), ("/api", "/api/models")):
         r = srv.get(path)
         assert r.status == 404 and says in r.body.decode() and "begin with GET /models" in r.body.decode(), r
