@@ -426,7 +426,7 @@ def test_more_rows_than_an_answer_has(srv, tmp_path, start):
 
 @pytest.mark.parametrize("path, status, needles", [
     ("/datasets/none", 404, ["GET /datasets lists datasets"]), ("/datasets/none/rows", 404, []),
-    ("/datasets/org", 404, []), ("/datasets/one/none", 404, ["rows, rows/{number} and rows:batchGet"]),
+    ("/datasets/org", 404, []), ("/datasets/one/none", 404, ["rows, rows/{number}, index and rows:batchGet"]),
     ("/datasets/one/rows/", 200, []), ("/datasets/one/rows/x", 404, ["rows are 0 to 399"]),
     ("/datasets/one/rows/-1", 404, []), ("/datasets/one/rows/0/1", 404, []), ("/datasets/one/rows/00", 200, []),
     ("/datasets/one/rows/18446744073709551616", 404, []), ("/datasets/one/rows/1.0", 404, []),
@@ -526,7 +526,7 @@ def test_pages_and_other_interfaces(srv, contents):
         assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get(
             "Vary") == "Accept", page
         assert srv.get(f"/datasets/{id}").get("Vary") == "Accept"
-    assert b"train/" in srv.get("/datasets/org/mixed", BROWSER).body
+    assert b'href="/datasets/org/mixed/resolve/main/"' in srv.get("/datasets/org/mixed", BROWSER).body
     check_error(srv.get("/datasets/none", BROWSER), 404)
     assert srv.get("/datasets/one/rows/0", BROWSER).body == rows_of(contents, "one")[0]
     assert srv.get("/datasets/one/rows?count=1", BROWSER).status == 200
