@@ -210,8 +210,9 @@ static const char *type_of(const struct wanted *wanted)
     }
 }
 
-/* Sets the entity tags, of the split's tag and what was asked for; both tags of the split change with any row. */
-static void set_etag(const struct td_call *call, const struct wanted *wanted)
+/* Sets the entity tags, of the split's tag and what was asked for; both tags of the split change with any row. Returns
+ * false after it answered an error. */
+static bool set_etag(const struct td_call *call, const struct wanted *wanted)
 {
     char text[TD_ETAG_BYTES], tag[TD_TAG_BYTES];
     const uint64_t asked[] = {wanted->form, wanted->start, wanted->count, wanted->is_shuffled,
@@ -219,11 +220,12 @@ static void set_etag(const struct td_call *call, const struct wanted *wanted)
     bool plain = !wanted->is_shuffled; /* seed and epoch change nothing then */
     if (!td_digest_tag(asked, plain ? 4 * sizeof *asked : sizeof asked, tag) ||
         (plain && wanted->shard_count > 1 && !td_digest_tag(asked, sizeof asked, tag)))
-        return; /* an answer without a tag is right, too */
+        return td_call_no_memory(call);
     (void)snprintf(text, sizeof text, "%s-%.16s", wanted->split->tag, tag);
     td_response_set_etag(call->response, text);
     (void)snprintf(text, sizeof text, "%s-%.16s", wanted->split->former_tag, tag);
     td_response_set_former_etag(call->response, text);
+    return true;
 }
 
 static struct td_split_view view_of(const struct td_call *call, const struct wanted *wanted)
@@ -317,8 +319,8 @@ void td_handle_rows(const struct td_call *call)
     bool in_order = !wanted.is_shuffled && wanted.shard_count == 1;
     if (in_order ? !append_list(call, &wanted, &list) : !append_ordered(call, &wanted))
         return;
-    set_etag(call, &wanted);
-    add_counts(call, &wanted);
+    if (set_etag(call, &wanted))
+        add_counts(call, &wanted);
 }
 
 /* Returns the media type of an image by its name, or NULL. */
@@ -360,8 +362,8 @@ void td_handle_row(const struct td_call *call)
         const char *type = image_type(wanted.split->files[number].entry->path);
         call->response->content_type = type != NULL ? type : call->response->content_type;
     }
-    set_etag(call, &wanted);
-    add_counts(call, &wanted);
+    if (set_etag(call, &wanted))
+        add_counts(call, &wanted);
 }
 
 void td_handle_row_table(const struct td_call *call)
