@@ -33,6 +33,12 @@ static void fill(const struct tree *tree)
     tree_symlink(tree, "n/loop.safetensors", "loop.safetensors");
     tree_symlink(tree, "n/linked.txt", "../m/config.json");
     tree_text(tree, "\xff", "");
+    tree_text(tree, "datasets/d/train.jsonl", "{\"a\":1}\n{\"b\":2}\r\n\n3");
+    tree_text(tree, "datasets/d/train-2.jsonl", "4\n5\n");
+    tree_text(tree, "datasets/d/test.jsonl", "6\n");
+    tree_text(tree, "datasets/o/d/a.jsonl", "7\n");
+    tree_text(tree, "datasets/o/d/b.jsonl", "8\n");
+    tree_text(tree, "datasets/o/d/README.md", "---\nconfigs:\n- data_files:\n  - split: x\n    path: 'a*'\n---\n");
 }
 
 /* The target of the second page of models; open_place writes it. */
@@ -45,6 +51,7 @@ static void open_place(struct place *place)
     tree_open(&place->tree);
     fill(&place->tree);
     loopback_open(&place->loop, &place->tree);
+    loopback_wait_indexed(place->loop.catalog);
     loopback_get(&place->loop, "/models?page_size=1", &first);
     const char *token = strstr(first.body, key);
     assert_non_null(token);
@@ -155,6 +162,24 @@ static const struct {
     {"/m/resolve/main/none", NULL, false, NULL},
     {"/m/resolve/none/none", NULL, false, NULL},
     {"/org/hub/resolve/c0/x.safetensors", NULL, false, NULL},
+    {"/datasets", NULL, false, NULL},
+    {"/datasets?page_size=1&match=*", NULL, false, NULL},
+    {"/datasets/d", NULL, false, NULL},
+    {"/datasets/d", "Accept: text/html", false, NULL},
+    {"/datasets/o/d", NULL, false, NULL},
+    {"/datasets/absent", NULL, false, NULL},
+    {"/datasets/d/absent", NULL, false, NULL},
+    {"/datasets/d/rows?split=train", NULL, false, NULL},
+    {"/datasets/d/rows?split=train&format=raw&start=1&count=3", NULL, false, NULL},
+    {"/datasets/d/rows?split=train&order=shuffle&shard=1/2", "Range: bytes=3-9", false, NULL},
+    {"/datasets/d/rows", NULL, false, NULL},
+    {"/datasets/d/rows?split=absent", NULL, false, NULL},
+    {"/datasets/d/rows/2?split=train", NULL, false, NULL},
+    {"/datasets/d/rows/9?split=train", NULL, false, NULL},
+    {"/datasets/d/rows:batchGet", NULL, false, "{\"split\":\"train\",\"indices\":[4,0,4]}"},
+    {"/datasets/d/rows:batchGet?split=train", NULL, false, "{\"indices\":[5]}"},
+    {"/datasets/d/rows:batchGet?split=train", NULL, false, "{\"indices\":[5"},
+    {"/datasets/d/rows:batchGet?split=test", "Content-Type: application/octet-stream", false, "1234567"},
 };
 
 static const char s3_mark[] = "s3:"; /* begins targets of the S3 port */
@@ -260,6 +285,7 @@ static void every_allocation_of_a_request(void **state)
     print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
     make_cold(&place);
     assert_int_equal(td_budget_used(&place.loop.api.ranks.live), 0);
+    assert_int_equal(td_budget_used(&place.loop.api.rows), 0);
     close_place(&place);
 }
 
