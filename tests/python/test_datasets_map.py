@@ -208,6 +208,7 @@ def test_of_a_client(jsonl):
     assert [one["id"] for one in found] == ["org/text"] and sorted(found[0]["splits"]) == ["test", "train"]
     assert client.dataset("org/text", split="test")[:] == rows[:5]
     assert tensord.connect(url, **QUIET).dataset(split="test")[0] == rows[0]
+    client.dataset("org/text", split="train")  # waits for its index
     info = client.dataset_info("org/text")
     assert info.splits["train"].rows == COUNT and len(info.splits["train"].files) == 2
     with pytest.raises(tensord.AddressError, match="no dataset is named"):
