@@ -3,6 +3,7 @@
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/s3/s3.h"
+#include "core/input.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "tests/fuzz/fuzz.h"
@@ -48,7 +49,13 @@ static void set_up(void)
     tree_simple(&tree, "models--ns--hub/snapshots/c1/x.safetensors", "t");
     tree_text(&tree, "models--ns--hub/refs/main", COMMIT);
     tree_text(&tree, "models--ns--hub/refs/refs/pr/1", "c1");
+    tree_text(&tree, "datasets/d/data/train-00000-of-00001.jsonl", "{\"a\":1}\n\n[2]\r\nno JSON\n\"last\"");
+    tree_text(&tree, "datasets/d/data/test-00000-of-00001.jsonl", "1\n2\n3\n");
+    tree_text(&tree, "datasets/ns/images/a.png", "one");
+    tree_text(&tree, "datasets/ns/images/b.JPG", "three");
+    tree_text(&tree, "datasets/none/a.jsonl", "");
     loopback_open(&loop, &tree);
+    loopback_wait_indexed(loop.catalog);
     FUZZ_CHECK(atexit(clean_up) == 0);
 }
 
@@ -215,7 +222,9 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK(header_of(response, "X-Error-Code") == NULL);
     const char *commit = header_of(response, "X-Repo-Commit");
     FUZZ_CHECK(commit == NULL || strspn(commit, "0123456789abcdef") == 40);
-    FUZZ_CHECK(response->route != TD_ROUTE_HUB_FILE || (commit != NULL && response->etag[0] != '\0'));
+    bool is_page = response->content_type != NULL && strncmp(response->content_type, "text/html", 9) == 0;
+    FUZZ_CHECK(response->route != TD_ROUTE_HUB_FILE ||
+               ((commit != NULL || is_page) && response->etag[0] != '\0')); /* a page by a name has no commit */
     FUZZ_CHECK(response->route != TD_ROUTE_NONE && !response->changed);
     if (response->facade == &td_s3_facade)
         FUZZ_CHECK(strlen(header_of(response, "x-amz-request-id")) == 16 &&
@@ -233,12 +242,40 @@ static void check_good(const struct td_response *response)
 static void check_json(const struct td_response *response, const char *body)
 {
     struct td_json json;
-    bool is_file = response->route == TD_ROUTE_FILE || response->route == TD_ROUTE_HUB_FILE;
+    bool is_file =
+        response->route == TD_ROUTE_FILE || response->route == TD_ROUTE_HUB_FILE || response->route == TD_ROUTE_ROW;
     FUZZ_CHECK(names_tree || strstr(body, tree.path) == NULL);
     if (response->status != 200 || is_file || strcmp(response->content_type, "application/json") != 0)
         return;
     td_json_init(&json, td_text_n(body, (size_t)response->body.total_bytes), 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+}
+
+static size_t count_of(const struct td_response *response, const char *name)
+{
+    const char *value = header_of(response, name);
+    FUZZ_CHECK(value != NULL && strspn(value, "0123456789") == strlen(value) && *value != '\0');
+    return (size_t)strtoull(value, NULL, 10);
+}
+
+/* Checks a whole answer with rows: the counts fit each other, and in a frame the table fits the rows. */
+static void check_rows(const struct td_response *response, const char *body)
+{
+    const uint8_t *bytes = (const uint8_t *)body;
+    size_t len = (size_t)response->body.total_bytes;
+    bool is_batch = response->route == TD_ROUTE_ROWS_BATCH;
+    if (response->status != 200 || (response->route != TD_ROUTE_ROWS && response->route != TD_ROUTE_ROW && !is_batch))
+        return;
+    size_t count = count_of(response, "X-Row-Count"), total = count_of(response, "X-Row-Total");
+    FUZZ_CHECK(is_batch || count + count_of(response, "X-Row-Start") <= total);
+    FUZZ_CHECK(is_batch == (response->etag[0] == '\0') && is_batch != response->accept_ranges);
+    FUZZ_CHECK(strcmp(header_of(response, "X-Content-Type-Options"), "nosniff") == 0);
+    if (response->route == TD_ROUTE_ROW || strcmp(response->content_type, "application/octet-stream") != 0 || len < 8 ||
+        td_load_le64(bytes) != count || len < 8 * (count + 2))
+        return; /* images as `raw` have that type, too */
+    for (size_t i = 0; i < count; i++)
+        FUZZ_CHECK(td_load_le64(bytes + 8 + 8 * i) <= td_load_le64(bytes + 16 + 8 * i));
+    FUZZ_CHECK(td_load_le64(bytes + 8) == 0 && td_load_le64(bytes + 8 + 8 * count) == len - 8 * (count + 2));
 }
 
 /* Takes the rest of the input, behind an empty line, as the body of a POST. */
@@ -278,11 +315,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 200:
     case 304:
-        FUZZ_CHECK(get || head || response.route == TD_ROUTE_HUB_API); /* POST to paths-info */
+        FUZZ_CHECK(get || head || response.route == TD_ROUTE_HUB_API || /* POST to paths-info */
+                   (response.route == TD_ROUTE_ROWS_BATCH && response.etag[0] == '\0'));
         check_good(&response);
         if (is_s3 && response.body.total_bytes > 0 && strcmp(response.content_type, "application/xml") == 0)
             FUZZ_CHECK(xml_is_well_formed(body, (size_t)response.body.total_bytes));
         check_json(&response, body);
+        check_rows(&response, body);
         break;
     case 416:
         FUZZ_CHECK((is_s3 && strstr(body, "InvalidPartNumber") != NULL) ||
@@ -295,7 +334,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error(&response, body);
         break;
     case 412:
-        FUZZ_CHECK(get || head);
+        FUZZ_CHECK(get || head || response.route == TD_ROUTE_ROWS_BATCH);
         check_error(&response, body);
         break;
     default:

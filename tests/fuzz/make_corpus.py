@@ -303,6 +303,25 @@ def router_seeds():
         "twice": "GET\n/models?match=a&match=b",
         "dots": "GET\n/models/m/files/../../etc/passwd",
         "method_name": "GET\n/models/m/tensors/n/tensors/t",
+        "datasets": "GET\n/datasets?page_size=2&match=*",
+        "dataset": "GET\n/datasets/d",
+        "dataset_page": "GET\n/datasets/ns/images\nAccept: text/html",
+        "dataset_none": "GET\n/datasets/ns",
+        "rows": "GET\n/datasets/d/rows?split=train&start=1&count=2",
+        "rows_raw": "GET\n/datasets/local/d/rows?split=test&format=raw\nRange: bytes=0-1,3-3",
+        "rows_shuffle": "GET\n/datasets/d/rows?split=train&order=shuffle&seed=1&epoch=2&shard=1/2&start=0&count=9",
+        "rows_images": "GET\n/datasets/ns/images/rows?format=raw",
+        "rows_tar": "GET\n/datasets/d/rows?split=train&format=tar",
+        "rows_none": "GET\n/datasets/none/rows",
+        "rows_changed": "GET\n/datasets/d/rows?split=test&fingerprint=0",
+        "rows_page": "GET\n/datasets/d/rows?split=test\nAccept: text/html",
+        "row": "GET\n/datasets/d/rows/1?split=train\nRange: bytes=-2",
+        "row_image": "HEAD\n/datasets/ns/images/rows/1",
+        "row_none": "GET\n/datasets/d/rows/4?split=train",
+        "batch": "POST\n/datasets/d/rows:batchGet\n\n{\"split\":\"train\",\"indices\":[3,0,3],\"format\":\"frame\"}",
+        "batch_bad": "POST\n/datasets/ns/images/rows:batchGet\n\n{\"indices\":[2]}",
+        "batch_packed":
+        "POST\n/datasets/d/rows:batchGet?split=test\nContent-Type: application/octet-stream\n\n\x02" + "\0" * 7,
         "s3_buckets": "S3 GET\n/?max-buckets=1&prefix=o",
         "s3_bucket": "S3 HEAD\n/org",
         "s3_location": "S3 GET\n/local?location",
@@ -385,6 +404,8 @@ def request_guard_seeds():
         "asterisk": "HTTP/1.1\nOPTIONS\n*\nHost: a",
         "method": "HTTP/1.1\nGE T\n/\nHost: a",
         "large": host + "\nX: " + "y" * 300,
+        "batch": "HTTP/1.1\nPOST\n/datasets/org/d/rows:batchGet?split=a\nHost: a\nContent-Length: 5",
+        "rows_body": "HTTP/1.1\nPOST\n/datasets/d/rows\nHost: a\nContent-Length: 5",
     }
     return {name: text.encode() for name, text in requests.items()}
 
@@ -993,6 +1014,29 @@ def row_index_seeds():
     }
 
 
+
+
+def card_splits_seeds():
+    """Each: the front matter as JSON, and paths, separated by NUL."""
+    paths = b"train.jsonl\0data/train-00000-of-00001.parquet\0en/a.json\0fr/sub/b.json\0a]b\0" + "caf\u00e9".encode()
+
+    def configs(*files):
+        return [{"config_name": f"c{i}", "data_files": f} for i, f in enumerate(files)]
+
+    cards = {
+        "one": {"configs": [{"data_files": "*.jsonl"}]},
+        "splits": {"configs": [{"data_files": [{"split": "train", "path": "data/train-*"},
+                                               {"split": "test", "path": ["**/*.json", "./a.csv"]}]}]},
+        "several": {"configs": configs("en/*.json", ["fr/**"], [{"split": "x", "path": "**"}])},
+        "default": {"configs": [*configs("a"), {"config_name": "d", "default": True, "data_files": "b"}]},
+        "sets": {"configs": configs("[a-c]*", "[!a]**/?", "[]a]", "[!]]*", "[", "a[z-a]", "**/**/x", "*a*a*a*b")},
+        "wrong": {"configs": [1, None, {}, {"data_files": {"a": "b"}}, {"data_files": [[], {"split": 1}]}], "x": []},
+    }
+    seeds = {name: json.dumps(card).encode() + b"\0" + paths for name, card in cards.items()}
+    seeds["cut"] = json.dumps(cards["splits"]).encode()[:40] + b"\0" + paths
+    return seeds
+
+
 def main():
     targets = {
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
@@ -1003,7 +1047,8 @@ def main():
         pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "row_index": row_index_seeds(), "csv":
         csv_seeds(), "webdataset": webdataset_seeds(), "mds": mds_seeds(), "litdata": litdata_seeds(), "megatron":
         megatron_seeds(), "npy_rows": npy_seeds(), "tokens": tokens_seeds(),
-        "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", ))
+        "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", )),
+        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "card_splits": card_splits_seeds()
     }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target

@@ -21,6 +21,18 @@ void loopback_wait_scans(struct td_catalog *catalog, uint64_t count)
     } while (status.scan_count < count || status.scanning);
 }
 
+void loopback_wait_indexed(struct td_catalog *catalog)
+{
+    struct td_catalog_status status;
+    uint64_t until_ns = td_clock_ns() + UINT64_C(120000000000);
+    do {
+        struct timespec pause = {.tv_nsec = 1000000};
+        (void)nanosleep(&pause, NULL);
+        td_catalog_get_status(catalog, &status);
+        KIT_CHECK(td_clock_ns() < until_ns);
+    } while (status.indexer.ready_count + status.indexer.failed_count < status.indexer.file_count);
+}
+
 void loopback_open(struct loopback *loop, const struct tree *tree)
 {
     struct td_catalog_config config = {.root = tree->path, .max_maps = 64, .scan = td_scan_config_default()};

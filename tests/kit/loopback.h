@@ -24,6 +24,9 @@ void loopback_rescan(struct loopback *loop);
 /* Waits until `count` scans have ended since the start and none is running; ends the process after 120 s. */
 void loopback_wait_scans(struct td_catalog *catalog, uint64_t count);
 
+/* Waits until all files of datasets have indexes or errors; ends the process after 120 s. */
+void loopback_wait_indexed(struct td_catalog *catalog);
+
 /* A request on the main port. Its text must outlive it. `lines` is "Name: value\nName: value", or NULL. */
 struct loopback_request {
     struct td_header headers[LOOPBACK_HEADERS];

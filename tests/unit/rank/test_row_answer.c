@@ -223,8 +223,8 @@ static void edges_of_files(void **state)
         "a\r",
         "a\r\n",
         "\xef\xbb\xbf",
-        "\xef\xbb\xbf"
-        "a\n",
+        ("\xef\xbb\xbf"
+         "a\n"),
         "\xef\xbb\xbf\n",
         "\xef\xbb",
         "\na\n",
@@ -292,7 +292,9 @@ static void many_files(void **state)
     place_open(&place);
     for (int i = 0; i < 1000; i++) {
         char text[64];
-        (void)snprintf(text, sizeof text, i % 3 == 0 ? "%d" : i % 3 == 1 ? "" : "%d\nx\n", i);
+        text[0] = '\0';
+        if (i % 3 != 1)
+            (void)snprintf(text, sizeof text, "%d%s", i, i % 3 == 0 ? "" : "\nx\n");
         add_text(&place, text);
     }
     start(&place);
