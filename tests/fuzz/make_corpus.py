@@ -1047,8 +1047,7 @@ def main():
         pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "row_index": row_index_seeds(), "csv":
         csv_seeds(), "webdataset": webdataset_seeds(), "mds": mds_seeds(), "litdata": litdata_seeds(), "megatron":
         megatron_seeds(), "npy_rows": npy_seeds(), "tokens": tokens_seeds(),
-        "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", )),
-        pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "card_splits": card_splits_seeds()
+        "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", )), "card_splits": card_splits_seeds()
     }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
