@@ -20,7 +20,8 @@
 
 enum { DEFAULT_COUNT = 100 };
 
-static const char *const form_names[] = {[TD_ROWS_FRAME] = "frame", [TD_ROWS_RAW] = "raw", [TD_ROWS_TAR] = "tar", NULL};
+static const char *const form_names[] = {
+    [TD_ROWS_FRAME] = "frame", [TD_ROWS_RAW] = "raw", [TD_ROWS_TAR] = "tar", [TD_ROWS_ARROW] = "arrow", NULL};
 
 /* What a request asks for. */
 struct wanted {
