@@ -73,23 +73,6 @@ def serve_rows(serve, tmp_path):
     return start
 
 
-@pytest.fixture
-def serve_fake_rows(serve):
-    """As serve_rows, by a server in this process: for formats that the server does not answer yet."""
-    import fake_datasets
-
-    fakes = []
-
-    def start():
-        fakes.append(fake_datasets.FakeServer(fake_datasets.read_folder(serve.root)))
-        return fakes[-1]
-
-    start.root = serve.root
-    yield start
-    for fake in fakes:
-        fake.stop()
-
-
 def rows_url(server, dataset):
     """Return the URL of a dataset on a server under test."""
     return f"tensord://127.0.0.1:{server.port}/datasets/{dataset}"

@@ -1,13 +1,10 @@
-"""A server of datasets in this process, for answers that a real one does not give: faults, other formats' columns, an
-index that is being built. It answers by the contract of api/openapi.yaml; the rows are lists of bytes."""
-import csv
+"""A server of datasets in this process, for answers that a real one does not give: faults, an index that stands still.
+It answers by the contract of api/openapi.yaml; the rows are lists of bytes."""
 import hashlib
 import http.server
-import io
 import json
 import re
 import struct
-import tarfile
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
@@ -19,29 +16,28 @@ from tensord.permutation import Permutation
 
 @dataclass
 class Split:
-    """Rows of one split. `tables`: for format arrow, a table of pyarrow in place of rows."""
+    """Rows of one split."""
 
     rows: list
     format: str = "jsonl"
     columns: list = None
     row_type: str = "application/json"
-    table: object = None
     reason: str = None
     state: str = "ready"
     done_bytes: int = 0
     files: list = field(default_factory=list)
 
     def __len__(self):
-        return len(self.rows) if self.table is None else self.table.num_rows
+        return len(self.rows)
 
     @property
     def fingerprint(self):
         data = b"".join(struct.pack("<Q", len(row)) + row for row in self.rows)
-        return hashlib.sha256(data if self.table is None else self.table.to_string().encode()).hexdigest()[:32]
+        return hashlib.sha256(data).hexdigest()[:32]
 
     @property
     def nbytes(self):
-        return sum(map(len, self.rows)) + len(self) if self.table is None else self.table.nbytes
+        return sum(map(len, self.rows)) + len(self)
 
     def describe(self, name):
         ready = self.state == "ready"
@@ -178,7 +174,7 @@ class FakeServer:
             for number in indices:
                 if number >= rows:
                     raise Refused(400, f"row {number} is none; the split has {rows}")
-        return self._body(split, indices, query.get("format", "arrow" if split.format == "arrow" else "frame")), fields
+        return self._body(split, indices, query.get("format", "frame")), fields
 
     def _range(self, split, query):
         start, count = int(query.get("start", 0)), int(query.get("count", 100))
@@ -196,13 +192,6 @@ class FakeServer:
         return indices, {"X-Row-Start": start, "X-Row-Count": len(indices), "X-Row-Total": total}
 
     def _body(self, split, indices, form):
-        if form == "arrow":
-            import pyarrow
-
-            sink = pyarrow.BufferOutputStream()
-            with pyarrow.ipc.new_stream(sink, split.table.schema) as writer:
-                writer.write_table(split.table.take(pyarrow.array(indices, pyarrow.int64())))
-            return sink.getvalue().to_pybytes()
         rows = [split.rows[number] for number in indices]
         if form == "raw":
             return b"".join(row + b"\n" for row in rows)
@@ -216,71 +205,3 @@ class FakeServer:
         if begin + size < len(rows):
             page["next_page_token"] = str(begin + size)
         return json.dumps(page).encode(), {"Content-Type": "application/json"}
-
-
-def read_folder(root):
-    """Return what a server serves of root/datasets, {id: {split: Split}}, of files with names like SPLIT-*.jsonl."""
-    found = {}
-    for path in sorted((root / "datasets").rglob("*.*")):
-        name = str(path.parent.relative_to(root / "datasets"))
-        split = re.match(r"[a-z]*", path.name)[0]
-        made = _READERS[path.suffix](path)
-        made.files = [{"path": path.name, "nbytes": path.stat().st_size, "rows": len(made)}]
-        known = found.setdefault(name, {}).setdefault(split, made)
-        if known is not made:
-            known.rows += made.rows
-            known.files += made.files
-    return found
-
-
-def _read_jsonl(path):
-    lines = path.read_bytes().split(b"\n")
-    return Split([line.rstrip(b"\r") for line in lines if line.strip()])
-
-
-def _read_csv(path):
-    text = path.read_text("utf-8")
-    reader = csv.reader(io.StringIO(text, newline=""))
-    names, rows, lines, at = next(reader), [], text.split("\n"), reader.line_num
-    for _ in reader:
-        rows.append("\n".join(lines[at : reader.line_num]).rstrip("\r").encode())
-        at = reader.line_num
-    return Split(rows, "csv", [{"name": name, "type": "string"} for name in names], "text/csv")
-
-
-def _read_npy(path):
-    array = numpy.load(path)
-    columns = [{"name": "values", "type": array.dtype.name, "shape": list(array.shape[1:])}]
-    return Split([row.tobytes() for row in array], "npy", columns, "application/octet-stream")
-
-
-def _read_arrow(path):
-    import pyarrow
-
-    with pyarrow.OSFile(str(path)) as file:
-        head = file.read(6)
-        file.seek(0)
-        table = (pyarrow.ipc.open_file if head == b"ARROW1" else pyarrow.ipc.open_stream)(file).read_all()
-    columns = [{"name": one.name, "type": str(one.type)} for one in table.schema]
-    return Split([], "arrow", columns, "application/vnd.apache.arrow.stream", table)
-
-
-def _read_tar(path):
-    data, rows, last = path.read_bytes(), [], None
-    with tarfile.open(path) as archive:
-        members = archive.getmembers()
-    ends = [member.offset for member in members[1:]] + [members[-1].offset_data + -(-members[-1].size // 512) * 512]
-    for member, end in zip(members, ends):
-        key = re.match(r"(.*/)?[^.]*", member.name)[0]
-        part = data[member.offset : end]
-        rows[-1:] = [rows[-1] + part] if key == last else [*rows[-1:], part]
-        last = key
-    return Split(rows, "webdataset", None, "application/x-tar")
-
-
-def _read_image(path):
-    return Split([path.read_bytes()], "images", None, "image/png")
-
-
-_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".npy": _read_npy, ".arrow": _read_arrow, ".tar": _read_tar,
-            ".png": _read_image}

@@ -27,13 +27,13 @@ ROWS = [{"id": number, "text": None if number % 9 == 4 else "ä" * (number % 5),
 
 
 @pytest.fixture
-def arrow(serve_fake_rows):
-    path = serve_fake_rows.root / "datasets" / "table" / "train.arrow"
+def arrow(serve_rows):
+    path = serve_rows.root / "datasets" / "table" / "train.arrow"
     path.parent.mkdir(parents=True)
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, SCHEMA) as writer:
         for at in range(0, len(ROWS), 100):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(ROWS[at : at + 100], SCHEMA))
-    return rows_url(serve_fake_rows(), "table")
+    return rows_url(serve_rows(), "table")
 
 
 def test_arrow_as_dicts(arrow):
@@ -65,7 +65,7 @@ def test_arrow_as_tables(arrow, monkeypatch):
     assert dataset.arrow().equals(whole) and dataset.arrow(range(249, -1, -1)).to_pylist() == ROWS[::-1]
 
 
-def test_arrow_as_datasets(serve_fake_rows, monkeypatch):
+def test_arrow_as_datasets(serve_rows, monkeypatch):
     """What `datasets` itself writes comes back with its features."""
     features = datasets.Features({"id": datasets.Value("int32"), "label": datasets.ClassLabel(names=["no", "yes"]),
                                   "image": datasets.Image()})
@@ -76,11 +76,11 @@ def test_arrow_as_datasets(serve_fake_rows, monkeypatch):
         pictures.append({"bytes": file.getvalue(), "path": None})
     source = datasets.Dataset.from_dict({"id": list(range(20)), "label": [n % 2 for n in range(20)], "image": pictures},
                                         features=features)
-    path = serve_fake_rows.root / "datasets" / "pictures" / "train.arrow"
+    path = serve_rows.root / "datasets" / "pictures" / "train.arrow"
     path.parent.mkdir(parents=True)
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, source.data.table.schema) as writer:
         writer.write_table(source.data.table)
-    dataset = tensord.Dataset(rows_url(serve_fake_rows(), "pictures"), **QUIET)
+    dataset = tensord.Dataset(rows_url(serve_rows(), "pictures"), **QUIET)
     for parts in (8192, 6):
         monkeypatch.setattr("tensord.fetching.PART_ROWS", parts)
         found = dataset.to_datasets()

@@ -268,8 +268,8 @@ class Dataset:
         return tables
 
     def _task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
-              numbers: Optional[Sequence[int]] = None) -> Any:
-        """Returns what reads and decodes one part of an order."""
+              numbers: Any = None) -> Any:
+        """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
         known = range(start, start + count) if numbers is None else numbers
         if self.is_arrow:
             return lambda: self._dicts([self._fetcher.arrow_range(start, count, order, stopping)], count)

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 import tarfile
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import errors
 from .splits import SplitInfo
