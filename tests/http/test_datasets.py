@@ -394,7 +394,7 @@ def test_bad_parameters(srv, query, status, needles):
     if "unknown order" in e["message"]:
         assert e["details"]["known"] == ["file", "shuffle"]
     if "unknown format" in e["message"]:
-        assert e["details"]["known"] == ["frame", "raw", "tar"]
+        assert e["details"]["known"] == ["frame", "raw", "tar", "arrow"]
 
 
 def test_a_split_has_to_be_named(srv):
