@@ -20,8 +20,9 @@
 
 enum { DEFAULT_COUNT = 100 };
 
-static const char *const form_names[] = {
-    [TD_ROWS_FRAME] = "frame", [TD_ROWS_RAW] = "raw", [TD_ROWS_TAR] = "tar", [TD_ROWS_ARROW] = "arrow", NULL};
+/* The forms that can be asked for, which come first, and a NULL. */
+static const char *const form_names[TD_ROWS_BARE + 1] = {
+    [TD_ROWS_FRAME] = "frame", [TD_ROWS_RAW] = "raw", [TD_ROWS_TAR] = "tar", [TD_ROWS_ARROW] = "arrow"};
 
 /* What a request asks for. */
 struct wanted {
