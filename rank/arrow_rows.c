@@ -115,6 +115,15 @@ static size_t likely_bytes(const struct run *run)
     return bytes < TD_ARROW_ROWS_BYTES ? (size_t)bytes : TD_ARROW_ROWS_BYTES;
 }
 
+/* Passes the error on. Wrong bytes of the file are no fault of the request. */
+static bool fail_run(struct making *m, const struct run *run, const struct td_error *why)
+{
+    const struct td_entry *entry = m->view->split->files[run->file->number - 1].entry;
+    if (why->code != TD_INVALID_ARGUMENT)
+        return td_error_copy(m->err, why);
+    return td_error_set(m->err, TD_FAILED_PRECONDITION, "\"%.160s\": %s", entry->path, why->message);
+}
+
 /* Makes the run within a share of the budget that is likely to suffice, else within the largest. */
 static bool add_run(struct making *m, const struct run *run)
 {
@@ -137,7 +146,7 @@ static bool add_run(struct making *m, const struct run *run)
         ok = make_run(m, run, limits[i], &why);
         td_budget_give(m->view->budget, limits[i]);
         if (!ok && (why.code != TD_RESOURCE_EXHAUSTED || i == 1 || limits[0] == limits[1] || m->err->code != TD_OK))
-            return td_error_copy(m->err, &why);
+            return fail_run(m, run, &why);
     }
     m->run_count++;
     return true;
