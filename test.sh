@@ -191,15 +191,14 @@ set_up_venv() { # DIRECTORY LIST
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" || return
     sha256sum <"$2" >"$stamp"
 }
-# Packages that ask for a GPU's libraries, which their loaders do without: each alone, none of what it depends on.
-set_up_engines() {
-    local list=tests/requirements-engines.txt stamp=.venv-engines/requirements.sha256
-    if is_up_to_date "$list" "$stamp"; then return; fi
-    echo "Setting up .venv-engines with $list" >&2
-    rm -rf .venv-engines || return
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target .venv-engines \
-        -r "$list" || return
-    sha256sum <"$list" >"$stamp"
+# Packages that ask for libraries which tests do without, a GPU's or a cloud's: each alone, none of what it depends on.
+set_up_alone() { # DIRECTORY LIST
+    local stamp=$1/requirements.sha256
+    if is_up_to_date "$2" "$stamp"; then return; fi
+    echo "Setting up $1 with $2" >&2
+    rm -rf "$1" || return
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$1" -r "$2" || return
+    sha256sum <"$2" >"$stamp"
 }
 set_up_node() {
     local list=tests/js/package-lock.json stamp=tests/js/node_modules/package-lock.sha256
@@ -216,7 +215,8 @@ set_up() { # Called where a failing command does not end the script.
     needs=$(needs_of "${chosen[@]}")
     bash scripts/deps.sh test || return
     case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
-    case $needs in *,engines,*) set_up_engines || return ;; esac
+    case $needs in *,engines,*) set_up_alone .venv-engines tests/requirements-engines.txt || return ;; esac
+    case $needs in *,readers,*) set_up_alone .venv-readers tests/requirements-readers.txt || return ;; esac
     case $needs in *,hub0,*) set_up_venv .venv-hub0 tests/requirements-hub0.txt || return ;; esac
     case $needs in *,node,*) set_up_node || return ;; esac
 }

@@ -15,6 +15,7 @@ import harness
 HERE = Path(__file__).resolve().parent
 NEWEST = harness.REPO / ".venv/bin/python"
 HUB0 = harness.REPO / ".venv-hub0/bin/python"
+READERS = harness.REPO / ".venv-readers"
 
 
 def quiet_environment(home, **more):

@@ -11,7 +11,7 @@ run = functools.partial(engines.run, Path(__file__).with_name("sglang_run.py"))
 
 
 def test_sglang_is_there():
-    """./test.sh installs it; by hand: the command of set_up_engines there."""
+    """./test.sh installs it; by hand: the command of set_up_alone there."""
     assert (engines.PACKAGES / "sglang").is_dir()
 
 

@@ -13,7 +13,7 @@ run = functools.partial(engines.run, Path(__file__).with_name("vllm_run.py"))
 
 
 def test_vllm_is_there():
-    """./test.sh installs it; by hand: the command of set_up_engines there."""
+    """./test.sh installs it; by hand: the command of set_up_alone there."""
     assert (engines.PACKAGES / "vllm").is_dir()
 
 
