@@ -9,10 +9,12 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import time
 
 import jsonschema
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from harness import REPO, Server, age, enc, parse_multipart, tensor, write_by_hand
@@ -473,9 +475,19 @@ def test_rows_of_every_kind(start, tmp_path, contract):
                        ("org/t/test.jsonl", b"1\r\n2\r\n3"), ("org/t/x.jsonl", b"no split"), ("none/a.jsonl", b"")):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
+    for name, packing in (("org/arrow", None), ("org/zstd", "zstd")):
+        (root / name).mkdir()
+        table = pa.table({"a": range(10)})
+        with pa.ipc.new_stream(root / name / "x.arrow", table.schema, options=pa.ipc.IpcWriteOptions(
+                compression=packing)) as writer:
+            writer.write_table(table)
+    (root / "org/tars").mkdir()
+    with tarfile.open(root / "org/tars/x.tar", "w") as archive:
+        archive.add(root / "pics/a.jpg", "1.jpg")
     age(root)
     s = start(tmp_path)
-    s.wait_for(lambda: s.get("/datasets/org/t/rows?split=test").status == 200, "the index is there")
+    for query in ("org/t/rows?split=test", "org/arrow/rows", "org/zstd/rows", "org/tars/rows"):
+        s.wait_for(lambda query=query: s.get(f"/datasets/{query}").status == 200, "the index is there")
     r = contract.check("/datasets", s.get("/datasets?page_size=1"))
     contract.check("/datasets", s.get(f"/datasets?page_size=1&page_token={r.json()['next_page_token']}"))
     for id in ("pics", "org/t", "none"):
@@ -493,7 +505,17 @@ def test_rows_of_every_kind(start, tmp_path, contract):
     contract.check(path, s.get("/datasets/org/t/rows?split=test&format=raw", {"Range": "bytes=0-1,3-4"}))
     contract.check(path, s.get("/datasets/none/rows"))
     assert contract.check("/datasets/{id}/rows/{row}", s.get("/datasets/none/rows/0")).status == 404
+    for query, kind, skip in (("arrow/rows?format=arrow", "vnd.apache.arrow.stream", None), ("tars/rows?format=tar",
+                                                                                             "x-tar", None),
+                              ("zstd/rows?start=4&count=3", "vnd.apache.arrow.stream", "4")):
+        for headers in ({}, {"Range": "bytes=0-9"}):
+            r = contract.check(path, s.get(f"/datasets/org/{query}", headers))
+            assert (r.get("Content-Type"), r.get("X-Row-Skip")) == (f"application/{kind}", skip), r
+    assert contract.check("/datasets/{id}/rows/{row}", s.get("/datasets/org/zstd/rows/7")).get("X-Row-Skip") == "7"
     path = "/datasets/{id}/rows:batchGet"
+    batch = {"indices": [9, 0], "format": "arrow"}
+    r = contract.check(path, s.post("/datasets/org/arrow/rows:batchGet", batch), "POST")
+    assert r.status == 200 and r.get("Content-Type") == "application/vnd.apache.arrow.stream"
     for body, status in (({"split": "test", "indices": [2, 0], "format": "raw"}, 200), ({"indices": [0]}, 400),
                          ({"split": "test", "indices": [3]}, 400), ({"split": "no", "indices": []}, 404),
                          ({"split": "test", "indices": [], "format": "tar"}, 422)):
