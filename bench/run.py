@@ -18,6 +18,7 @@ import time  # noqa: E402
 
 import bench_client  # noqa: E402
 import bench_cold  # noqa: E402
+import bench_datasets  # noqa: E402
 import bench_decode  # noqa: E402
 import bench_fixture  # noqa: E402
 import bench_hashing  # noqa: E402
@@ -37,7 +38,7 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
 ALSO = {"immutable": bench_servers.TensordImmutable, "leases-off": bench_servers.TensordLeasesOff,
         "other-owner": bench_servers.TensordOtherOwner}
-OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client")  # modes without another server
+OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client", "datasets")  # modes without another server
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -71,9 +72,14 @@ def parse_arguments():
     modes.add_argument("--client", action="store_true",
                        help="the Python client beside a receive loop in C, requests, hf download and Run:ai's "
                             "streamer; ranks over a shaped link (as root); lazy tensors beside rank files")
-    modes.add_argument("--all", action="store_true", help="all eleven")
+    modes.add_argument("--datasets", action="store_true",
+                       help="rows of datasets: batches beside single GETs, the index beside dd, a shuffled order "
+                            "entered at 90%% of 100,000,000 rows, cold rows beside pread, and a DataLoader beside "
+                            "datasets, webdataset and mosaicml-streaming (takes 15 GB of disk)")
+    modes.add_argument("--all", action="store_true", help="all twelve")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all eleven in about a minute that only checks that nothing fails")
+                       help="a small run of all twelve in about a minute, or of those named, that only checks that nothing "
+                            "fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--before", metavar="BINARY",
@@ -94,8 +100,8 @@ def parse_arguments():
     p.add_argument("--held-connections", type=int, metavar="N", help="for --held (10000)")
     p.add_argument("--parse-rounds", type=int, default=50)
     p.add_argument("--python",
-                   help="one that has torch, h5py and safetensors, for --parse, --decode and --client "
-                        "(.venv/bin/python)")
+                   help="one that has torch, h5py and safetensors, for --parse, --decode, --client "
+                        "and --datasets (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard", "both"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -122,13 +128,14 @@ def settle_arguments(options):
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
     modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held",
-             "tail", "client")
-    options.modes = [m for m in modes if getattr(options, m) or options.all or options.quick] or ["throughput"]
+             "tail", "client", "datasets")
+    given = [m for m in modes if getattr(options, m) or options.all]
+    options.modes = given or (list(modes) if options.quick else ["throughput"])
     if options.quick:
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
-        if "tensord" in options.servers:
+        if "tensord" in options.servers and "throughput" in options.modes:
             options.also = [a for a in ALSO if a != "other-owner" or os.geteuid() == 0]
     if options.before and not set(options.modes) <= {"throughput", "held"}:
         raise BenchError("--before goes with --throughput and --held alone")
@@ -222,11 +229,11 @@ def make_fixture(options, directory):
 def run_modes(options, work, directory):
     results = []
     load = fixture = servers = None
-    if not set(options.modes) <= {"scale", "parse", "decode", "client"}:
+    if not set(options.modes) <= {"scale", "parse", "decode", "client", "datasets"}:
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
                     "copy" if options.reader == "both" else options.reader)
-    if not set(options.modes) <= {"scale", "parse", "slices", "decode", "client"}:
+    if not set(options.modes) <= {"scale", "parse", "slices", "decode", "client", "datasets"}:
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
@@ -242,6 +249,8 @@ def run_modes(options, work, directory):
         elif mode == "client":
             library = os.path.join(find_binaries(options, ("libreceive_ranges.so",)), "libreceive_ranges.so")
             results.append(bench_client.run(library, work, options))
+        elif mode == "datasets":
+            results.append(bench_datasets.run(work, directory, options))
         elif mode == "decode":
             results.append(
                 bench_decode.run(
