@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import random
+import resource
 import shutil
 import statistics
 import struct
@@ -161,6 +162,11 @@ def check(what, got, want):
         raise BenchError("%s: other rows than the file's" % what)
 
 
+def children_cpu_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def timed(work, *given):
     """Returns the seconds that a call takes, and its result."""
     begin = time.perf_counter()
@@ -222,19 +228,20 @@ def measure_index(work, rows, tiny, cold, rounds, options):
     def dd(_turn):
         prepare()
         command = ["nice", "-n", "5", "dd", "if=" + rows.path, "of=/dev/null", "bs=1M", "status=none"]
-        return {"seconds": timed(lambda: subprocess.run(command, check=True))[0]}
+        cpu = children_cpu_s()
+        return {"seconds": timed(lambda: subprocess.run(command, check=True))[0], "cpu": children_cpu_s() - cpu}
 
     def index(turn):
         with Served(work, options.tensord, tiny) as server:
-            alone, anon = server.ready_s, server.anon_bytes()
+            alone, anon, cpu = server.ready_s, server.anon_bytes(), server.cpu_s()
         prepare()
         with Served(work, options.tensord, rows) as server:
-            whole, grown = server.ready_s, server.anon_bytes() - anon
+            whole, grown, cpu = server.ready_s, server.anon_bytes() - anon, server.cpu_s() - cpu
             connection = connect(server)
             seconds, got = timed(get_shuffled, connection, turn, 0, COLD_BATCH)
             connection.close()
         check("a first batch", got, rows.read(bench_rows.shuffled(rows.count, turn, 0, COLD_BATCH)))
-        return {"seconds": max(whole - alone, 1e-4), "anon": grown, "first": whole + seconds}
+        return {"seconds": max(whole - alone, 1e-4), "cpu": cpu, "anon": grown, "first": whole + seconds}
 
     return by_turns({"index": index, "dd": dd}, rounds, options.quick)
 
@@ -360,6 +367,10 @@ def cells_of(found, files):
         if key in found:
             cells.append(line("index of %s, %s; dd" % (bytes_text(files[rows].nbytes), what), found[key]["index"],
                               found[key]["dd"], " GB/s", rate(files[rows])))
+    cpu = found["index"]
+    cells.append(["processor time of the index, page-cached; dd",
+                  *(number(median([s["cpu"] for s in cpu[way]]) * 1e3) + " ms" for way in ("index", "dd")),
+                  times(median_ratio(cpu["index"], cpu["dd"], "cpu"))])
     if "cold" in found:
         for way, what in (("pread", "pread, 1 thread"), ("preads", "pread, %d threads" % PREADS)):
             cells.append(line("cold random rows in batches of %d; %s" % (COLD_BATCH, what), found["cold"]["batches"],

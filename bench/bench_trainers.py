@@ -91,4 +91,5 @@ def set_targets(targets, found):
         for way, wanted in WANTED.items():
             if way in samples:
                 best = max(median_ratio(samples[way], samples[mine], "seconds") for mine in MINE)
-                targets.at_least("rows/s into a DataLoader, %d workers: tensord / %s" % (workers, way), best, wanted)
+                what = "rows/s into a DataLoader, %d workers: the faster of tensord's / %s" % (workers, way)
+                targets.at_least(what, best, wanted)

@@ -101,7 +101,9 @@ class Peer:
 
     def mosaic(self, request, workers):
         import streaming
+        from streaming.base.storage import download
 
+        download.DOWNLOADER_MAPPINGS["http"] = http_downloader(download.CloudDownloader)
         streaming.base.util.clean_stale_shared_memory()
         cache = tempfile.mkdtemp(dir=self.root)
         try:
@@ -110,6 +112,30 @@ class Peer:
             yield from loader(dataset, workers)
         finally:
             shutil.rmtree(cache)
+
+
+def http_downloader(base):
+    """Returns a class that gets files over HTTP, which mosaicml-streaming has none for."""
+    import requests
+
+    class HttpDownloader(base):
+        session = None
+
+        @staticmethod
+        def _client_identifier():
+            return "http"
+
+        def clean_up(self):
+            self.session = None
+
+        def _download_file_impl(self, remote, local, timeout):
+            self.session = self.session or requests.Session()
+            answer = self.session.get(remote, timeout=timeout)
+            answer.raise_for_status()
+            with open(local, "wb") as out:
+                out.write(answer.content)
+
+    return HttpDownloader
 
 
 def member(sample):

@@ -38,7 +38,8 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
 ALSO = {"immutable": bench_servers.TensordImmutable, "leases-off": bench_servers.TensordLeasesOff,
         "other-owner": bench_servers.TensordOtherOwner}
-OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client", "datasets")  # modes without another server
+OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client",
+              "datasets")  # modes without another server
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -78,8 +79,8 @@ def parse_arguments():
                             "datasets, webdataset and mosaicml-streaming (takes 15 GB of disk)")
     modes.add_argument("--all", action="store_true", help="all twelve")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all twelve in about a minute, or of those named, that only checks that nothing "
-                            "fails")
+                       help="a small run of all twelve in about a minute, or of those named, that only checks that "
+                            "nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--before", metavar="BINARY",
