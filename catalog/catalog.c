@@ -122,6 +122,7 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
     status->problem_count = snapshot->problems.count;
     status->unsettled_count = snapshot->unsettled_count;
     status->hashed_count = snapshot->hashed_count;
+    status->dataset_count = snapshot->dataset_count;
     status->generation = snapshot->generation;
     status->model_count = 0;
     status->usable_count = 0;
@@ -159,11 +160,12 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
     struct logged *logged = &catalog->logged;
     if (status->unsettled_count > 0)
         return; /* perhaps these are the missing models */
-    if (status->model_count == 0 && !logged->no_model)
-        td_log(TD_LOG_WARN,
-               "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
-               "model.safetensors",
-               catalog->root_path, status->file_count, td_plural(status->file_count));
+    if (status->model_count == 0 && status->dataset_count == 0 && !logged->no_model)
+        td_log(
+            TD_LOG_WARN,
+            "\"%s\" holds no model and no dataset (%zu file%s): a model is a directory with a checkpoint in it, such "
+            "as model.safetensors; a dataset lies in a directory, too, below datasets/ for example",
+            catalog->root_path, status->file_count, td_plural(status->file_count));
     bool too_few = status->usable_count < required;
     if (too_few && (!logged->too_few || logged->usable_count != status->usable_count))
         td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",
@@ -468,7 +470,7 @@ static bool create_indexer(struct td_catalog *catalog, struct td_error *err)
     const struct td_row_indexer_config config = {
         .state_dir = catalog->config.state_dir,
         .root = catalog->root_path,
-        .threads = catalog->config.index_threads > 0 ? catalog->config.index_threads : 1,
+        .threads = catalog->config.index_threads > 0 ? catalog->config.index_threads : 2,
         .limits = catalog->config.scan.limits,
         .memory = catalog->config.scan.memory};
     return td_row_indexer_create(&config, &catalog->indexer, err);

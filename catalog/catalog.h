@@ -23,7 +23,7 @@ struct td_catalog_config {
     struct td_scan_config scan;
     const char *state_dir; /* directory that keeps digests; borrowed until create returns; NULL: none */
     size_t hash_threads;   /* background threads that hash; 0: nothing is hashed */
-    size_t index_threads;  /* background threads that index datasets; 0: one */
+    size_t index_threads;  /* background threads that index datasets; 0: two */
     size_t require_models; /* not ready while fewer models than this are usable */
 };
 
@@ -40,6 +40,7 @@ struct td_catalog_status {
     uint64_t last_scan_age_ns;                       /* time since the end of the last scan; 0: none has ended */
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
+    size_t dataset_count;
     size_t usable_count; /* models that have a checkpoint, or no refused file */
     uint64_t tensor_count, generation;
     struct td_mapping_counts maps;

@@ -98,7 +98,9 @@ static bool find_directories(struct builder *b)
     for (size_t i = 0; i < snapshot->entry_count; i++) {
         const char *path = snapshot->entries[i].path;
         const char *name = td_base_name(path);
-        if (!b->in_cache[i] && name != path)
+        bool is_in_datasets = (size_t)(name - path) == DATASETS_PREFIX_LEN &&
+                              strncmp(path, datasets_prefix, DATASETS_PREFIX_LEN) == 0; /* of no dataset */
+        if (!b->in_cache[i] && name != path && !is_in_datasets)
             b->directories[count++] = td_text_n(path, (size_t)(name - path) - 1);
     }
     if (count > 0)

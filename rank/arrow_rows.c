@@ -86,7 +86,8 @@ static bool append_pieces(struct making *m, const struct run *run, const struct 
 static bool make_run(struct making *m, const struct run *run, size_t limit_bytes, struct td_error *err)
 {
     struct td_arrow_answer answer;
-    const struct td_row_files files = {.data = td_split_input(run->file->data)};
+    struct td_split_reader reader = {.blob = run->file->data, .cancel = m->view->cancel};
+    const struct td_row_files files = {.data = td_split_input(&reader)};
     bool can_cut = run->index->params[TD_ARROW_PARAM_CUT] == TD_ARROW_NO_OBSTACLE, ok;
     td_arrow_answer_init(&answer, limit_bytes);
     answer.without_schema = m->run_count > 0;

@@ -21,6 +21,7 @@ struct finding {
     struct td_split_files files;
     struct td_row_place *places;
     size_t count;
+    bool copies_all;    /* so that no file stays open */
     size_t taken_bytes; /* from the budget, for the places */
 };
 
@@ -49,6 +50,11 @@ static bool find_places(struct finding *finding, const struct td_row_list *list,
     for (size_t done = 0, n; done < list->count; done += n) {
         uint64_t row = list->numbers == NULL ? list->first + done : list->numbers[done];
         size_t most = list->numbers == NULL ? list->count - done : 1;
+        n = 1;
+        if (done > 0 && list->numbers != NULL && list->numbers[done] == list->numbers[done - 1]) {
+            finding->places[done] = finding->places[done - 1]; /* a repeat */
+            continue;
+        }
         n = td_split_files_find(&finding->files, row, most, finding->places + done, err);
         if (n == 0)
             return false;
@@ -84,6 +90,7 @@ struct own {
 
 enum { TAR_END_BYTES = 1024 };
 
+/* NOLINTBEGIN(clang-analyzer-core.*): the functions below use `own` only after own_create has filled it */
 static bool own_create(struct own *own, const struct finding *finding, enum td_rows_form form, size_t middle_bytes,
                        struct td_error *err)
 {
@@ -110,9 +117,9 @@ static bool own_create(struct own *own, const struct finding *finding, enum td_r
     return td_blob_from_budget(own->bytes, bytes, budget, &own->blob, err);
 }
 
-static bool is_short(const struct td_row_place *place)
+static bool is_copied(const struct finding *finding, const struct td_row_place *place)
 {
-    return place->row.bytes < TD_ROW_REFERENCE_BYTES;
+    return finding->copies_all || place->row.bytes < TD_ROW_REFERENCE_BYTES;
 }
 
 /* Copies the bytes of a row, and a line end if there is one. */
@@ -139,7 +146,7 @@ static bool write_direct(const struct finding *finding, enum td_rows_form form, 
     for (size_t i = 0; i < finding->count && ok; i++) {
         const struct td_row_place *place = &finding->places[i];
         size_t len = lines ? 1 : 0;
-        if (is_short(place)) {
+        if (is_copied(finding, place)) {
             ok = copy_row(finding, place, lines, own.bytes + at, &len, err);
         } else {
             ok = td_body_append(body, own.blob, sent, at - sent, err) &&
@@ -238,17 +245,25 @@ static bool write_composed(const struct finding *finding, enum td_rows_form form
     return ok;
 }
 
-static bool write_rows(const struct finding *finding, enum td_rows_form form, struct td_body *body,
-                       struct td_error *err)
+/* NOLINTEND(clang-analyzer-core.*) */
+
+static bool write_rows(struct finding *finding, enum td_rows_form form, struct td_body *body, struct td_error *err)
 {
-    size_t copy_bytes = 0, long_count = 0;
-    for (size_t i = 0; i < finding->count; i++) {
+    size_t copy_bytes = 0, long_count = 0, most = TD_ROWS_COPY_BYTES;
+    finding->copies_all = finding->files.open_count > TD_ROWS_KEPT_FILES;
+    most = finding->copies_all ? TD_ROWS_COPY_ALL_BYTES : most;
+    for (size_t i = 0; i < finding->count && copy_bytes <= most; i++) {
         const struct td_row_place *place = &finding->places[i];
-        copy_bytes += 1 + (is_short(place) ? (size_t)place->row.bytes : 0); /* a line end each, at most */
-        long_count += is_short(place) ? 0 : 1;
+        uint64_t bytes = is_copied(finding, place) ? place->row.bytes : 0;
+        copy_bytes += 1 + (bytes <= most ? (size_t)bytes : most); /* a line end each, at most */
+        long_count += is_copied(finding, place) ? 0 : 1;
     }
-    if (copy_bytes <= TD_ROWS_COPY_BYTES && 2 * long_count <= MOST_EXTENTS)
+    if (copy_bytes <= most && 2 * long_count <= MOST_EXTENTS)
         return write_direct(finding, form, copy_bytes, body, err);
+    if (finding->copies_all)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "these rows lie in %zu files, and are more than %d bytes together: ask for fewer rows",
+                            finding->files.open_count, TD_ROWS_COPY_ALL_BYTES);
     return write_composed(finding, form, body, err);
 }
 
@@ -288,6 +303,10 @@ static uint64_t append_run_of(struct finding *finding, uint64_t row, uint64_t co
         return 0;
     struct td_blob *data = blob_of(finding, &ends[0]);
     uint64_t begin = ends[0].row.offset, end = ends[1].row.offset + ends[1].row.bytes;
+    if (end < begin) {
+        (void)td_error_set(err, TD_UNAVAILABLE, "a file changed while its rows were read; try again");
+        return 0;
+    }
     bool is_text = view->split->format->is_text, has_end = is_text && end < data->len_bytes;
     if (!td_body_append(body, data, begin, end - begin + (has_end ? 1 : 0), err))
         return 0;

@@ -10,11 +10,13 @@
 #include <stdint.h>
 
 enum {
-    TD_ROWS_QUICK = 64,              /* rows that a thread which may not wait finds itself */
-    TD_ROWS_MOST = 65536,            /* rows of one answer, except lines that follow one another */
-    TD_ROWS_COPY_BYTES = 4194304,    /* rows of fewer than TD_ROW_REFERENCE_BYTES are copied up to this sum */
-    TD_ROW_REFERENCE_BYTES = 16384,  /* a row from this length on is sent from its file */
-    TD_ROWS_BUDGET_BYTES = 268435456 /* memory of all answers with rows together */
+    TD_ROWS_QUICK = 64,                /* rows that a thread which may not wait finds itself */
+    TD_ROWS_MOST = 65536,              /* rows of one answer, except lines that follow one another */
+    TD_ROWS_KEPT_FILES = 64,           /* files that an answer keeps open until it is sent; rows of more are copied */
+    TD_ROWS_COPY_ALL_BYTES = 67108864, /* bytes of the rows of so many files */
+    TD_ROWS_COPY_BYTES = 4194304,      /* rows of fewer than TD_ROW_REFERENCE_BYTES are copied up to this sum */
+    TD_ROW_REFERENCE_BYTES = 16384,    /* a row from this length on is sent from its file */
+    TD_ROWS_BUDGET_BYTES = 268435456   /* memory of all answers with rows together */
 };
 
 /* The forms of a body of rows. */

@@ -193,7 +193,7 @@ static bool append_header(const struct td_split_view *view, const struct td_data
         }
         ok = copy != NULL ? td_blob_from_budget(copy, len, view->budget, &blob, err) : td_error_no_memory(err);
     }
-    ok = ok && td_body_append(body, blob, 0, blob->len_bytes, err);
+    ok = ok && td_body_append(body, blob, 0, blob->len_bytes, err); // NOLINT(clang-analyzer-core.*): ok: there is one
     td_blob_unref(blob);
     td_buffer_fini(&paths);
     td_buffer_fini(&header);

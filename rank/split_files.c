@@ -88,25 +88,33 @@ const struct td_opened_file *td_split_files_open(struct td_split_files *files, s
 
 static bool read_blob(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    return td_blob_read((struct td_blob *)(uintptr_t)context, off, out, len, err);
+    struct td_split_reader *reader = (struct td_split_reader *)(uintptr_t)context;
+    reader->read_bytes += len;
+    if (td_cancel_is_asked(reader->cancel))
+        return td_error_set(err, TD_UNAVAILABLE, "the request was cancelled");
+    return (reader->read_bytes <= TD_SPLIT_QUICK_BYTES || td_may_wait(err)) &&
+           td_blob_read(reader->blob, off, out, len, err);
 }
 
-struct td_input td_split_input(const struct td_blob *blob)
+struct td_input td_split_input(struct td_split_reader *reader)
 {
-    if (blob == NULL)
+    if (reader->blob == NULL)
         return (struct td_input){0};
-    return (struct td_input){.size_bytes = blob->len_bytes, .read = read_blob, .context = blob};
+    return (struct td_input){.size_bytes = reader->blob->len_bytes, .read = read_blob, .context = reader};
 }
 
 /* Rows that are looked for at once. */
 enum { ROWS_AT_ONCE = 256 };
 
 /* Finds rows [first, first + count) of one file. */
-static bool find_in_file(const struct td_split_file *file, const struct td_opened_file *opened, uint64_t first,
-                         size_t count, size_t slot, struct td_row_place *places, struct td_error *err)
+static bool find_in_file(const struct td_split_view *view, const struct td_split_file *file,
+                         const struct td_opened_file *opened, uint64_t first, size_t count, size_t slot,
+                         struct td_row_place *places, struct td_error *err)
 {
     struct td_row rows[ROWS_AT_ONCE];
-    const struct td_row_files inputs = {.data = td_split_input(opened->data), .table = td_split_input(opened->table)};
+    struct td_split_reader data = {.blob = opened->data, .cancel = view->cancel};
+    struct td_split_reader table = {.blob = opened->table, .cancel = view->cancel};
+    const struct td_row_files inputs = {.data = td_split_input(&data), .table = td_split_input(&table)};
     for (size_t done = 0, n; done < count; done += n) {
         n = count - done < ROWS_AT_ONCE ? count - done : ROWS_AT_ONCE;
         if (file->rows == NULL)
@@ -128,7 +136,7 @@ size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t co
     left = view->rows->ends[number] - row;
     count = left < count ? (size_t)left : count;
     const struct td_opened_file *opened = td_split_files_open(files, number, err);
-    bool ok = opened != NULL && find_in_file(&view->split->files[number], opened, within, count,
+    bool ok = opened != NULL && find_in_file(view, &view->split->files[number], opened, within, count,
                                              (size_t)(opened - files->slots), places, err);
     return ok ? count : 0;
 }

@@ -6,6 +6,7 @@
 #include "catalog/catalog.h"
 #include "catalog/dataset/dataset.h"
 #include "core/budget.h"
+#include "core/cancel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@ struct td_split_view {
     struct td_snapshot *snapshot;
     const struct td_split *split;
     const struct td_split_rows *rows;
-    struct td_budget *budget; /* for the memory of answers with rows */
+    struct td_budget *budget;       /* for the memory of answers with rows */
+    const struct td_cancel *cancel; /* of the request, or NULL */
 };
 
 /* Wanted rows: those at `numbers`, in this order, or when that is NULL the rows [first, first + count). All are below
@@ -34,8 +36,10 @@ struct td_opened_file {
     struct td_blob *data, *table;
 };
 
-/* The files that are open at once: each is mapped, with a descriptor. */
-enum { TD_SPLIT_FILES_MOST = 4096 };
+enum {
+    TD_SPLIT_FILES_MOST = 1024,   /* files that are open at once: each is mapped, with a descriptor */
+    TD_SPLIT_QUICK_BYTES = 262144 /* bytes that a thread which may not wait reads to find a row */
+};
 
 struct td_split_files {
     const struct td_split_view *view;
@@ -64,8 +68,16 @@ void td_split_files_fini(struct td_split_files *files);
  * of td_file_source_map. */
 const struct td_opened_file *td_split_files_open(struct td_split_files *files, size_t number, struct td_error *err);
 
-/* Returns an input that reads the blob, which must outlive it. */
-struct td_input td_split_input(const struct td_blob *blob);
+/* An input over a blob for work that may take long. Reading fails with TD_UNAVAILABLE once the request is cancelled,
+ * and as td_may_wait after TD_SPLIT_QUICK_BYTES. */
+struct td_split_reader {
+    struct td_blob *blob; /* NULL: the input is empty */
+    const struct td_cancel *cancel;
+    uint64_t read_bytes;
+};
+
+/* Returns the input of a reader, which must outlive it. One thread at a time. */
+struct td_input td_split_input(struct td_split_reader *reader);
 
 /* Finds the row with this number and up to count - 1 that follow it in its file. Writes their places, and returns how
  * many they are; 0: an error. Errors: those of td_split_files_open and td_row_index_find. */

@@ -78,7 +78,7 @@ static const struct option options[] = {
      AT(state_dir)},
     {"hash-threads", "N", "1", "threads that hash files for entity tags when the machine is idle; 0 = none", KIND_COUNT,
      0, 64, AT(hash_threads)},
-    {"index-threads", "N", "1", "threads that find the rows of new files of datasets", KIND_COUNT, 1, 16,
+    {"index-threads", "N", "2", "threads that find the rows of new files of datasets", KIND_COUNT, 1, 16,
      AT(index_threads)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0, AT(access_log)},
     {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0, AT(log_level)},

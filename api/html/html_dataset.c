@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_SPLITS = 20, SHOWN_ROWS = 10, SHOWN_BYTES = 1000 };
+enum { SHOWN_SPLITS = 5, SHOWN_ROWS = 10, SHOWN_BYTES = 1000 };
 
 static void write_split_link(struct td_buffer *out, const struct td_call *call, const struct td_split *split,
                              const char *before)
@@ -90,7 +90,8 @@ static void write_rows(struct td_buffer *out, const struct td_call *call, const 
                                        .snapshot = call->snapshot,
                                        .split = split,
                                        .rows = rows,
-                                       .budget = &call->api->rows};
+                                       .budget = &call->api->rows,
+                                       .cancel = call->request->cancel};
     td_buffer_printf(out, "<p>%" PRIu64 " rows, fingerprint %s; <a href=\"", rows->row_count, rows->fingerprint);
     write_split_link(out, call, split, "/rows?format=raw&amp;");
     td_buffer_puts(out, "\">the first 100</a></p>\n");

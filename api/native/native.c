@@ -227,6 +227,24 @@ static const struct td_dataset *find_dataset(const struct td_call *call, struct 
     return NULL;
 }
 
+/* Returns the length of the part of the path that looks like a dataset's id: what comes before a word of
+ * dataset_routes, at most two segments. */
+static size_t dataset_id_len(struct td_text path)
+{
+    int segments = 2;
+    for (size_t i = 0; i < path.len; i++) {
+        if (path.p[i] != '/')
+            continue;
+        struct td_text rest = td_text_skip(path, i + 1), word = td_text_take_until(&rest, '/');
+        bool is_word = --segments == 0;
+        for (size_t r = 0; r < DATASET_ROUTES; r++)
+            is_word = is_word || td_text_equals(word, dataset_routes[r].word);
+        if (is_word)
+            return i;
+    }
+    return path.len;
+}
+
 /* Chooses the handler of a path below /datasets/; NULL after it answered 404. */
 static void (*route_dataset(struct td_call *call, struct td_text path))(const struct td_call *)
 {
@@ -236,8 +254,13 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
     if (call->dataset == NULL && td_html_is_accepted(call)) /* a repository that has no rows has a page, too */
         return route_name(call, call->uri->path);
     if (call->dataset == NULL) {
-        td_response_fail(response, 404, NULL, "there is no dataset \"%.*s\"; GET /datasets lists datasets",
-                         TD_SHOW(path, 400));
+        struct td_text id = path;
+        id.len = dataset_id_len(path);
+        td_response_fail(
+            response, 404, NULL,
+            "there is no dataset \"%.*s\"; GET /datasets lists datasets: folders with files of rows, below "
+            "datasets/ or without a checkpoint or a model's description",
+            TD_SHOW(id, 400));
         return NULL;
     }
     if (rest.len == 0) {

@@ -49,19 +49,28 @@ static bool read_number(const struct td_call *call, const char *name, uint64_t m
     return false;
 }
 
-/* Lists the splits of the call's dataset in an error. */
+/* Answers an error about a split, with the names of those that there are. `name` may be empty. */
 static bool fail_split(const struct td_call *call, int status, const char *what, struct td_text name)
 {
+    enum { SHOWN = 8 };
     const struct td_dataset *dataset = call->dataset;
     const char **names = calloc(dataset->split_count + 1, sizeof *names);
-    if (names == NULL)
-        return td_call_no_memory(call);
-    for (size_t i = 0; i < dataset->split_count; i++)
+    struct td_buffer list;
+    td_buffer_init(&list);
+    for (size_t i = 0; names != NULL && i < dataset->split_count; i++) {
         names[i] = dataset->splits[i].name;
-    td_call_fail_known(call, status, names, "%s%.*s%s of dataset \"%.200s\"; GET /datasets/%.200s lists the splits",
-                       what, TD_SHOW(name, 100), name.len > 0 ? "\"" : "", dataset->id, dataset->id);
+        if (i < SHOWN)
+            td_buffer_printf(&list, "%s%.100s", i > 0 ? ", " : "", names[i]);
+    }
+    const char *shown = td_buffer_terminate(&list);
+    bool ok = names != NULL && shown != NULL;
+    if (ok)
+        td_call_fail_known(call, status, names, "dataset \"%.100s\" %s%.*s%s; choose one by split=: %s%s", dataset->id,
+                           what, TD_SHOW(name, 100), name.len > 0 ? "\"" : "", shown,
+                           dataset->split_count > SHOWN ? " ..." : "");
     free(names);
-    return false;
+    td_buffer_fini(&list);
+    return ok ? false : td_call_no_memory(call);
 }
 
 /* Finds the split: the named one, or the only one. Returns false after it answered an error. */
@@ -69,10 +78,10 @@ static bool find_split(const struct td_call *call, const struct td_text *name, s
 {
     const struct td_dataset *dataset = call->dataset;
     if (name == NULL && dataset->split_count > 1)
-        return fail_split(call, 400, "name the split (split=), one", TD_TEXT(""));
+        return fail_split(call, 400, "has several splits", TD_TEXT(""));
     wanted->split = name == NULL ? &dataset->splits[0] : td_dataset_find_split(dataset, *name);
     if (wanted->split == NULL)
-        return fail_split(call, 404, "there is no split \"", *name);
+        return fail_split(call, 404, "has no split \"", *name);
     struct td_error err = TD_ERROR_INIT;
     wanted->rows = td_split_rows_get(wanted->split, &err);
     if (wanted->rows == NULL) {
@@ -87,7 +96,8 @@ static bool find_split(const struct td_call *call, const struct td_text *name, s
 static bool check_fingerprint(const struct td_call *call, const struct wanted *wanted)
 {
     const struct td_text *text = td_uri_parameter(call->uri, "fingerprint");
-    if (text == NULL || td_text_equals(*text, wanted->rows->fingerprint))
+    if (text == NULL ||
+        td_text_equals(*text, wanted->rows->fingerprint)) // NOLINT(clang-analyzer-core.*): find_split has set it
         return true;
     td_response_fail(call->response, 412, NULL,
                      "split \"%.100s\" has the fingerprint %s now, not \"%.*s\": the dataset has changed, so that a "
@@ -104,7 +114,7 @@ static bool is_arrow(const struct td_split *split)
 /* Returns whether rows of the split can have the form; answers 422 if not. */
 static bool check_form(const struct td_call *call, const struct wanted *wanted)
 {
-    const char *format = wanted->split->format->name;
+    const char *format = wanted->split->format->name; // NOLINT(clang-analyzer-core.*): find_split has set it
     bool arrow = is_arrow(wanted->split);
     if (arrow != (wanted->form == TD_ROWS_ARROW))
         td_response_fail(call->response, 422, NULL, "rows of %s files are %s format=arrow", format,
@@ -127,13 +137,15 @@ static bool read_form(const struct td_call *call, const struct td_text *text, st
         wanted->form = (enum td_rows_form)i;
         return check_form(call, wanted);
     }
-    td_call_fail_known(call, 400, form_names, "unknown format \"%.*s\"", TD_SHOW(*text, 64));
+    td_call_fail_known(call, 400, form_names, "unknown format \"%.*s\"; it is frame, raw, tar or arrow",
+                       TD_SHOW(*text, 64));
     return false;
 }
 
 /* Answers 422 when rows of the split cannot be cut out. */
 static bool check_rows(const struct td_call *call, const struct wanted *wanted)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.*): find_split has set it
     if (wanted->rows->reason == NULL || is_arrow(wanted->split)) /* of Arrow, batches can be sent whole */
         return true;
     td_response_fail(call->response, 422, NULL, "%s", wanted->rows->reason);
@@ -149,7 +161,7 @@ static bool read_order(const struct td_call *call, struct wanted *wanted)
     wanted->shard_count = 1;
     if (order != NULL && !wanted->is_shuffled && !td_text_equals(*order, "file")) {
         static const char *const known[] = {"file", "shuffle", NULL};
-        td_call_fail_known(call, 400, known, "unknown order \"%.*s\"", TD_SHOW(*order, 64));
+        td_call_fail_known(call, 400, known, "unknown order \"%.*s\"; it is file or shuffle", TD_SHOW(*order, 64));
         return false;
     }
     if (!read_number(call, "seed", UINT64_MAX, &wanted->seed) ||
@@ -236,7 +248,8 @@ static struct td_split_view view_of(const struct td_call *call, const struct wan
                                   .snapshot = call->snapshot,
                                   .split = wanted->split,
                                   .rows = wanted->rows,
-                                  .budget = &call->api->rows};
+                                  .budget = &call->api->rows,
+                                  .cancel = call->request->cancel};
 }
 
 static bool append_list(const struct td_call *call, const struct wanted *wanted, const struct td_row_list *list)
@@ -338,6 +351,18 @@ static const char *image_type(const char *path)
     return NULL;
 }
 
+/* Adds X-Row-Path: where the row's file lies in the dataset, percent-encoded. A path that is too long for a field is
+ * left out. */
+static void add_path(const struct td_call *call, const struct td_split_file *file)
+{
+    struct td_buffer path;
+    td_buffer_init(&path);
+    td_uri_encode(&path, td_text_of(td_repo_relative(call->dataset->repo, file->entry)), true);
+    if (!path.failed && path.len < TD_HEADER_VALUE_BYTES)
+        td_response_add_header_text(call->response, "X-Row-Path", td_buffer_text(&path));
+    td_buffer_fini(&path);
+}
+
 void td_handle_row(const struct td_call *call)
 {
     static const char *const known[] = {"split", "fingerprint", NULL};
@@ -363,6 +388,7 @@ void td_handle_row(const struct td_call *call)
         size_t number = td_split_locate(wanted.split, wanted.rows, wanted.start, &within);
         const char *type = image_type(wanted.split->files[number].entry->path);
         call->response->content_type = type != NULL ? type : call->response->content_type;
+        add_path(call, &wanted.split->files[number]);
     }
     if (set_etag(call, &wanted))
         add_counts(call, &wanted);
@@ -458,6 +484,9 @@ static bool read_member(const struct td_json_document *document, const cJSON *it
 /* The tree takes some 100 bytes for each number, of at least two bytes with its comma. */
 enum { TREE_FREE_BYTES = 65536, TREE_PER_BYTE = 80 };
 
+/* TD_ROWS_MOST numbers of 20 digits, with their commas and blanks. */
+enum { JSON_MOST_BYTES = 2097152 };
+
 static bool read_json(struct td_text body, struct td_arena *arena, struct batch *batch, struct td_error *err)
 {
     struct td_json_document document;
@@ -526,6 +555,11 @@ void td_handle_rows_batch(const struct td_call *call)
     size_t at = 0;
     if (!td_call_check_parameters(call, known))
         return;
+    if (call->request->body.len > JSON_MOST_BYTES) {
+        td_response_fail(call->response, 400, NULL, "a batch has at most %d rows, and its text at most %d bytes",
+                         TD_ROWS_MOST, JSON_MOST_BYTES);
+        return;
+    }
     type = td_request_next_header(call->request, "Content-Type", &at);
     bool is_packed = type != NULL && td_text_begins_ignore_case(type->value, "application/octet-stream");
     td_arena_init_budget(&arena, TREE_FREE_BYTES + TREE_PER_BYTE * call->request->body.len, &call->api->rows);

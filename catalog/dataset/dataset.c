@@ -22,6 +22,12 @@
 /* The most work of matching a card's patterns with a repository's files, some 2 s. */
 static const uint64_t most_card_steps = UINT64_C(1) << 30;
 
+/* The most files that the splits of one dataset have together when a card declares them: a file may be in several. */
+enum { MOST_CARD_FILES = 2000000 };
+
+/* The most rows of a split, so that 64 bits hold every sum of their sizes in a table. */
+static const uint64_t most_rows = UINT64_C(1) << 58;
+
 /* A file with rows, in one split. */
 struct member {
     struct td_text split;
@@ -87,8 +93,11 @@ static bool add_by_card(struct builder *b, size_t entry, const struct td_data_fi
         const char *split = b->card.items[i].split;
         bool again = b->member_count > 0 && b->members[b->member_count - 1].entry == entry &&
                      td_text_equals(b->members[b->member_count - 1].split, split);
-        if (!again && td_card_pattern_matches(b->card.items[i].pattern, path, &b->card_steps) &&
-            !add_member(b, entry, file, td_text_of(split)))
+        if (again || !td_card_pattern_matches(b->card.items[i].pattern, path, &b->card_steps))
+            continue;
+        if (b->member_count == MOST_CARD_FILES)
+            b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
+        else if (!add_member(b, entry, file, td_text_of(split)))
             return false;
     }
     return true;
@@ -221,7 +230,7 @@ static bool add_file(struct builder *b, struct td_split *split, const struct mem
     struct td_split_file *file = &split->files[split->file_count++];
     file->entry = entry;
     file->table = member->table;
-    if (member->format->build != NULL) {
+    if (member->format->build != NULL) { // NOLINT(clang-analyzer-core.*): every member has its format
         file->rows = td_file_rows_get(&entry->file->rows, member->format,
                                       member->table == NULL ? 0 : member->table->file->number);
         if (file->rows == NULL)
@@ -282,8 +291,9 @@ static bool build_dataset(struct builder *b)
     b->card_steps = 0;
     bool ok = collect(b, &dataset);
     if (b->card_steps > most_card_steps) {
-        td_problems_add(&snapshot->problems, &snapshot->arena, b->repo->folder,
-                        "not a dataset: matching the patterns of its README.md with its files would take too long");
+        td_problems_add(
+            &snapshot->problems, &snapshot->arena, b->repo->folder,
+            "not a dataset: the patterns of its README.md match too many files, or would take too long to match");
         b->member_count = 0;
     }
     ok = ok && (b->member_count == 0 || add_splits(b, &dataset));
@@ -427,8 +437,11 @@ static struct td_split_rows *make_rows(const struct td_split *split)
         uint64_t count = file->rows == NULL ? 1 : file->rows->index.row_count;
         const char *sample = file->rows == NULL ? td_base_name(file->entry->path) : file->rows->sample;
         uint64_t size = file->entry->file->source.id.size_bytes;
-        rows->row_count += count; /* at most a row for each byte of the files, or one for each file */
+        bool fits = count <= most_rows && rows->row_count <= most_rows - count; /* rows of no bytes may be any number */
+        rows->row_count += fits ? count : 0;
         rows->ends[i] = rows->row_count;
+        if (rows->reason == NULL && !fits)
+            rows->reason = "there are more rows than can be numbered";
         if (rows->reason == NULL && file->rows != NULL)
             rows->reason = file->rows->index.reason;
         td_digest_add(digest, &count, sizeof count);

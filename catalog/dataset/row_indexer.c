@@ -1,6 +1,8 @@
 /* Plan: set_snapshot lists the files without an index as jobs, small files first. Threads take one job after the other
  * under the lock and work without it: make_index() looks into the store, else builds, and publishes by the state of the
- * td_file_rows, written with release order. A job whose file cannot be read just now is tried again after retry_ns.
+ * td_file_rows, written with release order. A job whose file cannot be read just now is tried again after retry_ns. A
+ * job whose file a new snapshot does not show is stopped. The first of several threads takes short files alone, so that
+ * long ones hold up nobody else.
  *
  * Hard: an index must be that of the identity under which the file is shown. So the file is opened once, its identity
  * is compared before and after it was read, and all reading goes by that descriptor. */
@@ -22,7 +24,7 @@
 
 static const uint64_t retry_ns = 10000000000;
 
-enum { NICE = 5, SAMPLE_PLACES = 64, SAMPLE_BYTES = 4096 };
+enum { NICE = 5, SAMPLE_PLACES = 64, SAMPLE_BYTES = 4096, SHORT_BYTES = 256 * 1024 * 1024 };
 
 struct job {
     const struct td_split_file *file;
@@ -30,11 +32,20 @@ struct job {
     bool was_tried;
 };
 
+/* A thread of the indexer. */
+struct worker {
+    struct td_row_indexer *indexer;
+    pthread_t thread;
+    bool takes_short; /* leaves files of more than SHORT_BYTES to other threads */
+    _Atomic bool stop;
+    const struct td_file_rows *rows; /* whose index it makes; under the lock; NULL: none */
+};
+
 struct td_row_indexer {
     struct td_row_indexer_config config;
     struct td_row_store *store;
-    pthread_t threads[TD_ROW_INDEXER_MAX_THREADS];
-    size_t thread_count;
+    struct worker workers[TD_ROW_INDEXER_MAX_THREADS];
+    size_t worker_count;
     _Atomic bool stop;
     _Atomic uint64_t read_bytes;
 
@@ -105,15 +116,16 @@ static void write_key(const struct td_split_file *file, char out[160])
 }
 
 /* Makes the index, or takes it from the store. */
-static bool make_index(struct td_row_indexer *indexer, const struct td_split_file *file, const struct opened *opened,
+static bool make_index(struct worker *worker, const struct td_split_file *file, const struct opened *opened,
                        struct td_row_index *index, char sample[TD_TAG_BYTES], struct td_error *err)
 {
+    struct td_row_indexer *indexer = worker->indexer;
     char key[160];
     const struct td_row_build build = {.files = &opened->files,
                                        .name = td_base_name(file->entry->path),
                                        .limits = &indexer->config.limits,
                                        .done_bytes = &file->rows->done_bytes,
-                                       .stop = &indexer->stop};
+                                       .stop = &worker->stop};
     write_key(file, key);
     if (td_row_store_load(indexer->store, key, index, sample)) {
         if (index->format == file->rows->format && index->data_bytes == opened->files.data.size_bytes &&
@@ -171,16 +183,17 @@ static bool publish_failure(const struct td_split_file *file, const struct td_er
 }
 
 /* Makes and publishes the index of a file. Returns false when it should be tried again later. */
-static bool index_file(struct td_row_indexer *indexer, const struct td_root *root, const struct td_split_file *file,
+static bool index_file(struct worker *worker, const struct td_root *root, const struct td_split_file *file,
                        bool is_first)
 {
+    struct td_row_indexer *indexer = worker->indexer;
     struct td_row_index index = {0};
     struct td_error err = TD_ERROR_INIT;
     struct opened opened = {.data_fd = -1, .table_fd = -1};
     char sample[TD_TAG_BYTES];
     bool ok = open_one(root, file->entry->file, &opened.data_fd, &opened.files.data, &err) &&
               (file->table == NULL || open_one(root, file->table->file, &opened.table_fd, &opened.files.table, &err)) &&
-              make_index(indexer, file, &opened, &index, sample, &err);
+              make_index(worker, file, &opened, &index, sample, &err);
     if (ok && !take_memory(indexer, file->rows, &index, &err)) {
         td_row_index_fini(&index);
         ok = false;
@@ -205,15 +218,14 @@ static bool index_file(struct td_row_indexer *indexer, const struct td_root *roo
 
 /* Does a job, unless another thread does it, which an earlier snapshot gave it. Returns false when it should be tried
  * again later. */
-static bool do_job(struct td_row_indexer *indexer, const struct td_root *root, const struct td_split_file *file,
-                   bool is_first)
+static bool do_job(struct worker *worker, const struct td_root *root, const struct td_split_file *file, bool is_first)
 {
     struct td_file_rows *rows = file->rows;
     if (atomic_load_explicit(&rows->state, memory_order_acquire) != TD_ROWS_PENDING)
         return true;
     if (atomic_exchange(&rows->is_claimed, true))
         return false;
-    bool is_done = index_file(indexer, root, file, is_first);
+    bool is_done = index_file(worker, root, file, is_first);
     atomic_store(&rows->is_claimed, false);
     return is_done;
 }
@@ -221,12 +233,16 @@ static bool do_job(struct td_row_indexer *indexer, const struct td_root *root, c
 /* ---- jobs ---- */
 
 /* Takes the next job that is due. Sets *due_ns to when the next one is, UINT64_MAX when none waits. Under the lock. */
-static struct job *take_job(struct td_row_indexer *indexer, uint64_t *due_ns)
+static struct job *take_job(struct worker *worker, uint64_t *due_ns)
 {
+    struct td_row_indexer *indexer = worker->indexer;
     uint64_t now_ns = td_clock_ns();
     *due_ns = UINT64_MAX;
-    if (indexer->next_job < indexer->job_count)
-        return &indexer->jobs[indexer->next_job++];
+    struct job *next = indexer->next_job < indexer->job_count ? &indexer->jobs[indexer->next_job] : NULL;
+    if (next != NULL && (!worker->takes_short || next->file->entry->file->source.id.size_bytes <= SHORT_BYTES)) {
+        indexer->next_job++;
+        return next;
+    }
     for (size_t i = 0; i < indexer->job_count && indexer->retry_count > 0; i++) {
         struct job *job = &indexer->jobs[i];
         if (job->not_before_ns == 0)
@@ -253,12 +269,13 @@ static void wait_for_work(struct td_row_indexer *indexer, uint64_t due_ns)
 
 static void *thread_main(void *argument)
 {
-    struct td_row_indexer *indexer = argument;
+    struct worker *worker = argument;
+    struct td_row_indexer *indexer = worker->indexer;
     (void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone */
     pthread_mutex_lock(&indexer->lock);
     while (!atomic_load(&indexer->stop)) {
         uint64_t due_ns;
-        struct job *job = take_job(indexer, &due_ns);
+        struct job *job = take_job(worker, &due_ns);
         if (job == NULL) {
             wait_for_work(indexer, due_ns);
             continue;
@@ -268,9 +285,12 @@ static void *thread_main(void *argument)
         size_t number = (size_t)(job - indexer->jobs);
         bool is_first = !job->was_tried;
         job->was_tried = true;
+        worker->rows = file->rows;
         pthread_mutex_unlock(&indexer->lock);
-        bool is_done = do_job(indexer, snapshot->root, file, is_first);
+        bool is_done = do_job(worker, snapshot->root, file, is_first);
         pthread_mutex_lock(&indexer->lock);
+        worker->rows = NULL;
+        atomic_store(&worker->stop, atomic_load(&indexer->stop));
         if (indexer->snapshot == snapshot) { /* else the jobs are those of another one */
             indexer->jobs[number].not_before_ns = is_done ? 0 : td_clock_ns() + retry_ns;
             indexer->retry_count += is_done ? 0 : 1;
@@ -306,12 +326,17 @@ static void each_file(const struct td_snapshot *snapshot,
 struct listing {
     struct job *jobs;
     size_t job_count, file_count;
+    const struct td_file_rows *running[TD_ROW_INDEXER_MAX_THREADS]; /* that threads make; NULL once the file was seen */
+    size_t running_count;
 };
 
 static void list_file(void *context, const struct td_split_file *file)
 {
     struct listing *listing = context;
     listing->file_count++;
+    for (size_t i = 0; i < listing->running_count; i++)
+        if (listing->running[i] == file->rows)
+            listing->running[i] = NULL;
     if (atomic_load_explicit(&file->rows->state, memory_order_acquire) != TD_ROWS_PENDING)
         return;
     if (listing->jobs != NULL)
@@ -328,7 +353,11 @@ bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snaps
     struct job *jobs = calloc(listing.job_count + 1, sizeof *jobs);
     if (jobs == NULL)
         return td_error_no_memory(err);
-    listing = (struct listing){.jobs = jobs};
+    listing = (struct listing){.jobs = jobs, .running_count = indexer->worker_count};
+    pthread_mutex_lock(&indexer->lock);
+    for (size_t i = 0; i < indexer->worker_count; i++)
+        listing.running[i] = indexer->workers[i].rows;
+    pthread_mutex_unlock(&indexer->lock);
     each_file(snapshot, list_file, &listing); /* a thread may have made some ready since: then these are fewer */
     qsort(jobs, listing.job_count, sizeof *jobs, job_compare);
     pthread_mutex_lock(&indexer->lock);
@@ -340,6 +369,9 @@ bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snaps
     indexer->next_job = 0;
     indexer->retry_count = 0;
     indexer->file_count = listing.file_count;
+    for (size_t i = 0; i < indexer->worker_count; i++) /* of files that are gone */
+        if (listing.running[i] != NULL && indexer->workers[i].rows == listing.running[i])
+            atomic_store(&indexer->workers[i].stop, true);
     pthread_cond_broadcast(&indexer->work);
     pthread_mutex_unlock(&indexer->lock);
     free(old_jobs);
@@ -389,9 +421,12 @@ bool td_row_indexer_create(const struct td_row_indexer_config *config, struct td
     if (config->state_dir != NULL && !td_row_store_open(config->state_dir, config->root, &indexer->store, &why))
         td_log(TD_LOG_WARN, "indexes of rows are kept in memory alone: %s", why.message);
     int sys = 0;
-    while (sys == 0 && indexer->thread_count < config->threads && indexer->thread_count < TD_ROW_INDEXER_MAX_THREADS) {
-        sys = pthread_create(&indexer->threads[indexer->thread_count], NULL, thread_main, indexer);
-        indexer->thread_count += sys == 0 ? 1 : 0;
+    while (sys == 0 && indexer->worker_count < config->threads && indexer->worker_count < TD_ROW_INDEXER_MAX_THREADS) {
+        struct worker *worker = &indexer->workers[indexer->worker_count];
+        worker->indexer = indexer;
+        worker->takes_short = indexer->worker_count == 0 && config->threads > 1;
+        sys = pthread_create(&worker->thread, NULL, thread_main, worker);
+        indexer->worker_count += sys == 0 ? 1 : 0;
     }
     if (sys != 0) {
         td_row_indexer_destroy(indexer);
@@ -407,10 +442,12 @@ void td_row_indexer_destroy(struct td_row_indexer *indexer)
         return;
     pthread_mutex_lock(&indexer->lock);
     atomic_store(&indexer->stop, true);
+    for (size_t i = 0; i < indexer->worker_count; i++)
+        atomic_store(&indexer->workers[i].stop, true);
     pthread_cond_broadcast(&indexer->work);
     pthread_mutex_unlock(&indexer->lock);
-    for (size_t i = 0; i < indexer->thread_count; i++)
-        (void)pthread_join(indexer->threads[i], NULL);
+    for (size_t i = 0; i < indexer->worker_count; i++)
+        (void)pthread_join(indexer->workers[i].thread, NULL);
     td_snapshot_unref(indexer->snapshot);
     free(indexer->jobs);
     td_row_store_close(indexer->store);

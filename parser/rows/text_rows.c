@@ -31,17 +31,21 @@ static bool read_all(struct td_line_indexer *indexer, const struct td_row_build 
 static bool set_words(struct td_line_index *index, struct td_row_index *out, struct td_error *err)
 {
     size_t extra_words = 2 * index->extra_count, count = index->step_count + extra_words;
-    uint64_t *words = count == 0 ? NULL : realloc(index->steps, count * sizeof *words);
-    if (count > 0 && words == NULL)
+    out->layout = TD_ROWS_LINES;
+    out->params[2] = index->delimiter;
+    if (index->step_count == 0) {
+        out->params[0] = index->has_gaps ? 0 : 1;
+        return true;
+    }
+    uint64_t *words = realloc(index->steps, count * sizeof *words);
+    if (words == NULL)
         return td_error_no_memory(err);
-    index->steps = count == 0 ? index->steps : NULL; /* moved */
+    index->steps = NULL; /* moved */
     if (extra_words > 0)
         memcpy(words + index->step_count, index->extras, extra_words * sizeof *words);
-    out->layout = TD_ROWS_LINES;
     out->row_count = index->row_count;
     out->params[0] = index->has_gaps ? 0 : 1;
-    out->params[1] = index->step_count > 0 ? words[0] : 0;
-    out->params[2] = index->delimiter;
+    out->params[1] = words[0];
     out->params[3] = index->step_count;
     out->words = words;
     out->word_count = count;

@@ -1,6 +1,7 @@
 /* One row after the other is appended to the buffers of a record batch that is being made. */
 #include "parser/rows/arrow/arrow_gather.h"
 
+#include "core/checked.h"
 #include "parser/rows/arrow/arrow.h"
 #include "parser/rows/row_memory.h"
 
@@ -181,7 +182,8 @@ static bool append_row(struct gather *g, struct td_error *err)
             node->nulls += span->length;
         else if (!append_nulls(g, node, span, buffer, err) || !append_values(g, i, buffer, err))
             return false;
-        node->items += span->length;
+        if (!td_add_u64(node->items, span->length, &node->items) || node->items > INT64_MAX)
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the rows have 2^63 items or more");
         buffer += td_arrow_buffers_of(layout);
     }
     g->rows++;
@@ -256,8 +258,16 @@ static bool gather_rows(struct gather *g, const uint64_t *rows, size_t count)
     uint64_t obstacle = g->source.index->params[TD_ARROW_PARAM_GATHER];
     if (obstacle != TD_ARROW_NO_OBSTACLE)
         return td_error_set(g->err, TD_FAILED_PRECONDITION, "%s", td_arrow_obstacle_text(obstacle));
-    return count == 0 || (td_arrow_source_read_schema(&g->source, g->err) && begin(g) && add_dictionaries(g) &&
-                          add_rows(g, rows, count));
+    if (count == 0)
+        return true;
+    if (!td_arrow_source_read_schema(&g->source, g->err))
+        return false;
+    if (count > TD_ARROW_GATHER_NODES / (g->source.schema.node_count + 1))
+        return td_error_set(
+            g->err, TD_INVALID_ARGUMENT,
+            "%zu rows of %zu columns and their parts are too many to gather at once: ask for fewer rows", count,
+            g->source.schema.node_count);
+    return begin(g) && add_dictionaries(g) && add_rows(g, rows, count);
 }
 
 bool td_arrow_gather(const struct td_row_index *index, const struct td_row_files *files, const uint64_t *rows,

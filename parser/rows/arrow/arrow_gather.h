@@ -8,6 +8,9 @@
 /* A gathered row begins a new record batch when it would make the one before longer than this. */
 enum { TD_ARROW_GATHER_BYTES = 1024 * 1024 };
 
+/* The most rows of one answer times the columns and their parts: some seconds of work. */
+enum { TD_ARROW_GATHER_NODES = 64 * 1024 * 1024 };
+
 /* Answers the rows with these numbers, in this order, repeats kept, in record batches of at most about
  * TD_ARROW_GATHER_BYTES, or of one row when it is longer. The rows are copied to the memory of the answer; the schema
  * and the dictionaries are not, unless they are short. */

@@ -73,7 +73,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.state_dir, "");
     assert_string_equal(config.files, "mutable");
     assert_true(config.workers == TD_CONFIG_AUTO);
-    assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 1);
+    assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
     assert_true(config.max_body_bytes == 8388608 && config.body_timeout_ns == 30 * second);
