@@ -62,6 +62,11 @@ void *__wrap_calloc(size_t n, size_t size)
     return must_fail() ? NULL : counted(__real_calloc(n, size));
 }
 
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return must_fail() ? NULL : counted(__real_aligned_alloc(alignment, size));
+}
+
 /* Counts the new block besides the old one in the peak, because realloc may need both. */
 void *__wrap_realloc(void *old, size_t size)
 {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct alloc_count {
-    size_t calls;      /* malloc, calloc and realloc */
+    size_t calls;      /* malloc, calloc, realloc and aligned_alloc */
     size_t live_bytes; /* usable sizes */
     size_t peak_bytes;
 };
@@ -24,10 +24,12 @@ void alloc_fail_at(size_t k);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void __wrap_free(void *p);
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
 
 #endif
