@@ -83,13 +83,23 @@ static bool append_pieces(struct making *m, const struct run *run, const struct 
     return ok;
 }
 
-static bool make_run(struct making *m, const struct run *run, size_t limit_bytes, struct td_error *err)
+/* For the budget of an answer: notes that it does not suffice, and makes no room. */
+static bool note_full(void *is_full)
+{
+    *(bool *)is_full = true;
+    return false;
+}
+
+/* Sets *is_full when the answer would take more memory than the limit, and so for every try. */
+static bool make_run(struct making *m, const struct run *run, size_t limit_bytes, bool *is_full, struct td_error *err)
 {
     struct td_arrow_answer answer;
     struct td_split_reader reader = {.blob = run->file->data, .cancel = m->view->cancel};
     const struct td_row_files files = {.data = td_split_input(&reader)};
     bool can_cut = run->index->params[TD_ARROW_PARAM_CUT] == TD_ARROW_NO_OBSTACLE, ok;
     td_arrow_answer_init(&answer, limit_bytes);
+    answer.budget.make_room = note_full;
+    answer.budget.context = is_full;
     answer.without_schema = m->run_count > 0;
     answer.without_end = !run->is_last;
     if (run->numbers != NULL)
@@ -116,10 +126,13 @@ static size_t likely_bytes(const struct run *run)
     return bytes < TD_ARROW_ROWS_BYTES ? (size_t)bytes : TD_ARROW_ROWS_BYTES;
 }
 
-/* Passes the error on. Wrong bytes of the file are no fault of the request. */
-static bool fail_run(struct making *m, const struct run *run, const struct td_error *why)
+/* Passes the error on. Wrong bytes of the file are no fault of the request, and too many rows will always be. */
+static bool fail_run(struct making *m, const struct run *run, bool is_full, const struct td_error *why)
 {
     const struct td_entry *entry = m->view->split->files[run->file->number - 1].entry;
+    if (is_full)
+        return td_error_set(m->err, TD_FAILED_PRECONDITION, "%s; ask for fewer rows at a time, or for consecutive ones",
+                            why->message);
     if (why->code != TD_INVALID_ARGUMENT)
         return td_error_copy(m->err, why);
     return td_error_set(m->err, TD_FAILED_PRECONDITION, "\"%.160s\": %s", entry->path, why->message);
@@ -142,12 +155,13 @@ static bool add_run(struct making *m, const struct run *run)
     bool ok = false;
     for (size_t i = 0; i < 2 && !ok; i++) {
         struct td_error why = TD_ERROR_INIT;
+        bool is_full = false;
         if (!td_budget_take(m->view->budget, limits[i]))
             return td_budget_refuse(m->view->budget, limits[i], m->err);
-        ok = make_run(m, run, limits[i], &why);
+        ok = make_run(m, run, limits[i], &is_full, &why);
         td_budget_give(m->view->budget, limits[i]);
-        if (!ok && (why.code != TD_RESOURCE_EXHAUSTED || i == 1 || limits[0] == limits[1] || m->err->code != TD_OK))
-            return fail_run(m, run, &why);
+        if (!ok && (!is_full || i == 1 || limits[0] == limits[1] || m->err->code != TD_OK))
+            return fail_run(m, run, is_full, &why);
     }
     m->run_count++;
     return true;

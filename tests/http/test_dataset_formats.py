@@ -329,6 +329,8 @@ def write_arrow(root):
     add("arrow/unequal", [[pa.table({"a": [1, 2, 3]})], [pa.table({"a": ["x", "y"]})], [pa.table({"b": [1.5]})]])
     for name, table in unusual_tables().items():
         add(f"types/{name}", [[table.slice(0, 25), table.slice(25)]])
+    many = pa.table({"id": range(100_000), "text": [str(i) for i in range(100_000)]})
+    add("arrow/many", [[many.slice(i, 1000) for i in range(0, 100_000, 1000)]])
     add("arrow/wide", [[pa.table({"blob": pa.array([b"z" * 3_000_000, b"", b"y" * 20_000], pa.binary())})]])
     return made
 
@@ -643,12 +645,29 @@ def test_arrow_schemas_differ(srv, tree):
             check_error(r, 422, "different schemas")
 
 
+def test_many_rows_of_arrow(srv, tree):
+    """Any number of consecutive rows is one answer; in another order they are at most 65,536."""
+    want = tree.arrow["arrow/many"][0]
+    n, most = len(want), 65536
+    with srv.conn() as conn:
+        rows = Rows(conn, "arrow/many")
+        assert read_arrow(rows.get(start=77, count=10**9))[0].equals(want.slice(77))
+        backwards = list(range(n - 1, n - 1 - most, -1))
+        table = read_arrow(rows.post(backwards, packed=True))[0]
+        assert table.equals(want.take(backwards))
+        shuffled = read_arrow(rows.get(order="shuffle", count=most))[0].column("id").to_pylist()
+        assert len(set(shuffled)) == most and shuffled != sorted(shuffled)
+        check_error(rows.get(order="shuffle", count=most + 1), 400, "count must be at most 65536")
+
+
 def test_arrow_of_long_values(srv, tree):
     want = tree.arrow["arrow/wide"][0]
     with srv.conn() as conn:
         rows = Rows(conn, "arrow/wide")
         for numbers in ([0], [2, 1, 0, 0]):
             assert read_arrow(rows.post(numbers))[0].to_pylist() == take(want, numbers)
+        assert read_arrow(rows.post([0] * 9))[0].to_pylist() == take(want, [0] * 9)
+        check_error(rows.post([0] * 30), 422, "more than 67108864 bytes", "fewer rows at a time")
         r = ok(rows.get("rows/0"))
         part = conn.request("/datasets/arrow/wide/rows/0", {"Range": "bytes=1000000-2000000"})
         assert ok(part, 206).body == r.body[1000000:2000001] and same(read_arrow(r)[0], want.slice(0, 1))
