@@ -326,6 +326,9 @@ def write_arrow(root):
     add("arrow/empty", [[arrow_table(0, 0)]])
     add("arrow/words", [[words_table(0, 30, ["a", "bb", "é"])], [words_table(30, 20, ["x", "bb", "yy", ""])]])
     add("arrow/one-word-list", [[words_table(0, 30, ["a", "bb", "é"]), words_table(30, 12, ["a", "bb", "é"])]])
+    more = [["a", "bb"], ["a", "bb", "c"], ["a", "bb", "c", "dd"]]
+    add("arrow/deltas", [[words_table(9 * i, 9, words) for i, words in enumerate(more)]], emit_dictionary_deltas=True)
+    add("arrow/replaced", [[words_table(9 * i, 9, words) for i, words in enumerate([["a", "b"], ["c"], ["b", "d"]])]])
     add("arrow/unequal", [[pa.table({"a": [1, 2, 3]})], [pa.table({"a": ["x", "y"]})], [pa.table({"b": [1.5]})]])
     for name, table in unusual_tables().items():
         add(f"types/{name}", [[table.slice(0, 25), table.slice(25)]])
@@ -632,6 +635,21 @@ def test_arrow_dictionaries_of_several_files(srv, tree):
             assert same(read_arrow(rows.get(start=start, count=count))[0], want.slice(start, count))
         assert read_arrow(rows.post([49, 30, 31, 49]))[0].to_pylist() == take(want, [49, 30, 31, 49])
         check_error(rows.post([0, 49]), 422, "dictionaries of its own")
+
+
+@pytest.mark.parametrize("id", ["arrow/deltas", "arrow/replaced"])
+def test_arrow_dictionaries_that_change(srv, tree, id):
+    """Dictionaries grow, or are replaced, between the batches of a stream; rows have the words of their batch."""
+    want, numbers = tree.arrow[id][0], [26, 0, 9, 8, 17, 18, 18]
+    with srv.conn() as conn:
+        rows = Rows(conn, id)
+        for start, count in ((0, 27), (0, 9), (9, 9), (18, 9), (4, 1), (13, 2), (26, 1), (7, 13)):
+            got = read_arrow(rows.get(start=start, count=count))[0]
+            assert got.to_pylist() == want.slice(start, count).to_pylist(), (start, count)
+        if id == "arrow/deltas":
+            assert read_arrow(rows.post(numbers))[0].to_pylist() == take(want, numbers)
+        else:
+            check_error(rows.post(numbers), 422, "replaces the values of a dictionary")
 
 
 def test_arrow_schemas_differ(srv, tree):
