@@ -8,6 +8,7 @@
 #include "catalog/dataset/data_file.h"
 #include "catalog/dataset/dataset.h"
 #include "core/utf8.h"
+#include "parser/rows/arrow/arrow.h"
 #include "rank/row_answer.h"
 
 #include <inttypes.h>
@@ -78,13 +79,29 @@ static void write_reason(struct td_buffer *out, const char *reason)
     td_buffer_puts(out, "</p>\n");
 }
 
-static void write_rows(struct td_buffer *out, const struct td_call *call, const struct td_split *split)
+/* Writes why rows are not shown. Returns false with the error when memory is short, which says nothing of the rows. */
+static bool write_failure(struct td_buffer *out, const struct td_split *split, const struct td_error *why,
+                          struct td_error *err)
 {
-    struct td_error err = TD_ERROR_INIT;
-    const struct td_split_rows *rows = td_split_rows_get(split, &err);
-    if (rows == NULL || rows->reason != NULL) {
-        write_reason(out, rows == NULL ? err.message : rows->reason);
-        return;
+    bool is_indexed = td_split_progress(split).ready_count == split->file_count;
+    if (why->code == TD_RESOURCE_EXHAUSTED && is_indexed)
+        return td_error_copy(err, why);
+    write_reason(out, why->message);
+    return true;
+}
+
+/* Writes the first rows of a split, or why there are none. Returns false when memory is short. */
+static bool write_rows(struct td_buffer *out, const struct td_call *call, const struct td_split *split,
+                       struct td_error *err)
+{
+    struct td_error why = TD_ERROR_INIT;
+    const struct td_split_rows *rows = td_split_rows_get(split, &why);
+    bool is_arrow = split->format == &td_row_format_arrow; /* its rows are no text, and are answered as one stream */
+    if (rows == NULL)
+        return write_failure(out, split, &why, err);
+    if (rows->reason != NULL) {
+        write_reason(out, rows->reason);
+        return true;
     }
     const struct td_split_view view = {.catalog = call->api->catalog,
                                        .snapshot = call->snapshot,
@@ -93,17 +110,16 @@ static void write_rows(struct td_buffer *out, const struct td_call *call, const 
                                        .budget = &call->api->rows,
                                        .cancel = call->request->cancel};
     td_buffer_printf(out, "<p>%" PRIu64 " rows, fingerprint %s; <a href=\"", rows->row_count, rows->fingerprint);
-    write_split_link(out, call, split, "/rows?format=raw&amp;");
+    write_split_link(out, call, split, is_arrow ? "/rows?" : "/rows?format=raw&amp;");
     td_buffer_puts(out, "\">the first 100</a></p>\n");
-    for (uint64_t row = 0; row < rows->row_count && row < SHOWN_ROWS; row++) {
-        if (!write_row(out, &view, call, row, &err)) {
-            write_reason(out, err.message);
-            return;
-        }
-    }
+    for (uint64_t row = 0; row < rows->row_count && row < SHOWN_ROWS && !is_arrow; row++)
+        if (!write_row(out, &view, call, row, &why))
+            return write_failure(out, split, &why, err);
+    return true;
 }
 
-static void write_page(struct td_buffer *out, const struct td_call *call)
+/* Writes the page. Returns false when memory is short. */
+static bool write_page(struct td_buffer *out, const struct td_call *call, struct td_error *err)
 {
     const struct td_dataset *dataset = call->dataset;
     td_html_begin(out, td_text_of(dataset->id));
@@ -116,11 +132,13 @@ static void write_page(struct td_buffer *out, const struct td_call *call)
         td_html_write_text(out, td_text_of(split->name));
         td_buffer_printf(out, "</h2>\n<p>%zu files of format %s, %" PRIu64 " bytes</p>\n", split->file_count,
                          split->format->name, split->file_bytes);
-        write_rows(out, call, split);
+        if (!write_rows(out, call, split, err))
+            return false;
     }
     if (dataset->split_count > SHOWN_SPLITS)
         td_buffer_printf(out, "<p>and %zu more splits</p>\n", dataset->split_count - SHOWN_SPLITS);
     td_buffer_puts(out, "</body>\n</html>\n");
+    return true;
 }
 
 void td_html_dataset(const struct td_call *call)
@@ -131,9 +149,9 @@ void td_html_dataset(const struct td_call *call)
     char tag[TD_TAG_BYTES];
     size_t len;
     td_buffer_init(&out);
-    write_page(&out, call);
+    bool ok = write_page(&out, call, &err);
     struct td_text text = td_buffer_text(&out);
-    bool ok = (!out.failed && td_digest_tag(text.p, text.len, tag)) || td_error_no_memory(&err);
+    ok = ok && ((!out.failed && td_digest_tag(text.p, text.len, tag)) || td_error_no_memory(&err));
     char *data = ok ? td_buffer_release(&out, &len) : NULL;
     ok = ok && (data != NULL || td_error_no_memory(&err)) && td_body_append_heap(&response->body, data, len, &err);
     td_buffer_fini(&out);
