@@ -928,3 +928,13 @@ def test_damaged_arrow_batches(damaged):
                 with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_stream(r.body) as reader:  # values are not read
                     assert len(reader.read_all()) == int(r.get("X-Row-Count"))
     assert 0 < refused < 300
+
+
+@pytest.mark.parametrize("id", ["arrow/stream", "tars", "shards/mds", "text/csv", "npy/f4", "images/plain"])
+def test_the_page_leads_to_rows(srv, id):
+    """A browser's page of each format has a link to the first rows, which are answered."""
+    page = ok(srv.get(f"/datasets/{id}", {"Accept": "text/html"})).body.decode()
+    found = re.findall(r'href="([^"]*)">the first 100<', page)
+    assert found and "cannot be cut" not in page
+    for link in found:
+        ok(srv.get(link.replace("&amp;", "&")))
