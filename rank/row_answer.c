@@ -332,14 +332,29 @@ static bool append_runs(struct finding *finding, const struct td_row_list *list,
     return true;
 }
 
+/* Returns whether the consecutive rows go out as one piece of each file: of few files, because each stays open. */
+static bool are_runs(const struct td_split_view *view, const struct td_row_list *list, enum td_rows_form form)
+{
+    uint64_t within;
+    if (list->numbers != NULL || list->count == 0 || !td_rows_are_runs(view->split, form))
+        return false;
+    size_t first = td_split_locate(view->split, view->rows, list->first, &within);
+    size_t last = td_split_locate(view->split, view->rows, list->first + list->count - 1, &within);
+    return last - first < TD_ROWS_KEPT_FILES;
+}
+
 bool td_row_answer_append(const struct td_split_view *view, const struct td_row_list *list, enum td_rows_form form,
                           struct td_body *body, struct td_error *err)
 {
     struct finding finding;
-    bool runs = list->numbers == NULL && td_rows_are_runs(view->split, form);
+    bool runs = are_runs(view, list, form);
+    if (list->count > TD_ROWS_MOST && !runs)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "these rows lie in more than %d files: ask for at most %d rows at once", TD_ROWS_KEPT_FILES,
+                            TD_ROWS_MOST);
     if (list->count > TD_ROWS_QUICK && !runs && !td_may_wait(err))
         return false;
-    size_t most = runs && view->split->file_count < list->count ? view->split->file_count : list->count;
+    size_t most = runs && list->count > TD_ROWS_KEPT_FILES ? TD_ROWS_KEPT_FILES : list->count;
     bool ok = finding_init(&finding, view, most, err);
     if (ok && !runs && list->count > 1)
         td_split_files_read_ahead(&finding.files, list);

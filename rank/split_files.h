@@ -37,7 +37,7 @@ struct td_opened_file {
 };
 
 enum {
-    TD_SPLIT_FILES_MOST = 1024,   /* files that are open at once: each is mapped, with a descriptor */
+    TD_SPLIT_FILES_MOST = 4096,   /* files that are open at once: each is mapped, with a descriptor */
     TD_SPLIT_QUICK_BYTES = 262144 /* bytes that a thread which may not wait reads to find a row */
 };
 

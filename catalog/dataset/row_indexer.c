@@ -211,7 +211,7 @@ static bool index_file(struct worker *worker, const struct td_root *root, const 
     bool passes = err.code == TD_IO || err.code == TD_UNAVAILABLE || err.code == TD_NOT_FOUND;
     if (!passes)
         return publish_failure(file, &err);
-    if (!atomic_load(&indexer->stop) && is_first)
+    if (!atomic_load(&worker->stop) && is_first)
         td_log(TD_LOG_INFO, "the rows of \"%s\" cannot be found just now: %s", file->entry->path, err.message);
     return false;
 }

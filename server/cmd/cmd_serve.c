@@ -358,7 +358,7 @@ static void check_environment(void)
 
 void td_cmd_serve_help(FILE *out)
 {
-    (void)fputs("tensord serve answers HTTP requests for every model below a directory.\n"
+    (void)fputs("tensord serve answers HTTP requests for every model and dataset below a directory.\n"
                 "\n"
                 "usage:\n"
                 "  tensord serve DIR [options]\n"

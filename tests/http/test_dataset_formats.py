@@ -761,7 +761,7 @@ def test_splits_of_the_card(mixed):
         assert ok(Rows(conn, "org/card", "extra").get(format="raw")).body == b"1,2\n3,4\n"
         r = ok(Rows(conn, "org/card", "tars/train").get(format="tar"))
         assert [m.name for m in tarfile.open(fileobj=io.BytesIO(r.body))][:2] == ["000.cls", "000.json"]
-        check_error(conn.request("/datasets/org/card/rows"), 400, "name the split", "train", "extra", "tars/train")
+        check_error(conn.request("/datasets/org/card/rows"), 400, "has several splits", "train", "extra", "tars/train")
 
 
 def test_formats_of_one_dataset(mixed):

@@ -772,7 +772,7 @@ def test_many_slow_readers_stay_within_the_budget(tmp_path):
 
 def test_an_answer_from_many_files(tmp_path, start):
     """An answer opens the files of its rows, at most 4,096, and gives them back."""
-    want = [b"%d" % i * (1 if i % 2 else 9000) for i in range(4100)]
+    want = [b"%d" % i * (1 if i % 2 else 4200) for i in range(4100)]
     write(tmp_path, {f"datasets/i/{i:05}.png": data for i, data in enumerate(want)})
     s = start(tmp_path, "--max-maps", "64")
     check_rows(s.get("/datasets/i/rows?start=3&count=4096", timeout=60), want[3:4099], 3, 4100)
@@ -782,6 +782,10 @@ def test_an_answer_from_many_files(tmp_path, start):
     assert r.body == frame(want[:4096] + [want[0], want[4095]])
     check_error(s.post("/datasets/i/rows:batchGet", {"indices": list(range(4097))}, timeout=60), 400, "4096 files")
     s.wait_for(lambda: len(s.fds()) < 200, "the files are closed")
+    with s.conn(rcvbuf=4096, timeout=60) as slow:  # whoever does not read keeps no file open: the rows were copied
+        slow.send(b"GET /datasets/i/rows?count=4096 HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.fill(100)
+        assert len(s.fds()) < 200
 
 
 def test_too_few_descriptors(tmp_path, start):
@@ -802,3 +806,72 @@ def test_json_of_large_descriptions(tmp_path, start):
     assert split["file_count"] == 1100 and len(split["files"]) == 1000 and split["rows"] == 1100
     assert numbers(s.get("/datasets/f/rows?count=2000&format=raw")) == list(range(1100))
     assert json.dumps(split["files"][:1]) == json.dumps([{"path": "0000.jsonl", "nbytes": 2, "rows": 1}])
+
+
+def sparse(path, size):
+    """A file that is one row of zeros and takes no room on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
+def test_a_huge_file_holds_up_no_other(tmp_path, start):
+    """Short files are indexed beside it, and nobody reads it on once it is gone."""
+    sparse(tmp_path / "datasets/huge/a.jsonl", 1 << 42)
+    s = start(tmp_path, "--hash-threads", "0")
+    s.wait_for(lambda: split_of(s, "huge")["index"]["done_bytes"] > 0, "the huge file is being read")
+    write(tmp_path, {"datasets/small/a.jsonl": b"{}\n"})
+    assert s.post("/rescan", b"").status == 200
+    wait_index(s, "small", timeout=60)
+    (tmp_path / "datasets/huge/a.jsonl").unlink()
+    assert s.post("/rescan", b"").status == 200
+    s.wait_for(lambda: not any("huge" in path for path in s.fds().values()), "the deleted file is closed", timeout=30)
+
+
+def cpu_ticks(s):
+    fields = open(f"/proc/{s.proc.pid}/stat").read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_work_for_a_client_that_is_gone_ends(tmp_path, start):
+    """Rows that take hours to find: the client's end ends the search, and so does a stop."""
+    sparse(tmp_path / "datasets/long/a.jsonl", 1 << 31)
+    write(tmp_path, {"datasets/long/b.jsonl": b"1\n2\n"})
+    s = start(tmp_path, "--drain-timeout", "2")
+    wait_index(s, "long", timeout=120)
+    body = struct.pack("<60000Q", *[i % 2 for i in range(60000)])
+    with s.conn(timeout=60) as c:
+        c.send(b"POST /datasets/long/rows:batchGet HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        before = cpu_ticks(s)
+        s.wait_for(lambda: cpu_ticks(s) - before > 20, "the search has begun", timeout=30)
+        assert s.get("/healthz").status == 200
+    s.wait_for(lambda: (lambda at: (time.sleep(0.5), cpu_ticks(s) - at)[1] < 10)(cpu_ticks(s)), "the search has ended",
+               timeout=30)
+
+
+def test_a_long_row_holds_up_no_worker(tmp_path, start):
+    """A row of 1 GiB is looked for by a thread of its own."""
+    sparse(tmp_path / "datasets/long/a.jsonl", 1 << 30)
+    s = start(tmp_path, "--workers", "1")
+    wait_index(s, "long", timeout=120)
+    with s.conn(timeout=60) as c:
+        c.send(b"GET /datasets/long/rows/0 HTTP/1.1\r\nHost: x\r\nRange: bytes=0-0\r\n\r\n")
+        time.sleep(0.05)
+        began = time.monotonic()
+        assert s.get("/version", {"Range": "bytes=0-1"}).status == 206
+        quick = time.monotonic() - began
+        c.fill()
+        assert quick < (time.monotonic() - began) / 2 + 0.2
+
+
+def test_more_rows_than_numbers(tmp_path, start):
+    """Rows of no bytes may be any number; their sum has to have 64 bits, and so have sizes in the table."""
+    for i, rows in enumerate((2**63 - 1, 2**63 - 1, 2**62)):
+        header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (%d, 0), }" % rows
+        header += b" " * (-(len(header) + 11) % 64) + b"\n"
+        write(tmp_path, {f"datasets/n/{i}.npy": b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header})
+    s = start(tmp_path)
+    wait_index(s, "n")
+    for path in ("rows", "rows/0", "index", "rows?order=shuffle"):
+        check_error(s.get(f"/datasets/n/{path}"), 422, "more rows than can be numbered")

@@ -104,7 +104,8 @@ static void which_folders(void **state)
         {"datasets/org/d/a.jsonl", "org/d{train:jsonl=a.jsonl}"},
         {"datasets/org/d/config.json datasets/org/d/a.jsonl", "org/d{train:jsonl=a.jsonl}"},
         {"datasets/org/d/x.safetensors datasets/org/d/a.jsonl", "org/d{train:jsonl=a.jsonl}"},
-        {"datasets/a.jsonl", "datasets{train:jsonl=a.jsonl}"}, /* a folder of this name in the root */
+        {"datasets/a.jsonl", ""}, /* directly in datasets/ */
+        {"datasets/a.jsonl datasets/README.md datasets/d/b.jsonl", "d{train:jsonl=b.jsonl}"},
         {"datasets/d/data/a.jsonl", "d{train:jsonl=data/a.jsonl}"},
         {"datasets/d/train/a.jsonl datasets/d/test/b.jsonl", "d{train:jsonl=train/a.jsonl;test:jsonl=test/b.jsonl}"},
         {"datasets/d/data/x/a.jsonl datasets/d/my-dev-set/b.jsonl", "d{validation:jsonl=my-dev-set/b.jsonl}"},
