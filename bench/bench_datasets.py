@@ -394,8 +394,6 @@ def set_targets(targets, found, files):
     targets.at_least("rate of the index / dd, page-cached", faster("index", "index", "dd"), 0.8)
     if "index_cold" in found:
         targets.at_least("rate of the index / dd, cold", faster("index_cold", "index", "dd"), 0.8)
-        targets.at_least("cold rows: batches / pread, 1 thread", faster("cold", "batches", "pread"), 1)
-        targets.at_least("cold rows: batches / pread, %d threads" % PREADS, faster("cold", "batches", "preads"), 0.5)
     rows = number(files["short"].count, 0)
     for key, what in (("resume_lines", "lines"), ("resume_npy", ".npy")):
         targets.at_most("ms to the first batch at 90%% of %s rows, %s" % (rows, what),

@@ -60,6 +60,13 @@ class Peer:
                     out.write(row)
 
     def epoch(self, request):
+        """Reads an epoch. Returns its sample, or the reason why it failed."""
+        try:
+            return self.read(request)
+        except Exception as fault:  # of any kind, in somebody else's library
+            return {"fault": ("%s: %s" % (type(fault).__name__, fault)).splitlines()[-1]}
+
+    def read(self, request):
         """Reads all rows once, with everything that comes before the first batch; compares them if asked to."""
         begin, kept, count, first = time.perf_counter(), [], 0, None
         for batch in getattr(self, request["way"])(request, request["workers"]):
@@ -132,8 +139,9 @@ def http_downloader(base):
             self.session = self.session or requests.Session()
             answer = self.session.get(remote, timeout=timeout)
             answer.raise_for_status()
-            with open(local, "wb") as out:
+            with open(local + ".part", "wb") as out:
                 out.write(answer.content)
+            os.rename(local + ".part", local)
 
     return HttpDownloader
 
