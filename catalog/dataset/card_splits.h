@@ -27,8 +27,8 @@ struct td_card_splits {
 bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_card_splits *out, struct td_error *err);
 
 /* Returns whether the pattern names the file at this path. A '*', '?' or set ("[a-z]", "[!a]") does not match '/', but
- * "**" does, and "**" and a '/' may stand for nothing. Adds to *steps how much work it was: 8, and at most the product of both
- * lengths, of some 2 ns each. */
+ * "**" does, and "**" and a '/' may stand for nothing. Adds to *steps how much work it was: 8, and at most the product
+ * of both lengths, of some 2 ns each. */
 bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t *steps);
 
 #endif
