@@ -64,7 +64,7 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
 {
     const struct td_snapshot *snapshot = description->call->snapshot;
     const struct td_text *match = td_uri_parameter(description->call->uri, "match");
-    const struct td_model *last = NULL;
+    const char *last = NULL;
     struct td_json_builder *json = &description->json;
     size_t shown = 0;
     bool more = false;
@@ -83,11 +83,11 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
         if (!add_model(description, model))
             return false;
         td_json_end(json);
-        last = model;
+        last = model->id;
     }
     td_json_end(json);
     return (snapshot->problems.count == 0 || td_description_add_problems(description, &snapshot->problems)) &&
-           td_description_add_next_page(description, listing, more ? last->id : NULL);
+           td_description_add_next_page(description, listing, more ? last : NULL);
 }
 
 void td_handle_models(const struct td_call *call)
