@@ -7,14 +7,14 @@ import os
 import bench_rows
 import bench_servers
 from bench_parse import Lines, find_python
-from bench_report import median, median_ratio, number, ratio, times
+from bench_report import median, median_ratio, number, times
 from bench_servers import BenchError, Tensord
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MINE = {"map": "tensord.Dataset, ShuffleSampler", "iterable": "tensord.IterableDataset, shuffle"}
 OTHERS = {"local": "datasets, load_from_disk, local file", "webdataset": "webdataset over nginx, buffer of 1,000",
           "mosaic": "mosaicml-streaming over nginx, cold cache"}
-MAY_FAIL = ("webdataset", "mosaic")  # through nginx, and left out where they are not installed
+BY_NGINX = ("webdataset", "mosaic")
 WANTED = {"local": 0.8, "webdataset": 1, "mosaic": 3}
 WORKERS = (0, 2)
 
@@ -46,25 +46,12 @@ def run(work, directory, count, options, about):
                      "of the dataset on; %s; left out, as not installed: %s"
                      % (number(count, 0), known["about"], ", ".join(w for w in OTHERS if w not in known["ways"])
                         or "nothing"))
-        return measure(work, peer, rows, known["ways"], options, about)
+        return measure(work, peer, rows, known["ways"], options)
 
 
-def ask(peer, about, **what):
-    """Returns the sample of an epoch; None when a library that may be left out failed, which `about` then says."""
-    sample, name = peer.request(do="epoch", **what), {**MINE, **OTHERS}[what["way"]]
-    if "fault" in sample:
-        if what["way"] not in MAY_FAIL:
-            raise BenchError("%s: %s" % (name, sample["fault"]))
-        about.append("**an epoch of %s failed** with %d workers: %s" % (name, what["workers"], sample["fault"]))
-        return None
-    if not sample["same"]:
-        raise BenchError("%s reads other rows than the file's" % name)
-    return sample
-
-
-def measure(work, peer, rows, ways, options, about):
+def measure(work, peer, rows, ways, options):
     nginx = None
-    ways = [way for way in ways if way not in MAY_FAIL or options.nginx]
+    ways = [way for way in ways if way not in BY_NGINX or options.nginx]
     samples = {workers: {way: [] for way in ways} for workers in (WORKERS[:1] if options.quick else WORKERS)}
     with Tensord(work, rows, options.tensord, rows.root, ["--settle", "0"]) as server:
         what = {"url": "tensord://127.0.0.1:%d/datasets/%s" % (server.port, bench_rows.DATASET)}
@@ -75,9 +62,11 @@ def measure(work, peer, rows, ways, options, about):
             for turn in range(options.rounds + 1):
                 for workers in samples:
                     for way in ways if turn % 2 == 0 else reversed(ways):
-                        sample = ask(peer, about, way=way, workers=workers, seed=turn, check=turn == 0, **what)
+                        sample = peer.request(do="epoch", way=way, workers=workers, seed=turn, check=turn == 0, **what)
+                        if not sample["same"]:
+                            raise BenchError("%s reads other rows than the file's" % {**MINE, **OTHERS}[way])
                         if turn:
-                            samples[workers][way].append(sample or {"seconds": None})
+                            samples[workers][way].append(sample)
         finally:
             if nginx:
                 nginx.stop()
@@ -91,8 +80,8 @@ def cells_of(found, count):
         for mine, name in MINE.items():
             for way, other in OTHERS.items():
                 if way in samples:
-                    seconds = [median([s["seconds"] for s in samples[w]]) for w in (mine, way)]
-                    rates = [number(ratio(count, s), 0) + " rows/s" for s in seconds]
+                    rates = [number(count / median([s["seconds"] for s in samples[w]]), 0) + " rows/s"
+                             for w in (mine, way)]
                     cells.append(["%s; %s; %d workers" % (name, other, workers), *rates,
                                   times(median_ratio(samples[way], samples[mine], "seconds"))])
     return cells
@@ -102,6 +91,6 @@ def set_targets(targets, found):
     for workers, samples in found.items():
         for way, wanted in WANTED.items():
             if way in samples:
-                best = max(median_ratio(samples[way], samples[mine], "seconds") or 0 for mine in MINE)
+                best = max(median_ratio(samples[way], samples[mine], "seconds") for mine in MINE)
                 what = "rows/s into a DataLoader, %d workers: the faster of tensord's / %s" % (workers, way)
                 targets.at_least(what, best, wanted)

@@ -60,13 +60,6 @@ class Peer:
                     out.write(row)
 
     def epoch(self, request):
-        """Reads an epoch. Returns its sample, or the reason why it failed."""
-        try:
-            return self.read(request)
-        except Exception as fault:  # of any kind, in somebody else's library
-            return {"fault": ("%s: %s" % (type(fault).__name__, fault)).splitlines()[-1]}
-
-    def read(self, request):
         """Reads all rows once, with everything that comes before the first batch; compares them if asked to."""
         begin, kept, count, first = time.perf_counter(), [], 0, None
         for batch in getattr(self, request["way"])(request, request["workers"]):
@@ -126,17 +119,18 @@ def http_downloader(base):
     import requests
 
     class HttpDownloader(base):
-        session = None
+        session = owner = None
 
         @staticmethod
         def _client_identifier():
             return "http"
 
         def clean_up(self):
-            self.session = None
+            self.session = self.owner = None
 
         def _download_file_impl(self, remote, local, timeout):
-            self.session = self.session or requests.Session()
+            if self.owner != os.getpid():  # a session that came by fork has the parent's connections
+                self.session, self.owner = requests.Session(), os.getpid()
             answer = self.session.get(remote, timeout=timeout)
             answer.raise_for_status()
             with open(local + ".part", "wb") as out:
