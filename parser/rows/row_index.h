@@ -18,10 +18,10 @@ struct td_row_format;
 
 /* How an index knows where the rows lie. The comments name `params` and `words` of td_row_index. */
 enum td_row_layout {
-    TD_ROWS_LINES,   /* lines of a text. words: steps, then extras (line_index.h); params[3]: number of steps;
-                        params[0]: 1 when every row ends with one LF and nothing lies between rows; params[1]: offset of
-                        the first row; params[2]: the byte between fields, comma or tab, when a quoted field may hold line
-                        ends   (CSV); 0: every LF ends a line */
+    TD_ROWS_LINES,   /* lines of a text. words: steps, then extras (line_index.h). params[0]: 1 when every row ends with
+                        one LF and nothing lies between rows; params[1]: offset of the first row; params[2]: the byte
+                        between fields, comma or tab, when a quoted field may hold line ends (CSV), 0 when every LF ends
+                        a line; params[3]: number of steps */
     TD_ROWS_EVEN,    /* rows of one size. params[0]: offset of the first row; params[1]: bytes of each row */
     TD_ROWS_OFFSETS, /* a table in the data file. params[0]: position of row_count + 1 ascending offsets, little-endian;
                         params[1]: bytes of each, 4 or 8; row i lies between offsets i and i + 1 */

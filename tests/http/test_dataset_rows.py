@@ -825,7 +825,8 @@ def test_a_huge_file_holds_up_no_other(tmp_path, start):
     wait_index(s, "small", timeout=60)
     (tmp_path / "datasets/huge/a.jsonl").unlink()
     assert s.post("/rescan", b"").status == 200
-    s.wait_for(lambda: not any("huge/a.jsonl" in path for path in s.fds().values()), "the deleted file is closed", timeout=30)
+    s.wait_for(lambda: not any("huge/a.jsonl" in path for path in s.fds().values()), "the deleted file is closed",
+               timeout=30)
 
 
 def cpu_ticks(s):

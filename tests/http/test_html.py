@@ -194,13 +194,14 @@ def test_many_readers_of_a_large_folder(tmp_path):
         assert s.get("/models/m/files/data/").body == whole.body
 
 
-PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc000000301"
-                      "0100c9fe92ef0000000049454e44ae426082")
+PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
+                      "000003010100c9fe92ef0000000049454e44ae426082")
 
 
 def test_the_page_of_a_dataset(tmp_path):
     """Its first rows: texts escaped and cut, bytes that are no UTF-8 replaced, images as images of this server."""
-    rows = [b'<script>alert("1")</script> & more', b"caf\xc3\xa9 \xff", b"x" * 5000] + [b"row %d" % i for i in range(20)]
+    rows = [b'<script>alert("1")</script> & more', b"caf\xc3\xa9 \xff", b"x" * 5000]
+    rows += [b"row %d" % i for i in range(20)]
     (tmp_path / "datasets/texts").mkdir(parents=True)
     (tmp_path / "datasets/texts/train.jsonl").write_bytes(b"\n".join(rows))
     (tmp_path / "datasets/pictures/train/a b").mkdir(parents=True)
@@ -210,8 +211,9 @@ def test_the_page_of_a_dataset(tmp_path):
     with Server(tmp_path) as s:
         def page_with(name, part):
             """The page, once it has the part: files settle, and then are indexed."""
-            s.wait_for(lambda: part in s.get(f"/datasets/{name}", {"Accept": "text/html"}).body, f"{name} to be indexed")
-            return s.get(f"/datasets/{name}", {"Accept": "text/html"})
+            target, accept = f"/datasets/{name}", {"Accept": "text/html"}
+            s.wait_for(lambda: part in s.get(target, accept).body, f"{name} to be indexed")
+            return s.get(target, accept)
 
         page = page_with("texts", b"23 rows")
         assert "script" not in page.get("Content-Security-Policy") and "img-src 'self'" in page.get(

@@ -87,6 +87,8 @@ class ShuffleSampler:
                  position: int = 0):
         if drop_last and pad:
             raise ValueError("drop_last and pad exclude each other")
+        if isinstance(dataset, (str, bytes)):
+            raise TypeError(f"ShuffleSampler takes a dataset, not its URL: give it tensord.Dataset({dataset!r})")
         self._rows = len(dataset)
         self.fingerprint: Optional[str] = getattr(dataset, "fingerprint", None)
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
