@@ -290,3 +290,12 @@ def test_an_empty_split(serve_rows):
     assert list(tensord.ShuffleSampler(dataset)) == []
     with pytest.raises(IndexError, match="row 0 of empty: split train has 0 rows$"):
         dataset[0]
+
+
+def test_the_hubs_name_of_a_dataset(serve_rows):
+    """local/counts is the Hub's name of datasets/counts."""
+    write_jsonl(serve_rows.root / "datasets" / "counts" / "train.jsonl", values(3))
+    url = rows_url(serve_rows(), "local/counts")
+    assert tensord.Dataset(url, **QUIET)[:] == values(3)
+    with pytest.raises(TypeError, match="takes a dataset, not its URL"):
+        tensord.ShuffleSampler(url)
