@@ -116,10 +116,10 @@ static const char *columns_of(const struct td_split *split)
     return NULL;
 }
 
-static void add_index(struct td_json_builder *json, const struct td_split *split)
+/* is_ready: the number of rows is known. Looked at before the progress, so that the index is not "ready" without it. */
+static void add_index(struct td_json_builder *json, const struct td_split *split, bool is_ready)
 {
     struct td_split_progress progress = td_split_progress(split);
-    bool is_ready = progress.ready_count == split->file_count;
     td_json_begin_object(json, "index");
     td_json_add_string(json, "state", is_ready ? "ready" : progress.failed != NULL ? "failed" : "building");
     td_json_add_u64(json, "done_bytes", progress.done_bytes);
@@ -145,7 +145,7 @@ static bool add_split(struct td_description *description, const struct td_datase
     add_raw_or_null(json, "columns", columns);
     add_string_or_null(json, "reason", reason);
     add_string_or_null(json, "fingerprint", rows == NULL ? NULL : rows->fingerprint);
-    add_index(json, split);
+    add_index(json, split, rows != NULL);
     td_json_add_u64(json, "file_count", split->file_count);
     td_json_begin_array(json, "files");
     for (size_t i = 0; i < split->file_count && i < LISTED_FILES; i++)
