@@ -86,12 +86,21 @@ const struct td_opened_file *td_split_files_open(struct td_split_files *files, s
     return opened;
 }
 
+/* Returns false with an error when the request is cancelled. Asking costs a system call. */
+static bool goes_on(const struct td_cancel *cancel, struct td_error *err)
+{
+    return !td_cancel_is_asked(cancel) || td_error_set(err, TD_UNAVAILABLE, "the request was cancelled");
+}
+
 static bool read_blob(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct td_split_reader *reader = (struct td_split_reader *)(uintptr_t)context;
+    if (reader->read_bytes >= reader->ask_at) {
+        if (!goes_on(reader->cancel, err))
+            return false;
+        reader->ask_at = reader->read_bytes + TD_SPLIT_ASK_BYTES;
+    }
     reader->read_bytes += len;
-    if (td_cancel_is_asked(reader->cancel))
-        return td_error_set(err, TD_UNAVAILABLE, "the request was cancelled");
     return (reader->read_bytes <= TD_SPLIT_QUICK_BYTES || td_may_wait(err)) &&
            td_blob_read(reader->blob, off, out, len, err);
 }
@@ -112,8 +121,8 @@ static bool find_in_file(const struct td_split_view *view, const struct td_split
                          struct td_row_place *places, struct td_error *err)
 {
     struct td_row rows[ROWS_AT_ONCE];
-    struct td_split_reader data = {.blob = opened->data, .cancel = view->cancel};
-    struct td_split_reader table = {.blob = opened->table, .cancel = view->cancel};
+    struct td_split_reader data = {.blob = opened->data, .cancel = view->cancel, .ask_at = TD_SPLIT_ASK_BYTES};
+    struct td_split_reader table = {.blob = opened->table, .cancel = view->cancel, .ask_at = TD_SPLIT_ASK_BYTES};
     const struct td_row_files inputs = {.data = td_split_input(&data), .table = td_split_input(&table)};
     for (size_t done = 0, n; done < count; done += n) {
         n = count - done < ROWS_AT_ONCE ? count - done : ROWS_AT_ONCE;
@@ -130,8 +139,11 @@ static bool find_in_file(const struct td_split_view *view, const struct td_split
 size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t count, struct td_row_place *places,
                            struct td_error *err)
 {
+    enum { FINDS_PER_QUESTION = 64 };
     const struct td_split_view *view = files->view;
     uint64_t within, left;
+    if (files->find_count++ % FINDS_PER_QUESTION == 0 && !goes_on(view->cancel, err))
+        return 0;
     size_t number = td_split_locate(view->split, view->rows, row, &within);
     left = view->rows->ends[number] - row;
     count = left < count ? (size_t)left : count;

@@ -37,14 +37,16 @@ struct td_opened_file {
 };
 
 enum {
-    TD_SPLIT_FILES_MOST = 4096,   /* files that are open at once: each is mapped, with a descriptor */
-    TD_SPLIT_QUICK_BYTES = 262144 /* bytes that a thread which may not wait reads to find a row */
+    TD_SPLIT_FILES_MOST = 4096,    /* files that are open at once: each is mapped, with a descriptor */
+    TD_SPLIT_QUICK_BYTES = 262144, /* bytes that a thread which may not wait reads to find a row */
+    TD_SPLIT_ASK_BYTES = 1048576   /* bytes that are read before it is asked again whether the request is cancelled */
 };
 
 struct td_split_files {
     const struct td_split_view *view;
     struct td_opened_file *slots; /* open addressing by number; a power of two */
     size_t slot_count, open_count, most;
+    size_t find_count; /* calls of td_split_files_find */
     bool closes; /* closes all files when one more than `most` is needed, in place of an error; set by the owner, who
                     keeps no places then */
 };
@@ -74,13 +76,15 @@ struct td_split_reader {
     struct td_blob *blob; /* NULL: the input is empty */
     const struct td_cancel *cancel;
     uint64_t read_bytes;
+    uint64_t ask_at; /* asks for `cancel` once so many bytes are read; 0: at the first read */
 };
 
 /* Returns the input of a reader, which must outlive it. One thread at a time. */
 struct td_input td_split_input(struct td_split_reader *reader);
 
 /* Finds the row with this number and up to count - 1 that follow it in its file. Writes their places, and returns how
- * many they are; 0: an error. Errors: those of td_split_files_open and td_row_index_find. */
+ * many they are; 0: an error. Errors: those of td_split_files_open and td_row_index_find; TD_UNAVAILABLE soon after the
+ * request is cancelled. */
 size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t count, struct td_row_place *places,
                            struct td_error *err);
 

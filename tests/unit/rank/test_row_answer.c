@@ -521,6 +521,64 @@ static void a_file_that_changes_later(void **state)
     }
 }
 
+/* Counts its calls, and asks to stop from the one numbered `stop_at` on. */
+struct asking {
+    size_t count, stop_at;
+};
+
+static bool is_asked(void *context)
+{
+    struct asking *asking = context;
+    return ++asking->count >= asking->stop_at;
+}
+
+static bool append_asking(struct place *place, const struct td_row_list *list, struct asking *asking,
+                          struct td_error *err)
+{
+    const struct td_cancel cancel = {.is_asked = is_asked, .context = asking};
+    struct td_split_view answer = answer_of(place);
+    struct td_body body;
+    answer.cancel = &cancel;
+    td_body_init(&body);
+    bool ok = td_row_answer_append(&answer, list, TD_ROWS_FRAME, &body, err);
+    td_body_fini(&body);
+    return ok;
+}
+
+/* Asking costs a system call, so it is not done for every row; but a search for many rows, and for a row of many MiB,
+ * ends soon. */
+static void cancelled_requests(void **state)
+{
+    (void)state;
+    static struct place place;
+    enum { COUNT = 2000, LONG_BYTES = 8 << 20 };
+    uint64_t numbers[COUNT];
+    struct oracle_bytes out = {0};
+    struct td_error err = TD_ERROR_INIT;
+    oracle_put(&out, "a\nb\n", 4);
+    for (int i = 0; i < LONG_BYTES; i++)
+        oracle_put(&out, "x", 1);
+    place_open(&place);
+    add_file(&place, out.p, out.len);
+    start(&place);
+    for (size_t i = 0; i < COUNT; i++)
+        numbers[i] = i % 2; /* none is repeated at once */
+    const struct td_row_list many = {.count = COUNT, .numbers = numbers}, one = {.first = 2, .count = 1};
+    struct asking asking = {.stop_at = SIZE_MAX};
+    assert_true(append_asking(&place, &many, &asking, &err));
+    CHECK(asking.count > 20 && asking.count <= 40, "asked %zu times for %d rows", asking.count, COUNT);
+    asking = (struct asking){.stop_at = 20};
+    assert_false(append_asking(&place, &many, &asking, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    asking = (struct asking){.stop_at = SIZE_MAX};
+    assert_true(append_asking(&place, &one, &asking, &err));
+    CHECK(asking.count > 4 && asking.count <= 20, "asked %zu times for a row of 8 MiB", asking.count);
+    asking = (struct asking){.stop_at = 5};
+    assert_false(append_asking(&place, &one, &asking, &err));
+    assert_int_equal(asking.count, 5);
+    place_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +589,7 @@ int main(void)
         cmocka_unit_test(what_is_copied),
         cmocka_unit_test(budgets),
         cmocka_unit_test(what_a_worker_may_answer),
+        cmocka_unit_test(cancelled_requests),
         cmocka_unit_test(a_file_that_changed),
         cmocka_unit_test(a_file_that_changes_meanwhile),
         cmocka_unit_test(a_file_that_changes_later),
