@@ -23,7 +23,7 @@
 enum {
     TD_LINE_STEP_ROWS = 16,          /* of so many rows the place of one is kept */
     TD_LINE_STEP_BYTES = 128 * 1024, /* and that of a row whose line begins this far behind the kept one before it */
-    TD_LINE_READ_BYTES = 8 * 1024    /* read at once to find rows */
+    TD_LINE_READ_BYTES = 4 * 1024    /* read at once to find rows */
 };
 
 /* A row that is kept although TD_LINE_STEP_ROWS does not divide its number: that, and the offset of its line. */
