@@ -414,6 +414,7 @@ void td_handle_row_table(const struct td_call *call)
     td_response_describe(call->response, "application/octet-stream");
     wanted.form = TD_ROWS_FORMS; /* another representation than rows */
     set_etag(call, &wanted);
+    td_response_add_header_text(call->response, "X-Content-Type-Options", TD_TEXT("nosniff"));
     td_response_add_header(call->response, "X-Row-Total", "%" PRIu64, wanted.total);
 }
 

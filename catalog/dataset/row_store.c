@@ -49,9 +49,9 @@ bool td_row_store_open(const char *state_dir, const char *root, struct td_row_st
     struct stat st;
     if (!td_state_dir_open(state_dir, root, true, &above, err))
         return false;
-    (void)mkdirat(above, folder_name, 0700);
+    int refused = mkdirat(above, folder_name, 0700) == 0 || errno == EEXIST ? 0 : errno;
     int fd = openat(above, folder_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int sys = errno;
+    int sys = refused != 0 ? refused : errno;
     (void)close(above);
     if (fd < 0)
         return td_error_sys(err, TD_IO, sys, "--state-dir: cannot open the folder \"%s\" in \"%s\"", folder_name,

@@ -32,7 +32,7 @@ def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
     """The default is ready, for directories that are filled later."""
     with Server(tmp_path) as s:
         assert readiness(s) == (200, "ready", "")
-        s.wait_for(lambda: f'warn  "{tmp_path}" holds no model (0 files): ' in s.stderr(), "the warning")
+        s.wait_for(lambda: f'warn  "{tmp_path}" holds no model and no dataset (0 files): ' in s.stderr(), "the warning")
         assert health(s)[0] == 0 and "not ready" not in s.stderr()
 
 
