@@ -34,7 +34,7 @@ fuzz      full        900 one   -              libFuzzer targets, each run for 1
 tsan      full       1200 tests -              ThreadSanitizer build, the tests of catalog and server
 http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
 interop   full        900 tests venv           pytest with real writers and clients against the ASan build
-clients   full       1200 tests venv,hub0,readers,node pytest with stock clients of the Hub and of S3 against the ASan build
+clients   full       1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3 and datasets, ASan build
 python    full       1200 tests venv,engines   pytest of the Python client against the ASan build
 docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
 bench     full        900 one   venv           the benchmark beside nginx, in short
