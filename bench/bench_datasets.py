@@ -205,13 +205,15 @@ def measure_batches(work, rows, sizes, options):
             return {"seconds": seconds}
 
         def processor(turn):
-            bodies = [array.array("Q", numbers(turn * sizes.passes + i)).tobytes() for i in range(sizes.passes)]
+            wanted = [numbers(turn * sizes.passes + i) for i in range(sizes.passes)]
+            bodies = [array.array("Q", some).tobytes() for some in wanted]
             path = PATH + "/rows:batchGet?format=frame"
             cpu, begin = server.cpu_s(), time.perf_counter()
-            for body in bodies:
-                ask(connections[0], "POST", path, body)
-            return {"cpu": (server.cpu_s() - cpu) / sizes.passes / BATCH,
-                    "seconds": (time.perf_counter() - begin) / sizes.passes}
+            answers = [ask(connections[0], "POST", path, body) for body in bodies]
+            cpu, seconds = server.cpu_s() - cpu, time.perf_counter() - begin
+            for some, answer in zip(wanted, answers):
+                check("a batch", cut(answer), rows.read(some))
+            return {"cpu": cpu / sizes.passes / BATCH, "seconds": seconds / sizes.passes}
 
         return by_turns({"batch": batch, "singly": singly, "processor": processor}, options.rounds, options.quick)
 
@@ -256,7 +258,7 @@ def measure_resume(work, rows, sizes, options):
                 taken, got = timed(get_shuffled, connection, seed, start, BATCH)
                 connection.close()
                 seconds.append(taken)
-            check("a shuffled batch", got, rows.read(bench_rows.shuffled(rows.count, seed, start, BATCH)))
+                check("a shuffled batch", got, rows.read(bench_rows.shuffled(rows.count, seed, start, BATCH)))
             return {"seconds": statistics.median(seconds), "most": max(seconds)}
 
         return by_turns({"resume": resume}, options.rounds, options.quick)
