@@ -33,6 +33,8 @@ size_t td_row_index_bytes(const struct td_row_index *index)
 static bool find_lines(const struct td_row_index *index, const struct td_row_files *files, uint64_t first, size_t count,
                        struct td_row *rows, struct td_error *err)
 {
+    if (count == 0) /* an index without rows has no words */
+        return true;
     struct td_line_index lines = {.row_count = index->row_count,
                                   .size_bytes = index->data_bytes,
                                   .steps = index->words,
