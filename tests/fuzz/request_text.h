@@ -55,9 +55,9 @@ static inline void request_text_headers(struct request_text *out, struct td_text
 static inline void request_text_read(struct request_text *out, const uint8_t *data, size_t size)
 {
     struct td_text rest = {.p = (const char *)data, .len = size};
+    out->request = (struct td_request){.body = TD_TEXT("")};
     out->request.method = request_text_line(&rest);
     out->request.target = request_text_line(&rest);
-    out->request.body = TD_TEXT("");
     request_text_headers(out, rest);
 }
 
