@@ -1,5 +1,6 @@
 #include "api/call.h"
 
+#include "core/digits.h"
 #include "core/json_build.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
@@ -58,6 +59,16 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
     td_json_builder_fini(&json);
     td_response_fail(call->response, status, td_buffer_terminate(&details), "%s", message);
     td_buffer_fini(&details);
+}
+
+bool td_call_read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out)
+{
+    const struct td_text *text = td_uri_parameter(call->uri, name);
+    if (text == NULL || td_number_read(*text, max, out))
+        return true;
+    td_response_fail(call->response, 400, NULL, "%s must be a whole number from 0 to %" PRIu64 ", not \"%.*s\"", name,
+                     max, TD_SHOW(*text, 64));
+    return false;
 }
 
 bool td_call_check_parameters(const struct td_call *call, const char *const *known)

@@ -28,6 +28,10 @@ struct td_call {
 /* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
 
+/* Reads a whole number of at most `max`, as it stands after a parameter's name in the query. Leaves *out as it is
+ * without the parameter. Returns false after it answered 400. */
+bool td_call_read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out);
+
 /* Answers with an error whose details list the known values (NULL-terminated, none needs escaping): {"known": [...]}.
  */
 void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)

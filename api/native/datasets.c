@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Files of a split that its description lists. */
+/* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
 static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)
@@ -127,8 +127,9 @@ static void add_index(struct td_json_builder *json, const struct td_split *split
     td_json_end(json);
 }
 
+/* Adds a split, with its files from number `start` on. */
 static bool add_split(struct td_description *description, const struct td_dataset *dataset,
-                      const struct td_split *split)
+                      const struct td_split *split, uint64_t start)
 {
     struct td_json_builder *json = &description->json;
     const struct td_split_rows *rows = td_split_rows_get(split, NULL);
@@ -148,7 +149,7 @@ static bool add_split(struct td_description *description, const struct td_datase
     add_index(json, split, rows != NULL);
     td_json_add_u64(json, "file_count", split->file_count);
     td_json_begin_array(json, "files");
-    for (size_t i = 0; i < split->file_count && i < LISTED_FILES; i++)
+    for (uint64_t i = start; i < split->file_count && i - start < LISTED_FILES; i++)
         if (!add_file(description, dataset, &split->files[i]))
             return false;
     td_json_end(json);
@@ -158,17 +159,18 @@ static bool add_split(struct td_description *description, const struct td_datase
 
 void td_handle_dataset(const struct td_call *call)
 {
-    static const char *const known[] = {NULL};
+    static const char *const known[] = {"file_start", NULL};
     const struct td_dataset *dataset = call->dataset;
     struct td_description description;
-    if (!td_call_check_parameters(call, known))
+    uint64_t start = 0;
+    if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "file_start", UINT64_MAX, &start))
         return;
     td_description_begin(&description, call);
     bool ok = td_description_room(&description, strlen(dataset->id));
     td_json_add_string(&description.json, "id", dataset->id);
     td_json_begin_array(&description.json, "splits");
     for (size_t i = 0; ok && i < dataset->split_count; i++)
-        ok = add_split(&description, dataset, &dataset->splits[i]);
+        ok = add_split(&description, dataset, &dataset->splits[i], start);
     td_json_end(&description.json);
     ok = ok && td_description_add_problems(&description, &dataset->problems);
     td_description_finish(&description, ok);

@@ -37,18 +37,6 @@ struct wanted {
 
 /* ---- parameters ---- */
 
-/* Reads a whole number of at most `max`. Leaves *out as it is without the parameter. Returns false after it answered
- * 400. */
-static bool read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out)
-{
-    const struct td_text *text = td_uri_parameter(call->uri, name);
-    if (text == NULL || td_number_read(*text, max, out))
-        return true;
-    td_response_fail(call->response, 400, NULL, "%s must be a whole number from 0 to %" PRIu64 ", not \"%.*s\"", name,
-                     max, TD_SHOW(*text, 64));
-    return false;
-}
-
 /* Answers an error about a split, with the names of those that there are. `name` may be empty. */
 static bool fail_split(const struct td_call *call, int status, const char *what, struct td_text name)
 {
@@ -168,8 +156,8 @@ static bool read_order(const struct td_call *call, struct wanted *wanted)
         td_call_fail_known(call, 400, known, "unknown order \"%.*s\"; it is file or shuffle", TD_SHOW(*order, 64));
         return false;
     }
-    if (!read_number(call, "seed", UINT64_MAX, &wanted->seed) ||
-        !read_number(call, "epoch", UINT64_MAX, &wanted->epoch))
+    if (!td_call_read_number(call, "seed", UINT64_MAX, &wanted->seed) ||
+        !td_call_read_number(call, "epoch", UINT64_MAX, &wanted->epoch))
         return false;
     if (shard != NULL) {
         struct td_text rest = *shard, number = td_text_take_until(&rest, '/');
@@ -190,7 +178,8 @@ static bool read_order(const struct td_call *call, struct wanted *wanted)
 static bool read_place(const struct td_call *call, struct wanted *wanted)
 {
     uint64_t start = 0, count = DEFAULT_COUNT;
-    if (!read_number(call, "start", UINT64_MAX, &start) || !read_number(call, "count", UINT64_MAX, &count))
+    if (!td_call_read_number(call, "start", UINT64_MAX, &start) ||
+        !td_call_read_number(call, "count", UINT64_MAX, &count))
         return false;
     if (start > wanted->total) {
         td_response_fail(call->response, 400, NULL,

@@ -798,7 +798,7 @@ def test_too_few_descriptors(tmp_path, start):
 
 
 def test_json_of_large_descriptions(tmp_path, start):
-    """At most 1,000 files of a split are listed."""
+    """At most 1,000 files of a split are listed, from file_start on."""
     write(tmp_path, {f"datasets/f/{i:04}.jsonl": b"%d\n" % i for i in range(1100)})
     s = start(tmp_path)
     wait_index(s, "f")
@@ -806,6 +806,13 @@ def test_json_of_large_descriptions(tmp_path, start):
     assert split["file_count"] == 1100 and len(split["files"]) == 1000 and split["rows"] == 1100
     assert numbers(s.get("/datasets/f/rows?count=2000&format=raw")) == list(range(1100))
     assert json.dumps(split["files"][:1]) == json.dumps([{"path": "0000.jsonl", "nbytes": 2, "rows": 1}])
+    for first, listed in ((1, 1000), (100, 1000), (101, 999), (1099, 1), (1100, 0), (2**64 - 1, 0)):
+        found = s.json(f"/datasets/f?file_start={first}")["splits"][0]
+        names = [f"{i:04}.jsonl" for i in range(first, min(first + 1000, 1100))]
+        assert [file["path"] for file in found["files"]] == names and len(names) == listed
+        assert found["file_count"] == 1100 and found["fingerprint"] == split["fingerprint"]
+    for text in ("", "-1", "x", str(2**64)):
+        check_error(s.get(f"/datasets/f?file_start={text}"), 400, "file_start must be a whole number")
 
 
 def sparse(path, size):
