@@ -55,12 +55,14 @@ class Refused(Exception):
 
 
 class FakeServer:
-    """Serves `datasets`, {id: {split: Split}}. `before(handler, path, query)` is called for each request, and may raise
-    Refused; `change(answer)` may change an answer's "status", "fields" and "body", and set "cut" or "stall"."""
+    """Serves `datasets`, {id: {split: Split}}; `index`, bytes, is the table of places. `before(handler, path, query)` is
+    called for each request, and may raise Refused; `change(answer)` may change an answer's "status", "fields" and
+    "body", and set "cut" or "stall"."""
 
     def __init__(self, datasets, before=None, change=None, token=None):
         self.datasets, self.before, self.change, self.token = datasets, before, change, token
         self.requests = []  # (method, target)
+        self.index = b""
         self._held = threading.Event()
         fake = self
 
@@ -71,7 +73,7 @@ class FakeServer:
             def do_GET(self):
                 fake._answer(self)
 
-            do_POST = do_GET
+            do_POST = do_HEAD = do_GET
 
             def log_message(self, *_):
                 pass
@@ -108,7 +110,7 @@ class FakeServer:
                 self.before(handler, path, query)
             answer["body"], answer["fields"] = self._route(handler.command, urllib.parse.unquote(path), query, body,
                                                            handler.headers)
-            if handler.command == "GET" and path.endswith("/rows") or "/rows/" in path:
+            if handler.command in ("GET", "HEAD") and path.endswith(("/rows", "/index")) or "/rows/" in path:
                 self._cut_range(handler.headers, answer)
         except Refused as refused:
             answer["status"], answer["fields"] = refused.status, {key.replace("_", "-"): str(value)
@@ -117,7 +119,8 @@ class FakeServer:
         if self.change:
             self.change(answer)
         body, cut = answer["body"], answer["cut"]
-        lines = [f"HTTP/1.1 {answer['status']} X", f"Content-Length: {len(body)}",
+        length, body = len(body), b"" if handler.command == "HEAD" else body
+        lines = [f"HTTP/1.1 {answer['status']} X", f"Content-Length: {length}",
                  *(f"{name}: {value}" for name, value in answer["fields"].items())]
         handler.wfile.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (body if cut < 0 else body[:cut]))
         handler.wfile.flush()
@@ -131,14 +134,15 @@ class FakeServer:
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", headers.get("Range", ""))
         if wanted and headers.get("If-Range", etag) == etag:
             total, begin = len(answer["body"]), int(wanted[1])
+            end = min(total, int(wanted[2] or total) + 1)
             answer["status"] = 206
-            answer["fields"]["Content-Range"] = f"bytes {begin}-{total - 1}/{total}"
-            answer["body"] = answer["body"][begin:]
+            answer["fields"]["Content-Range"] = f"bytes {begin}-{end - 1}/{total}"
+            answer["body"] = answer["body"][begin:end]
 
     def _route(self, method, path, query, body, headers):
         if path == "/datasets":
             return self._list(query)
-        found = re.fullmatch(r"/datasets/(.*?)(?:/(rows(?::batchGet|/[^/]*)?))?", path)
+        found = re.fullmatch(r"/datasets/(.*?)(?:/(index|rows(?::batchGet|/[^/]*)?))?", path)
         if not found or found[1] not in self.datasets:
             raise Refused(404, f'"{path}" not found')
         splits = self.datasets[found[1]]
@@ -161,6 +165,8 @@ class FakeServer:
             raise Refused(503, "the index is being built", Retry_After=1)
         if split.reason:
             raise Refused(422, split.reason)
+        if found[2] == "index":
+            return self.index, {}
         rows = len(split)
         if found[2].startswith("rows/"):
             number = int(found[2][5:])

@@ -12,6 +12,7 @@ import fake_datasets
 import numpy
 import pytest
 from fake_datasets import FakeServer, Refused, Split
+from torch.utils.data import BatchSampler
 
 import tensord
 
@@ -238,11 +239,107 @@ def test_an_index_that_is_built_again(fake):
 
 
 def test_rows_that_cannot_be_cut(fake):
-    split = Split(ROWS, "parquet", reason="rows of Parquet are compressed together")
+    split = Split(ROWS, "litdata", reason="the chunks are compressed")
     dataset = tensord.Dataset(fake({"d": {"train": split}}).url("d"), **QUIET)
-    assert len(dataset) == 500 and dataset.split_info.reason.startswith("rows of Parquet")
-    with pytest.raises(tensord.TensordError, match="rows of Parquet are compressed together"):
+    assert len(dataset) == 500 and dataset.split_info.reason == "the chunks are compressed"
+    with pytest.raises(tensord.TensordError, match="the chunks are compressed"):
         dataset[0]
+
+
+def test_files_of_parquet_that_are_not_described(fake):
+    """Parquet is read from its files: a description without them, or with others, is refused."""
+    files = [{"path": "a.parquet", "nbytes": 9, "rows": 400}, {"path": "b.parquet", "nbytes": 9, "rows": 99}]
+    for described in ([], files):
+        server = fake({"d": {"train": Split(ROWS, "parquet", reason="compressed", files=described)}})
+        with pytest.raises(tensord.ProtocolError, match="describes files whose rows are not 500"):
+            tensord.Dataset(server.url("d"), **QUIET)
+
+
+def table_of(names, numbers, dtype="U32", shape=None, offsets=None, size=None):
+    data = numpy.array(numbers, "<u4").tobytes()
+    header = json.dumps({"__metadata__": {"files": names if type(names) is str else json.dumps(names)},
+                         "file": {"dtype": dtype, "shape": [len(numbers)] if shape is None else shape,
+                                  "data_offsets": [0, len(data)] if offsets is None else offsets}}).encode()
+    return struct.pack("<Q", len(header) if size is None else size) + header + data
+
+
+def test_tables_of_places(fake):
+    server = fake({"d": {"train": Split(ROWS[:3])}})
+    server.index = table_of(["a", "b"], [0, 1, 1])
+    assert tensord.Dataset(server.url("d"), **QUIET).paths([2, 0]) == ["b", "a"]
+
+
+@pytest.mark.parametrize("table", [
+    b"", b"1234567", struct.pack("<Q", 2**62), table_of(["a"], [0, 0, 1]), table_of(["a"], [0, 0]), table_of(["a", 5],
+    [0, 0, 0]), table_of("[", [0] * 3), table_of(["a"], [0] * 3, dtype="U64"), table_of(["a"], [0] * 3, shape=[4]),
+    table_of(["a"], [0] * 3, offsets=[-4, 8]), table_of(["a"], [0] * 3, offsets=[4, 16]),
+    table_of(["a"], [0] * 3, offsets=[0, 8]), table_of(["a"], [0] * 3, size=5), table_of(["a"], [0] * 3, size=2**40),
+    table_of("[" * 100000, [0] * 3), table_of(["a"], [0] * 3, offsets=None, shape="3"),
+    table_of(["a"], [0] * 3, offsets=["0", "12"])])
+def test_hostile_tables_of_places(fake, table):
+    server = fake({"d": {"train": Split(ROWS[:3])}})
+    server.index = table
+    with pytest.raises(tensord.ProtocolError, match="/datasets/d/index"):
+        tensord.Dataset(server.url("d"), **QUIET).paths()
+
+
+# ---- rows that are read ahead
+
+def posts(server):
+    return sum(method == "POST" for method, _ in server.requests)
+
+
+def until(true):
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_the_next_batch_is_read_while_one_is_used(fake):
+    server = fake()
+    dataset = tensord.Dataset(server.url("d"), **QUIET)
+    sampler = tensord.ShuffleSampler(dataset, seed=4)
+    for epoch in (0, 1):
+        sampler.set_epoch(epoch)
+        before, order, used = posts(server), [], 0
+        for batch in BatchSampler(sampler, 64, drop_last=False):
+            assert dataset.__getitems__(batch) == [WANTED[number] for number in batch]
+            order += batch
+            used += 1
+            until(lambda: posts(server) == before + min(used + 1, 8))
+        assert order == list(sampler) and sorted(order) == list(range(500))
+    time.sleep(0.1)
+    assert posts(server) == 16  # each batch once
+
+
+def test_batches_that_were_not_expected(fake):
+    """A loop may skip, repeat, or mix in rows of its own: what was read ahead for another list is not used."""
+    server = fake()
+    dataset = tensord.Dataset(server.url("d"), **QUIET)
+    walk = iter(tensord.ShuffleSampler(dataset, seed=4))
+    batches = [[next(walk) for _ in range(50)] for _ in range(3)]
+    for batch in (batches[2], batches[0], batches[2], [5, 5, 1], batches[2], batches[2]):
+        assert dataset.__getitems__(batch) == [WANTED[number] for number in batch]
+    fourth = [next(walk) for _ in range(50)]
+    assert dataset.__getitems__(fourth) == [WANTED[number] for number in fourth]
+    assert [dataset.__getitems__([number])[0] for number in walk] == [
+        WANTED[number] for number in list(tensord.ShuffleSampler(dataset, seed=4))[200:]]
+
+
+def test_a_fault_of_a_batch_that_is_read_ahead_is_raised_in_its_turn(fake):
+    split = Split(ROWS)
+    server = fake({"d": {"train": split}})
+    dataset = tensord.Dataset(server.url("d"), **QUIET)
+    walk = iter(tensord.ShuffleSampler(dataset, seed=4))
+    first, second = ([next(walk) for _ in range(50)] for _ in range(2))
+    walk = iter(tensord.ShuffleSampler(dataset, seed=4))
+    assert [next(walk) for _ in range(50)] == first
+    server.before = lambda *_: setattr(split, "rows", ROWS[::-1]) if posts(server) == 2 else None
+    assert dataset.__getitems__(first) == [WANTED[number] for number in first]
+    until(lambda: posts(server) == 2)
+    with pytest.raises(tensord.DatasetChanged, match="changed on the server"):
+        dataset.__getitems__(second)
 
 
 # ---- descriptions

@@ -10,6 +10,7 @@ import datasets
 import grain
 import numpy
 import pyarrow
+import pyarrow.feather
 import pytest
 from conftest import rows_url
 from PIL import Image
@@ -48,9 +49,9 @@ def test_arrow_as_dicts(arrow):
     assert [row["id"] for row in tensord.IterableDataset(dataset, shuffle=True, seed=2)] == order
     assert tensord.Dataset(arrow, columns=["id"], **QUIET)[7] == {"id": 7}
     assert tensord.Dataset(arrow, decode=lambda row: row["id"] * 2, **QUIET).__getitems__([4, 5]) == [8, 10]
-    with pytest.raises(tensord.TensordError, match="parts of Arrow's batches, and have no bytes of their own: arrow"):
+    with pytest.raises(tensord.TensordError, match="parts of tables, and have no bytes of their own: arrow"):
         dataset.read_bytes([0])
-    with pytest.raises(ValueError, match="rows of Arrow's files, and only these"):
+    with pytest.raises(ValueError, match="rows of Arrow's and Parquet files, and only these"):
         tensord.Dataset(arrow, decode=None, **QUIET)
 
 
@@ -63,6 +64,32 @@ def test_arrow_as_tables(arrow, monkeypatch):
     assert tensord.Dataset(arrow, columns=["text", "id"], **QUIET).arrow().equals(whole.select(["text", "id"]))
     monkeypatch.setattr("tensord.fetching.PART_ROWS", 30)
     assert dataset.arrow().equals(whole) and dataset.arrow(range(249, -1, -1)).to_pylist() == ROWS[::-1]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_arrow_that_is_compressed(serve_rows, codec, monkeypatch):
+    """Batches that cannot be cut are read whole, each once."""
+    folder = serve_rows.root / "datasets" / "table"
+    folder.mkdir(parents=True)
+    whole = pyarrow.Table.from_pylist(ROWS, SCHEMA)
+    pyarrow.feather.write_feather(whole.slice(0, 130), folder / "train-0.feather", codec, chunksize=40)
+    with pyarrow.OSFile(str(folder / "train-1.arrow"), "wb") as file, pyarrow.ipc.new_stream(
+            file, SCHEMA, options=pyarrow.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(whole.slice(130), 50)
+    server = serve_rows()
+    url = rows_url(server, "table")
+    dataset = tensord.Dataset(url, **QUIET)
+    assert "compressed" in dataset.split_info.reason and dataset.column_names == SCHEMA.names
+    assert dataset[0] == ROWS[0] and dataset[-1] == ROWS[-1] and dataset[95:135] == ROWS[95:135]
+    assert list(dataset) == ROWS and dataset.arrow().equals(whole) and dataset.arrow([]).schema.equals(SCHEMA)
+    order = list(tensord.ShuffleSampler(dataset, seed=2))
+    assert dataset.__getitems__(order) == dataset.shuffled(0, 250, seed=2) == [ROWS[number] for number in order]
+    assert [row["id"] for row in tensord.IterableDataset(dataset, shuffle=True, seed=2)] == order
+    assert pickle.loads(pickle.dumps(dataset)).to_datasets([7, 7])["id"] == [7, 7]
+    assert tensord.Dataset(url, columns=["id"], **QUIET)[7] == {"id": 7}
+    assert server.whole_log().count("/rows?") < 30  # 7 batches, for four ways that keep them
+    monkeypatch.setattr("tensord.grouped.KEPT_BYTES", 1)
+    assert tensord.Dataset(url, **QUIET).__getitems__(order) == [ROWS[number] for number in order]
 
 
 def test_arrow_as_datasets(serve_rows, monkeypatch):
@@ -133,6 +160,26 @@ def test_images(serve_rows):
         Image.new("RGB", (5, 4), (number, 100, 200)).save(folder / f"train-{number}.png")
     dataset = tensord.Dataset(rows_url(serve_rows(), "shots"), **QUIET)
     assert [image.getpixel((1, 1))[0] for image in dataset] == list(range(6)) and dataset[2].size == (5, 4)
+
+
+def test_paths_of_rows(serve_rows):
+    folder = serve_rows.root / "datasets" / "pets"
+    for number, kind in enumerate(("cat", "cat", "dög")):
+        (folder / "train" / kind).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (2, 2), (number, 0, 0)).save(folder / "train" / kind / f"{number}.png")
+    text = serve_rows.root / "datasets" / "text"
+    text.mkdir()
+    (text / "train-0.jsonl").write_text("1\n2\n")
+    (text / "train-1.jsonl").write_text("3\n")
+    server = serve_rows()
+    pets, lines = (tensord.Dataset(rows_url(server, name), **QUIET) for name in ("pets", "text"))
+    assert pets.paths() == ["train/cat/0.png", "train/cat/1.png", "train/dög/2.png"]
+    assert pets.paths([2, 0, -1]) == ["train/dög/2.png", "train/cat/0.png", "train/dög/2.png"]
+    assert [image.getpixel((0, 0))[0] for image in pets] == [0, 1, 2]
+    assert pickle.loads(pickle.dumps(lines)).paths() == ["train-0.jsonl", "train-0.jsonl", "train-1.jsonl"]
+    assert lines.paths(slice(0, 0)) == lines.paths([]) == []
+    with pytest.raises(IndexError):
+        lines.paths([3])
 
 
 # ---- decoders alone: a split's description, as the server gives it, and a row's bytes

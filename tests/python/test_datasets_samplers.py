@@ -5,7 +5,7 @@ import time
 import pytest
 
 import tensord
-from tensord.permutation import Permutation
+from tensord.permutation import LAST_CHUNK, Permutation
 
 ROWS = range(1003)
 
@@ -129,3 +129,18 @@ def test_resuming_takes_no_time():
         row = next(iter(again))
         taken.append(time.perf_counter() - began)
     assert row == Permutation(100_000_000, 1)[90_000_000] and sorted(taken)[5] < 0.05, taken
+
+
+def test_what_comes_after_rows_that_were_taken():
+    sampler = tensord.ShuffleSampler(range(50000), seed=1)
+    order, walk = list(sampler), iter(sampler)
+    at = 0
+    for count in (1, 3, 252, 1, 600, 20000, 7, 29000):  # across the chunks that are computed
+        taken = [next(walk) for _ in range(count)]
+        at += count
+        expected = order[at : at + count]
+        # Of what was taken long ago nothing is known any more.
+        assert walk.after(taken) == expected or count > LAST_CHUNK and walk.after(taken) is None
+        assert walk.after(taken[:-1] + [taken[-1] + 1]) is None and walk.after(taken[:1] * (count + 1)) is None
+    assert walk.after(order[at - 10 : at]) == order[at : at + 10]
+    assert list(walk) == order[at:] and walk.after(order[-5:]) == [] and walk.after(order[:5]) is None

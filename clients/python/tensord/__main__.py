@@ -19,6 +19,7 @@ from ._version import VERSION
 from .address import parse
 from .buffer import empty_bytes
 from .client import Client, Model, connect
+from .decoding import TABLES
 from .reading import Want
 from .splits import DatasetInfo
 
@@ -157,8 +158,8 @@ def _list_splits(info: DatasetInfo, as_json: bool) -> None:
     for split in info.splits.values():
         done = f" ({_size(split.done_bytes)} of {_size(split.index_bytes)})" if split.state == "building" else ""
         rows.append([split.name, split.format, "-" if split.rows is None else str(split.rows), _size(split.nbytes),
-                     split.state + done, f"not readable by row: {split.reason}" if split.reason else
-                     ", ".join(split.column_names or ())])
+                     split.state + done, f"not readable by row: {split.reason}"
+                     if split.reason and split.format not in TABLES else ", ".join(split.column_names or ())])
     _print_table(["split", "format", "rows", "size", "index", "columns"], rows)
     faults = [f"{file.path}: {file.error}" for split in info.splits.values() for file in split.files if file.error]
     for text in [*faults, *info.problems]:

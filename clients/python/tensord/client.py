@@ -85,13 +85,15 @@ class Client:
         """
         return self._pages("datasets", {}, _is_dataset)
 
-    def dataset_info(self, id: Optional[str] = None) -> DatasetInfo:
+    def dataset_info(self, id: Optional[str] = None, file_start: int = 0) -> DatasetInfo:
         """Returns a dataset's splits as they are now, with their files and columns, and how far their indices are.
 
-        `id`: that of the client's URL by default. Raises NotFoundError, ConnectError, AnswerError.
+        `id`: that of the client's URL by default. `file_start`: the first file that is listed of each split; an answer
+        lists 1,000. Raises NotFoundError, ConnectError, AnswerError.
         """
         name = self._dataset_name(id)
-        info = DatasetInfo.from_json(self._session.ask_json("GET", address.dataset_path(name)))
+        query = f"?file_start={file_start}" if file_start else ""
+        info = DatasetInfo.from_json(self._session.ask_json("GET", address.dataset_path(name) + query))
         if info.id != name and f"local/{info.id}" != name:  # the Hub's name of an id of one segment
             raise errors.ProtocolError(f"the server answered dataset {info.id!r} instead of {name!r}")
         return info

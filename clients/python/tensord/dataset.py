@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 
 from . import decoding, errors
 from .address import Urls, dataset_path
+from .arrow import BatchRows, table_of
 from .client import Client, connect
-from .fetching import Fetcher, ahead
+from .fetching import Fetcher, Lookahead, ahead
+from .grouped import GroupedRows
 from .options import Options
+from .parquet import ParquetRows
+from .places import Paths, paths_of
 from .progress import Progress
-from .splits import DatasetInfo, SplitInfo
+from .splits import DatasetInfo, FileInfo, SplitInfo
 
 if TYPE_CHECKING:
     import datasets
@@ -35,8 +39,9 @@ class Dataset:
     `url`: tensord://host:port/datasets/ID or http://host:port/datasets/ID, or several servers as for models.
     `split`: its name; not needed where there is one.
     `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
-    (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts),
-    or a function of a row's bytes (of a dict for Arrow); "auto" goes by the split's format.
+    (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts;
+    "arrow" is for Arrow and Parquet), or a function of a row's bytes (of its dict for these two); "auto" goes by the
+    split's format.
     `columns`: names that are kept of rows that are dicts. `given`: options by name (see `Options`).
 
     Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
@@ -61,6 +66,10 @@ class Dataset:
         self._own_function = callable(decode)
         self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
         self._fetcher = Fetcher(client._session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
+        self._as_tables = self.split_info.format in decoding.TABLES
+        self._grouped = self._open_grouped()
+        self._paths: Optional[Paths] = None
+        self._lookahead = Lookahead(self._fetcher)
 
     def __repr__(self) -> str:
         """Returns the same text for the same rows, wherever they are served: grain's checkpoints compare it."""
@@ -70,13 +79,21 @@ class Dataset:
 
     @property
     def column_names(self) -> Optional[List[str]]:
-        """Returns the names of the columns; None: not known."""
+        """Returns the names of the columns; None: not known. Of Parquet the first file is read for them."""
+        if self._grouped is not None:
+            with self._fetcher.faults():
+                return list(self._grouped.schema().names)
         return self.split_info.column_names
 
     @property
     def is_arrow(self) -> bool:
         """Returns whether rows are read as streams of Arrow."""
         return self.split_info.format == "arrow"
+
+    @property
+    def has_orders(self) -> bool:
+        """Returns whether the server answers rows in shuffled order, as it does where it can cut them out."""
+        return self._grouped is None
 
     def __len__(self) -> int:
         return self._rows
@@ -89,22 +106,24 @@ class Dataset:
         if isinstance(index, slice):
             return self._slice(range(self._rows)[index])
         row = self._number(index)
-        if self.is_arrow:
-            return self._dicts([self._fetcher.arrow_range(row, 1)], 1)[0]
+        if self._as_tables:
+            return self._dicts(self._tables([row]), 1)[0]
         return self._decoded([self._fetcher.read_row(row)], [row])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Returns rows in the order of a list, which may repeat them, as one request; a large list as several at once.
 
-        torch's DataLoader asks for its batches by this. Raises as `__getitem__`.
+        torch's DataLoader asks for its batches by this; while one is used, the next is on its way, if a ShuffleSampler
+        of this dataset gives the rows. Raises as `__getitem__`.
         """
         rows = self._numbers(indices)
-        if not rows:
-            return []
-        if self.is_arrow:
-            return self._dicts(self._fetcher.lists(rows, self._fetcher.arrow_list), len(rows))
-        parts = self._fetcher.lists(rows, self._fetcher.read_list)
-        return self._decoded([row for part in parts for row in part], rows)
+        if not rows or self._grouped is not None:
+            return self._read_list(rows)
+        return self._made(self._lookahead.take(rows, self.is_arrow), rows)
+
+    def follow(self, walk: Any) -> None:
+        """Makes `__getitems__` ask ahead for what an iteration of ShuffleSampler in this process takes next."""
+        self._lookahead.follow(walk)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields all rows in order; a few requests run ahead. Raises as `__getitem__`."""
@@ -121,13 +140,25 @@ class Dataset:
     def read_bytes(self, rows: Union[slice, Sequence[int]]) -> List[bytes]:
         """Returns rows as they lie in their files: for text without line ends. A slice, or a list of numbers.
 
-        Raises as `__getitem__`; TensordError for rows of Arrow, which have no bytes of their own.
+        Raises as `__getitem__`; TensordError for rows of Arrow and Parquet, which have no bytes of their own.
         """
-        if self.is_arrow:
-            raise errors.TensordError(f"rows of {self.id} are parts of Arrow's batches, and have no bytes of their "
-                                      "own: arrow() returns them as a table")
-        numbers = range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows)
-        return self._bytes(numbers)
+        if self._as_tables:
+            raise errors.TensordError(f"rows of {self.id} are parts of tables, and have no bytes of their own: arrow() "
+                                      "returns them as a table")
+        return self._bytes(self._chosen(rows))
+
+    def paths(self, rows: Union[slice, Sequence[int]] = slice(None)) -> List[str]:
+        """Returns the paths, below the dataset, of the files that hold rows: of image folders their classes can be told
+        by these. A slice, or a list of numbers.
+
+        The first call reads 4 bytes for each row of the split, and the names of all files. Raises as `__getitem__`;
+        AnswerError where the rows of a format have no places (Parquet).
+        """
+        numbers = self._chosen(rows)
+        if self._paths is None:
+            with self._fetcher.faults():
+                self._paths = paths_of(self.client._session, self._fetcher.path("index"), self._rows)
+        return self._paths.take(numbers)
 
     def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0,
                  world: int = 1) -> List[Any]:
@@ -146,36 +177,36 @@ class Dataset:
             return []
         order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
         numbers = permutation.take(start, end - start, rank, world)
-        if self.is_arrow:
-            read = _with(self._fetcher.arrow_range, order)
-            return self._dicts(self._fetcher.ranges(start, end - start, read), end - start)
-        parts = self._fetcher.ranges(start, end - start, _with(self._fetcher.read_range, order))
-        return self._decoded([row for part in parts for row in part], numbers)
+        if not self.has_orders:
+            return self._read_list(numbers)
+        read = _with(self._fetcher.arrow_range if self.is_arrow else self._fetcher.read_range, order)
+        return self._made(self._fetcher.ranges(start, end - start, read), numbers)
 
     def arrow(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "pyarrow.Table":
         """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are
-        not Arrow's the table is made of what `decode` makes of them; what are no dicts are a column "row".
+        neither Arrow's nor Parquet's the table is made of what `decode` makes of them; what are no dicts are a column
+        "row".
 
         Raises as `__getitem__`; ImportError.
         """
         import pyarrow
 
-        if self.is_arrow:
-            table = pyarrow.concat_tables(self._tables(self._streams(rows)))
+        if self._as_tables:
+            table = pyarrow.concat_tables(self._tables(self._chosen(rows)))
             return table if self._columns is None else table.select(self._columns)
         made = self[rows] if isinstance(rows, slice) else self.__getitems__(rows)
         dicts = [row if isinstance(row, dict) else {"row": row} for row in made]
         return pyarrow.Table.from_pylist([{name: _plain(value) for name, value in row.items()} for row in dicts])
 
     def to_datasets(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "datasets.Dataset":
-        """Returns rows as a `datasets.Dataset` in memory: of Arrow's files with their features, by `from_buffer`;
-        else of the table that `arrow` returns. Raises as `arrow`."""
+        """Returns rows as a `datasets.Dataset` in memory, of Arrow's and Parquet files with their features. Raises as
+        `arrow`."""
         import datasets
         import pyarrow
 
-        if not self.is_arrow:
+        if not self.is_arrow or self._grouped is not None:
             return datasets.Dataset(datasets.table.InMemoryTable(self.arrow(rows)))
-        made = [datasets.Dataset.from_buffer(pyarrow.py_buffer(one)) for one in self._streams(rows)]
+        made = [datasets.Dataset.from_buffer(pyarrow.py_buffer(one)) for one in self._streams(self._chosen(rows))]
         joined = made[0] if len(made) == 1 else datasets.concatenate_datasets(made)
         return joined if self._columns is None else joined.select_columns(self._columns)
 
@@ -183,6 +214,27 @@ class Dataset:
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(self.__dict__)
+
+    def _open_grouped(self) -> Optional[GroupedRows]:
+        """Returns what reads rows that the server cannot cut out; None where it can."""
+        if self.split_info.format == "parquet":
+            return ParquetRows(self.client._session, self.id, self._all_files(), self._columns,
+                               self._fetcher.check_version)
+        return BatchRows(self._fetcher) if self.is_arrow and self.split_info.reason else None
+
+    def _all_files(self) -> List[FileInfo]:
+        """Returns all files of the split. Raises DatasetChanged, ProtocolError."""
+        files, count = list(self.split_info.files), self.split_info.file_count
+        while len(files) < count:
+            found = self.client.dataset_info(self.id, len(files)).split(self.split)
+            if found.fingerprint != self.fingerprint:
+                self._fetcher.check_version()
+            if not found.files or found.file_count != count:
+                raise errors.ProtocolError(f"{dataset_path(self.id)} describes {len(files)} of {count} files")
+            files += found.files
+        if sum(file.rows or 0 for file in files if not file.error) != self._rows:
+            raise errors.ProtocolError(f"{dataset_path(self.id)} describes files whose rows are not {self._rows}")
+        return files
 
     def _number(self, index: Any) -> int:
         if isinstance(index, bool):
@@ -198,10 +250,26 @@ class Dataset:
             raise TypeError(f"rows are named by a list of numbers, not by {indices!r}")
         return [self._number(index) for index in getattr(indices, "tolist", lambda: indices)()]
 
+    def _chosen(self, rows: Union[slice, Sequence[int]]) -> Sequence[int]:
+        return range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows)
+
     def _slice(self, numbers: range) -> List[Any]:
-        if self.is_arrow:
-            return self._dicts(self._streams_of(numbers), len(numbers)) if len(numbers) else []
+        if self._as_tables:
+            return self._dicts(self._tables(numbers), len(numbers)) if len(numbers) else []
         return self._decoded(self._bytes(numbers), numbers)
+
+    def _read_list(self, rows: List[int]) -> List[Any]:
+        """Returns rows in the order of a list, and asks for none ahead."""
+        if not rows:
+            return []
+        parts = self._tables(rows) if self._grouped is not None else self._fetcher.list_parts(rows, self.is_arrow)
+        return self._made(parts, rows)
+
+    def _made(self, parts: List[Any], rows: Sequence[int]) -> List[Any]:
+        """Returns decoded rows of parts of an answer: lists of bytes, streams of Arrow, or tables."""
+        if self._as_tables:
+            return self._dicts(parts if self._grouped is not None else self._tables_of(parts), len(rows))
+        return self._decoded([row for part in parts for row in part], rows)
 
     def _bytes(self, numbers: Sequence[int]) -> List[bytes]:
         if not len(numbers):
@@ -213,10 +281,7 @@ class Dataset:
             parts = self._fetcher.ranges(run.start, len(run), self._fetcher.read_range)
         return [row for part in parts for row in part]
 
-    def _streams(self, rows: Union[slice, Sequence[int]]) -> List[bytearray]:
-        return self._streams_of(range(self._rows)[rows] if isinstance(rows, slice) else self._numbers(rows))
-
-    def _streams_of(self, numbers: Sequence[int]) -> List[bytearray]:
+    def _streams(self, numbers: Sequence[int]) -> List[bytearray]:
         """Returns streams of Arrow with rows; without any, one stream of none, for its schema."""
         run = range(0) if not len(numbers) else _run_of(numbers)
         if run is None:
@@ -243,36 +308,35 @@ class Dataset:
         return errors.DecodeError(f"row {number} of {self.id} (split {self.split}) cannot be read by decode="
                                   f"{self._decode_name!r}: {text}; read_bytes([{number}]) returns its bytes")
 
-    def _dicts(self, streams: List[bytearray], count: int) -> List[Any]:
-        """Returns the rows of streams of Arrow as dicts, or what a given function makes of them."""
+    def _dicts(self, tables: List["pyarrow.Table"], count: int) -> List[Any]:
+        """Returns the rows of tables as dicts, or what a given function makes of them."""
         found: List[Any] = []
-        for table in self._tables(streams):
+        for table in tables:
             found += (table if self._columns is None else table.select(self._columns)).to_pylist()
         if len(found) != count:
             raise errors.ProtocolError(f"{dataset_path(self.id)} answered {len(found)} rows, where {count} were asked "
                                        "for")
         return found if self._decode is None else [self._decode(row) for row in found]
 
-    def _tables(self, streams: List[bytearray]) -> List["pyarrow.Table"]:
-        """Returns streams of Arrow as tables. Raises ProtocolError for bytes that are none."""
-        import pyarrow
+    def _tables(self, rows: Sequence[int]) -> List["pyarrow.Table"]:
+        """Returns rows as tables, one of no rows without any."""
+        if self._grouped is None:
+            return self._tables_of(self._streams(rows))
+        with self._fetcher.faults():
+            return [self._grouped.table(rows)]
 
-        tables = []
-        for stream in streams:
-            try:
-                table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
-                table.validate(full=True)
-            except pyarrow.ArrowException as error:
-                raise errors.ProtocolError(f"{dataset_path(self.id)} answered no stream of Arrow: {error}") from error
-            tables.append(table)
-        return tables
+    def _tables_of(self, streams: List[bytearray]) -> List["pyarrow.Table"]:
+        return [table_of(stream, self.id) for stream in streams]
 
     def _task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
               numbers: Any = None) -> Any:
         """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
         known = range(start, start + count) if numbers is None else numbers
+        if self._grouped is not None:
+            return lambda: self._dicts(self._tables(known), count)
         if self.is_arrow:
-            return lambda: self._dicts([self._fetcher.arrow_range(start, count, order, stopping)], count)
+            return lambda: self._dicts(
+                self._tables_of([self._fetcher.arrow_range(start, count, order, stopping)]), count)
         return lambda: self._decoded(self._fetcher.read_range(start, count, order, stopping), known)
 
 

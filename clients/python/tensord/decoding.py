@@ -19,8 +19,10 @@ from .splits import SplitInfo
 Decoder = Callable[[bytes], Any]
 Decode = Union[None, str, Decoder]
 
-OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "webdataset": "sample", "mds": "mds",
+OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "parquet": "arrow", "webdataset": "sample", "mds": "mds",
              "megatron": "tokens", "npy": "npy", "tokens": "tokens", "images": "image"}  # others: bytes
+
+TABLES = ("arrow", "parquet")  # formats whose rows are read as tables of pyarrow
 
 # Bytes of MDS's encodings (mosaicml-streaming, base/format/mds/encodings.py) whose values have one size.
 _MDS_SIZES = {"int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4,
@@ -32,7 +34,7 @@ _MDS_ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 
 
 
 def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]]) -> Tuple[str, Optional[Decoder]]:
-    """Returns the name of a decoder, and the decoder; None in its place: rows are bytes, or those of Arrow dicts.
+    """Returns the name of a decoder, and the decoder; None in its place: rows are bytes, or those of tables dicts.
 
     `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: what is kept of rows
     that are dicts. Raises ValueError for a name that is none, or that does not fit the format; ImportError.
@@ -42,9 +44,9 @@ def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]
     name = OF_FORMAT.get(split.format, "bytes") if decode == "auto" else "bytes" if decode is None else decode
     if name not in _MAKERS:
         raise ValueError(f"decode={decode!r} is none; it is {', '.join(_MAKERS)}, None or a function of a row's bytes")
-    if (name == "arrow") != (split.format == "arrow"):
+    if (name == "arrow") != (split.format in TABLES):
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: rows of Arrow's "
-                         'files, and only these, are read by decode="arrow", as dicts')
+                         'and Parquet files, and only these, are read by decode="arrow", as dicts')
     made = _MAKERS[name](split)
     return name, made if made is None or columns is None else _Chosen(made, columns)
 
@@ -75,10 +77,18 @@ def pick(value: Any, columns: Optional[Sequence[str]]) -> Any:
     return {name: value[name] for name in columns}
 
 
+_scan_json = json.JSONDecoder().scan_once
+
+
 def decode_json(row: bytes) -> Any:
     """Returns a value of JSON. Raises ValueError."""
+    text = str(row, "utf-8")
     try:
-        return json.loads(str(row, "utf-8"))
+        # What json.loads does around this, for text without blanks at its ends, takes as long as a row of 1 KiB.
+        value, end = _scan_json(text, 0)
+        return value if end == len(text) else json.loads(text)
+    except StopIteration:  # it begins with no value
+        return json.loads(text)
     except RecursionError as error:
         raise ValueError("its JSON is nested too deeply") from error
 

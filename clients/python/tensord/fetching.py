@@ -1,6 +1,7 @@
 """Reads rows of one version of a split: ranges by GET, lists by POST, large ones as several requests at once."""
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import re
@@ -14,10 +15,12 @@ from urllib.parse import urlencode
 from . import errors, http
 from .address import dataset_path
 from .buffer import empty_bytes
-from .session import Exchange, Session
+from .lock import ForkSafeLock
+from .session import Begun, Exchange, Session
 
 PART_ROWS = 8192  # the most of one request
 PART_BYTES = 16 * 2**20  # about the most of one, unless a single row has more
+AHEAD_BYTES = 2**20  # about the most of an answer that waits in buffers; a server that cannot send gives up some day
 MAX_BYTES = 2**40  # of one answer; more are not believed
 
 
@@ -47,36 +50,60 @@ class Fetcher:
         """
         if count == 0:
             return []
-        job = _Get(self._path("rows", start=start, count=count, format="frame", **(order or {})), start, count)
+        job = _Get(self.path("rows", start=start, count=count, format="frame", **(order or {})), start, count)
         self._run(job, stopping)
         return parse_frame(job.data, count, self._place("rows"))
 
     def read_row(self, row: int) -> bytes:
         """Returns a row. Raises as `read_range`."""
-        job = _Get(self._path(f"rows/{row}"))
+        job = _Get(self.path(f"rows/{row}"))
         self._run(job)
         return bytes(job.data)
 
     def read_list(self, rows: Sequence[int], stopping: Optional[threading.Event] = None) -> List[bytes]:
         """Returns rows in the order of a list, by one POST. Raises as `read_range`."""
-        job = _Frame(self._path("rows:batchGet", format="frame"), rows, self._place("rows:batchGet"))
+        job = self._list(rows, False)
         self._run(job, stopping)
-        return job.found
+        return job.result()
 
     # ---- Arrow: answers of rows as one stream
 
     def arrow_range(self, start: int, count: int, order: Optional[Dict[str, Any]] = None,
                     stopping: Optional[threading.Event] = None) -> bytearray:
         """Returns `count` rows from `start` on as a stream of Arrow's IPC. Raises as `read_range`."""
-        job = _Get(self._path("rows", start=start, count=count, format="arrow", **(order or {})), start, count)
+        job = _Get(self.path("rows", start=start, count=count, format="arrow", **(order or {})), start, count)
         self._run(job, stopping)
         return job.data
 
+    def arrow_batch(self, row: int) -> Tuple[bytearray, int]:
+        """Returns the batch that holds a row as a stream of Arrow's IPC, and how many of its rows come before the row:
+        for batches that are compressed, and so cannot be cut. Raises as `read_range`."""
+        job = _Get(self.path("rows", start=row, count=1, format="arrow"), row, 1)
+        self._run(job)
+        return job.data, job.skip
+
     def arrow_list(self, rows: Sequence[int], stopping: Optional[threading.Event] = None) -> bytearray:
         """Returns rows in the order of a list, as a stream of Arrow's IPC. Raises as `read_range`."""
-        job = _Post(self._path("rows:batchGet", format="arrow"), rows)
+        job = self._list(rows, True)
         self._run(job, stopping)
-        return job.data
+        return job.result()
+
+    def _list(self, rows: Sequence[int], as_arrow: bool) -> "_Post":
+        path = self.path("rows:batchGet", format="arrow" if as_arrow else "frame")
+        return _Post(path, rows) if as_arrow else _Frame(path, rows, self._place("rows:batchGet"))
+
+    # ---- a list that is asked for before its answer is waited for
+
+    def begin(self, rows: Sequence[int], as_arrow: bool) -> Tuple["_Post", Optional[Begun]]:
+        """Asks for a list of rows, as a frame or as a stream of Arrow. `finish` takes the result."""
+        job = self._list(rows, as_arrow)
+        return job, self.session.begin(job)
+
+    def finish(self, job: "_Post", begun: Optional[Begun]) -> Any:
+        """Returns what `read_list` or `arrow_list` returns. Raises as these."""
+        with self.faults():
+            self.session.finish(job, begun)
+        return job.result()
 
     # ---- several requests at once
 
@@ -92,12 +119,17 @@ class Fetcher:
         parts = [rows[at : at + size] for at in range(0, len(rows), size)]
         return self._at_once([lambda stopping, part=part: read(part, stopping=stopping) for part in parts])
 
+    def list_parts(self, rows: Sequence[int], as_arrow: bool) -> List[Any]:
+        """Returns the parts of a list of rows, each as `arrow_list` or `read_list` returns it."""
+        return self.lists(rows, self.arrow_list if as_arrow else self.read_list)
+
     def _at_once(self, calls: Sequence[Callable[[threading.Event], Any]]) -> List[Any]:
         stopping = threading.Event()
         depth = min(self.session.options.connections, len(calls)) - 1
         return list(ahead([lambda call=call: call(stopping) for call in calls], depth, stopping))
 
-    def _path(self, what: str, **query: Any) -> str:
+    def path(self, what: str, **query: Any) -> str:
+        """Returns the path of something of the split, with its fingerprint and further parameters."""
         query = {"split": self.split, **query, "fingerprint": self.fingerprint}
         return f"{dataset_path(self.dataset, what)}?{urlencode(query)}"
 
@@ -105,8 +137,24 @@ class Fetcher:
         return dataset_path(self.dataset, what)
 
     def _run(self, job: Exchange, stopping: Optional[threading.Event] = None) -> None:
-        try:
+        with self.faults():
             self.session.exchange(job, stopping)
+
+    def check_version(self) -> None:
+        """Raises DatasetChanged unless the split still has the fingerprint; AnswerError, ConnectError."""
+        try:
+            self._run(_Get(self.path("rows", start=0, count=0)))
+        except errors.AnswerError as error:
+            if error.status != 422:  # the fingerprint is right, and rows cannot be cut
+                raise
+
+    @contextlib.contextmanager
+    def faults(self) -> Iterator[None]:
+        """Raises DatasetChanged for ChangedError, and names the dataset where memory is short."""
+        try:
+            yield
+        except errors.DatasetChanged:
+            raise
         except errors.ChangedError as error:
             raise errors.DatasetChanged(
                 f"split {self.split} of {self.dataset} changed on the server after it was opened; nothing of the new "
@@ -154,6 +202,7 @@ class _Get(Exchange):
     def __init__(self, path: str, start: Optional[int] = None, count: Optional[int] = None):
         self._path = path
         self._wanted = {"x-row-start": start, "x-row-count": count}
+        self.skip = 0  # rows of a stream of Arrow before the first that was asked for
         self._etag = ""
         self._got = 0
         self.data = bytearray()
@@ -187,6 +236,10 @@ class _Get(Exchange):
 
     def _begin(self, answer: http.Answer, where: str) -> None:
         """Makes room for a whole answer; what had come of another one is forgotten."""
+        skip = answer.fields.get("x-row-skip", "0")
+        if not re.fullmatch(r"[0-9]{1,18}", skip):
+            raise errors.ProtocolError(f"{where} answered x-row-skip {skip!r}")
+        self.skip = int(skip)
         etag = answer.fields.get("etag", "")
         self._etag = etag if re.fullmatch(r'"[!#-~]*"', etag) else ""
         self._got = 0
@@ -206,7 +259,7 @@ class _Post(Exchange):
 
     def __init__(self, path: str, rows: Sequence[int]):
         self._path = path
-        self._left = list(rows)
+        self.rows = self._left = list(rows)
         self.data = bytearray()
 
     def request(self) -> Tuple[str, str, Dict[str, str], bytes]:
@@ -224,6 +277,10 @@ class _Post(Exchange):
             return
         self.data = _room(answer.length, where)
         answer.receive_into(memoryview(self.data))
+
+    def result(self) -> Any:
+        """Returns the whole answer."""
+        return self.data
 
 
 class _Frame(_Post):
@@ -243,6 +300,10 @@ class _Frame(_Post):
             raise
         self.found += parse_frame(self.data, len(self._left), self._where)
 
+    def result(self) -> List[bytes]:
+        """Returns the rows."""
+        return self.found
+
     def _keep(self, received: int) -> None:
         count = len(self._left)
         begin = 8 * (count + 2)
@@ -259,6 +320,50 @@ def _room(nbytes: int, where: str) -> bytearray:
     if nbytes > MAX_BYTES:
         raise errors.ProtocolError(f"{where} would send {nbytes} bytes, where {MAX_BYTES} are the most")
     return empty_bytes(nbytes)
+
+
+class Lookahead:
+    """Asks for the rows that a sampler takes next, while those before them are decoded and used: the answer comes into
+    the buffers of the connection, and is read when its rows are taken. No thread takes part, since one would often wait
+    for Python's lock.
+
+    For any number of threads. Pickled or forked it begins anew.
+    """
+
+    def __init__(self, fetcher: "Fetcher"):
+        self._fetcher = fetcher
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = ForkSafeLock()
+        self._walk: Any = None
+        self._next: Optional[Tuple[_Post, Optional[Begun]]] = None
+
+    def __getstate__(self) -> Fetcher:
+        return self._fetcher
+
+    def __setstate__(self, fetcher: Fetcher) -> None:
+        self.__init__(fetcher)  # type: ignore[misc]
+
+    def follow(self, walk: Any) -> None:
+        """Makes `walk` the iteration whose rows are read: its `after(rows)` returns those that come after a list."""
+        with self._lock:
+            self._walk, self._next = walk, None
+
+    def take(self, rows: List[int], as_arrow: bool) -> List[Any]:
+        """Returns the parts of a list of rows, as `Fetcher.lists` does, and asks for those that come after them."""
+        with self._lock:
+            walk, ready, self._next = self._walk, self._next, None
+        if ready is not None and ready[0].rows == rows:
+            found = [self._fetcher.finish(*ready)]
+        else:
+            ready = None  # closes its connection
+            found = self._fetcher.list_parts(rows, as_arrow)
+        if walk is not None and len(rows) <= self._fetcher.part_rows(AHEAD_BYTES):
+            following = walk.after(rows)
+            if following:
+                self._next = self._fetcher.begin(following, as_arrow)
+        return found
 
 
 # ---- tasks that run ahead of who takes their results

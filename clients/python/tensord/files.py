@@ -10,6 +10,7 @@ from . import errors, transfer
 from .address import Endpoint, path_of
 from .client import Client, Model
 from .reading import write_resource
+from .session import Session
 
 
 def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
@@ -42,16 +43,20 @@ def read(model: Model, path: str) -> bytes:
 
 def source_of(client: Client, model: str, path: str) -> transfer.Source:
     """Returns a file, at the version that the first server has; another one takes part if it has the same."""
-    target = path_of(model, "files", quote(path))
+    return source_at(client._session, path_of(model, "files", quote(path)))
+
+
+def source_at(session: Session, target: str) -> transfer.Source:
+    """Returns what lies at a path of the servers, as `source_of` does a file."""
 
     def locate(endpoint: Endpoint) -> transfer.Resource:
-        _, answer = client._session.ask("HEAD", target, endpoint=endpoint, once=True)
+        _, answer = session.ask("HEAD", target, endpoint=endpoint, once=True)
         etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
         if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
             raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
         return transfer.Resource(target, etag, int(length))
 
-    return transfer.Source(client._session.endpoints, locate, one_tag=True)
+    return transfer.Source(session.endpoints, locate, one_tag=True)
 
 
 def fetch(model: Model, path: str, folder: str) -> str:

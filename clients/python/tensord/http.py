@@ -214,10 +214,13 @@ class Connection:
     # ---- requests
 
     def request(self, method: str, path: str, fields: Optional[Dict[str, str]] = None, body: bytes = b"") -> Answer:
-        """Sends a request and receives the head of the answer. `path` is the server's own, encoded, with its query.
-
-        Raises Dropped, ProtocolError.
+        """Sends a request and receives the head of the answer. Parameters as of `send`. Raises Dropped, ProtocolError.
         """
+        self.send(method, path, fields, body)
+        return self.read_head(method)
+
+    def send(self, method: str, path: str, fields: Optional[Dict[str, str]] = None, body: bytes = b"") -> None:
+        """Sends a request. `path` is the server's own, encoded, with its query. Raises Dropped."""
         target = self.endpoint.prefix + path
         if self.proxy:
             target = f"{self.endpoint.scheme}://{self.endpoint.host_header}{target}"
@@ -243,6 +246,9 @@ class Connection:
                 self._socket.sendall(body)
         except OSError as error:
             raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
+
+    def read_head(self, method: str) -> Answer:
+        """Receives the head of the answer to a request that was sent. Raises Dropped, ProtocolError."""
         for _ in range(MAX_INTERIM):
             answer = self._read_head(method)
             if answer.status >= 200:

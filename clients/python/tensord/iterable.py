@@ -143,12 +143,14 @@ class IterableDataset(_Base):
 
     def _read(self, order: Order, start: int, count: int, stopping: threading.Event) -> Callable[[], List[Any]]:
         """Returns what reads the rows at positions of an order: a range of the shuffled order, or a list of rows."""
+        if not self.dataset.has_orders:
+            return lambda: self.dataset._read_list(order.take(start, count))
         if order.shuffle and start + count <= order.own:
             query = {"order": "shuffle", "seed": self.seed, "epoch": self.epoch, "shard": f"{self.rank}/{self.world}"}
             return self.dataset._task(start, count, query, stopping, _Lazily(order, start))
         if order.world == 1 and start + count <= order.own:
             return self.dataset._task(start, count, None, stopping)
-        return lambda: self.dataset.__getitems__(order.take(start, count))
+        return lambda: self.dataset._read_list(order.take(start, count))
 
     def state_dict(self, position: Optional[int] = None) -> Dict[str, Any]:
         """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}, and in a worker

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import errors
-from .permutation import Permutation, check_seed, check_shard, shard_rows
+from .permutation import FIRST_CHUNK, LAST_CHUNK, Permutation, check_seed, check_shard, shard_rows
 
 
 def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
@@ -60,13 +60,6 @@ class Order:
         end = min(start + count, shard_rows(self._permutation.rows, rank, self.world))
         return range(start * self.world + rank, end * self.world + rank, self.world)
 
-    def walk(self, start: int) -> Iterator[int]:
-        """Yields the rows from a position on."""
-        size = 256
-        while start < self.length:
-            yield from self.take(start, size)
-            start += size
-            size = min(2 * size, 16384)
 
 
 class ShuffleSampler:
@@ -90,6 +83,7 @@ class ShuffleSampler:
         if isinstance(dataset, (str, bytes)):
             raise TypeError(f"ShuffleSampler takes a dataset, not its URL: give it tensord.Dataset({dataset!r})")
         self._rows = len(dataset)
+        self._follow = getattr(dataset, "follow", None)
         self.fingerprint: Optional[str] = getattr(dataset, "fingerprint", None)
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
         self.rank, self.world = own_shard(rank, world)
@@ -116,7 +110,10 @@ class ShuffleSampler:
         start, self._start = self._start, 0
         self._position = start
         self._turn += 1
-        return _Walk(self, start, self._turn)
+        walk = Walk(self, start, self._turn)
+        if self._follow is not None:
+            self._follow(walk)
+        return walk
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration one of an epoch; of another one than so far, from its first row."""
@@ -156,22 +153,46 @@ class ShuffleSampler:
         self._start = self._position = position
 
 
-class _Walk:
-    """One iteration of a sampler."""
+class Walk:
+    """One iteration of a sampler. A dataset in the same process may look at the rows that come next, in any thread."""
 
     def __init__(self, sampler: ShuffleSampler, start: int, turn: int):
         self._sampler, self._turn, self._position = sampler, turn, start
-        self._rows = sampler._order().walk(start)
+        self._order = sampler._order()
+        self._known: Tuple[int, List[int]] = (start, [])  # rows that were computed, and the position of the first
+        self._chunk = FIRST_CHUNK
 
-    def __iter__(self) -> "_Walk":
+    def __iter__(self) -> "Walk":
         return self
 
     def __next__(self) -> int:
-        row = next(self._rows)
+        first, rows = self._known
+        if self._position - first == len(rows):
+            first, rows = self._known = self._compute(first, rows)
+            if self._position - first == len(rows):
+                raise StopIteration
+        row = rows[self._position - first]
         self._position += 1
         if self._sampler._turn == self._turn:
             self._sampler._position = self._position
         return row
+
+    def _compute(self, first: int, rows: List[int]) -> Tuple[int, List[int]]:
+        """Computes further rows, and keeps some of those before them for `after`."""
+        dropped = max(0, len(rows) - LAST_CHUNK)
+        found = self._order.take(self._position, self._chunk)
+        self._chunk = min(2 * self._chunk, LAST_CHUNK)
+        return first + dropped, rows[dropped:] + list(found)
+
+    def after(self, taken: List[int]) -> Optional[List[int]]:
+        """Returns the rows that come after a list, as many or those that are left; None unless the list is what was
+        taken last."""
+        first, rows = self._known
+        count, at = len(taken), self._position - first
+        if count > at or rows[at - count : at] != taken:
+            return None
+        found = rows[at : at + count]
+        return found + list(self._order.take(first + len(rows), count - len(found)))
 
 
 def shard_text(owner: Any) -> str:

@@ -1,6 +1,7 @@
 """Requests to servers that hold the same models: small answers, whole, from the first server that works."""
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -58,6 +59,37 @@ class Session:
                 if attempt % len(servers) == 0:
                     patience.wait(_together(faults, again.error), again.after)
 
+    def begin(self, exchange: "Exchange") -> Optional["Begun"]:
+        """Sends the request of an exchange, and does not wait for the answer. None: it could not be sent now."""
+        server = self.endpoints[(os.getpid() + self._moved) % len(self.endpoints)]
+        try:
+            connection = self.pool.take(server)
+        except errors.TensordError:
+            return None
+        try:
+            method, path, fields, data = exchange.request()
+            connection.send(method, path, fields, data)
+        except http.Dropped:
+            self.pool.drop(connection)
+            return None
+        except BaseException:
+            self.pool.drop(connection)
+            raise
+        return Begun(self.pool, connection, method, path)
+
+    def finish(self, exchange: "Exchange", begun: Optional["Begun"]) -> None:
+        """Does the rest of an exchange that `begin` began; all of it where that came to nothing. Raises as `exchange`.
+        """
+        connection = begun.take() if begun is not None else None
+        if begun is not None and connection is not None:
+            head = functools.partial(connection.read_head, begun.method)
+            try:
+                self._body_of(self._head_of(connection, head), begun.path, exchange.read)
+                return
+            except (http.Dropped, _Again, errors.TensordError):
+                pass  # it may have waited for too long; a lasting fault comes again
+        self.exchange(exchange)
+
     def exchange(self, exchange: "Exchange", stopping: Optional[threading.Event] = None) -> None:
         """Does an exchange, on the next server if one fails; what had come before a cut is kept.
 
@@ -98,40 +130,54 @@ class Session:
         reused = connection.used
         while True:
             try:
-                answer = connection.request(method, path, fields, data)
+                answer = self._head_of(connection, lambda: connection.request(method, path, fields, data))
                 break
             except http.Dropped as error:
-                self.pool.drop(connection)
-                if not reused or error.started:
+                if not reused:
                     raise _Again(errors.ConnectError(str(error))) from error
                 reused = False  # the server closed an idle connection just then
                 try:
                     connection = self.pool.take(server, fresh=True)
                 except (errors.ConnectError, errors.ProtocolError) as refused:
                     raise _Again(refused) from refused
-            except errors.ProtocolError as error:
-                self.pool.drop(connection)
-                raise _Again(error) from error
-            except BaseException:
-                self.pool.drop(connection)
-                raise
+        return self._body_of(answer, path, read), answer
+
+    def _head_of(self, connection: http.Connection, receive: Callable[[], http.Answer]) -> http.Answer:
+        """Returns what `receive` returns. A connection that fails is dropped. Raises Dropped if it ended before an
+        answer began, _Again for other faults."""
+        try:
+            return receive()
+        except http.Dropped as error:
+            self.pool.drop(connection)
+            if error.started:
+                raise _Again(errors.ConnectError(str(error))) from error
+            raise
+        except errors.ProtocolError as error:
+            self.pool.drop(connection)
+            raise _Again(error) from error
+        except BaseException:
+            self.pool.drop(connection)
+            raise
+
+    def _body_of(self, answer: http.Answer, path: str, read: Callable[[http.Answer], Any]) -> Any:
+        """Returns what `read` makes of an answer, and gives its connection back. Raises AnswerError for a refusal,
+        _Again for faults."""
         try:
             if answer.status >= 300:
                 error = http.error_of(answer, path)
                 if answer.status in RETRIED_STATUSES:
                     raise _Again(error, retry_after(answer))
                 raise error
-            body = read(answer)
+            return read(answer)
         except http.Dropped as error:
             raise _Again(errors.ConnectError(str(error))) from error
         except errors.ProtocolError as error:
             raise _Again(error) from error
         finally:
             if answer.finished:
-                self.pool.give(connection)
+                self.pool.give(answer.connection)
             else:
-                self.pool.drop(connection)
-        return body, answer
+                self.pool.drop(answer.connection)
 
     def ask_json(self, method: str, path: str, body: Any = None, **how: Any) -> Any:
         """Sends a request, and returns the JSON of its answer. `how` and errors as of `ask`."""
@@ -141,6 +187,25 @@ class Session:
         except (ValueError, RecursionError) as error:
             where = answer.connection.endpoint
             raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+
+
+class Begun:
+    """A request that was sent, and whose answer nobody has read yet. Its connection is closed when nobody will."""
+
+    def __init__(self, pool: Pool, connection: http.Connection, method: str, path: str):
+        self.method, self.path = method, path
+        self._pool, self._pid = pool, os.getpid()
+        self._connection: Optional[http.Connection] = connection
+
+    def take(self) -> Optional[http.Connection]:
+        """Returns the connection, once; None after a fork, when it is the parent's."""
+        connection, self._connection = self._connection, None
+        return connection if self._pid == os.getpid() else None
+
+    def __del__(self) -> None:
+        connection = self.take()
+        if connection is not None:
+            self._pool.drop(connection)
 
 
 class Exchange:

@@ -24,8 +24,9 @@ class SplitInfo:
 
     `format`: jsonl, csv, arrow, parquet, webdataset, mds, litdata, megatron, npy, tokens or images. `rows` and
     `fingerprint` are None until the index is there. `columns`: the server's descriptions, each with "name" and "type"
-    at least; None: not known. `reason` says why rows cannot be read ("": they can). `state`: ready, building or failed;
-    `done_bytes` of `index_bytes` have been looked at.
+    at least; None: not known. `reason` says why the server cannot cut rows out ("": it can). `state`: ready, building
+    or failed; `done_bytes` of `index_bytes` have been looked at. `files` are those that the description lists, of
+    `file_count`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class SplitInfo:
     done_bytes: int
     index_bytes: int
     files: Tuple[FileInfo, ...] = ()
+    file_count: int = 0
 
     @property
     def column_names(self) -> Optional[List[str]]:
@@ -96,10 +98,11 @@ def _split_of(row: Any) -> SplitInfo:
     columns = row.get("columns")
     if columns is not None and not all(type(one["name"]) is str for one in columns):
         raise TypeError(f"a column of split {texts[0]!r}")
+    files = tuple(_file_of(one) for one in row.get("files") or ())
     return SplitInfo(
         texts[0], texts[1], rows, _count_of(row["nbytes"]), texts[2], None if columns is None else tuple(columns),
         errors.printable(reason or ""), fingerprint, state, _count_of(index.get("done_bytes", 0)),
-        _count_of(index.get("nbytes", 0)), tuple(_file_of(one) for one in row.get("files") or ()))
+        _count_of(index.get("nbytes", 0)), files, _count_of(row.get("file_count", len(files))))
 
 
 def _file_of(row: Any) -> FileInfo:

@@ -1,0 +1,40 @@
+"""Rows of Arrow: streams of its IPC format as tables, and batches that are compressed, and so cannot be cut."""
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+from . import errors
+from .address import dataset_path
+from .fetching import Fetcher
+from .grouped import GroupedRows
+
+
+def table_of(stream: bytearray, dataset: str) -> Any:
+    """Returns a stream of Arrow's IPC as a table of pyarrow. Raises ProtocolError for bytes that are none."""
+    import pyarrow
+
+    try:
+        table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
+        table.validate(full=True)
+        return table
+    except pyarrow.ArrowException as error:
+        raise errors.ProtocolError(f"{dataset_path(dataset)} answered no stream of Arrow: {error}") from error
+
+
+class BatchRows(GroupedRows):
+    """Rows of compressed batches of Arrow; a group is a batch."""
+
+    def __init__(self, fetcher: Fetcher):
+        self._fetcher = fetcher
+        super().__init__()
+
+    def _read_schema(self) -> Any:
+        return table_of(self._fetcher.arrow_range(0, 0), self._fetcher.dataset).schema
+
+    def _read_group(self, row: int) -> Tuple[int, Any]:
+        stream, skip = self._fetcher.arrow_batch(row)
+        table = table_of(stream, self._fetcher.dataset)
+        if not skip < len(table) or skip > row:
+            raise errors.ProtocolError(f"{dataset_path(self._fetcher.dataset)} answered a batch of {len(table)} rows, "
+                                       f"of which row {row} would be number {skip}")
+        return row - skip, table
