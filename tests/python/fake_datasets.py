@@ -55,7 +55,7 @@ class Refused(Exception):
 
 
 class FakeServer:
-    """Serves `datasets`, {id: {split: Split}}; `index`, bytes, is the table of places. `before(handler, path, query)` is
+    """Serves `datasets`, {id: {split: Split}}; `index`, bytes, is a table of places. `before(handler, path, query)` is
     called for each request, and may raise Refused; `change(answer)` may change an answer's "status", "fields" and
     "body", and set "cut" or "stall"."""
 
@@ -110,7 +110,7 @@ class FakeServer:
                 self.before(handler, path, query)
             answer["body"], answer["fields"] = self._route(handler.command, urllib.parse.unquote(path), query, body,
                                                            handler.headers)
-            if handler.command in ("GET", "HEAD") and path.endswith(("/rows", "/index")) or "/rows/" in path:
+            if handler.command != "POST" and path.endswith(("/rows", "/index")) or "/rows/" in path:
                 self._cut_range(handler.headers, answer)
         except Refused as refused:
             answer["status"], answer["fields"] = refused.status, {key.replace("_", "-"): str(value)
