@@ -11,8 +11,8 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 {
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
-    td_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
-    td_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
+    td_shared_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
+    td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
     if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
             if (td_rank_store_init(&api->ranks, catalog))

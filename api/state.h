@@ -25,9 +25,9 @@ struct td_api {
     struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
     struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
     struct td_rank_store ranks;
-    struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
-    struct td_budget rows;  /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
-    const char *s3_listen;  /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
+    struct td_shared_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
+    struct td_shared_budget rows;  /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
+    const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
     enum td_rescan_from rescan_from;
     _Atomic bool draining; /* /readyz answers 503, and answers close their connections */
 };

@@ -7,6 +7,21 @@ void td_budget_init(struct td_budget *budget, size_t max_bytes, const char *what
     budget->what = what;
     budget->make_room = NULL;
     budget->context = NULL;
+    budget->whole = NULL;
+}
+
+void td_shared_budget_init(struct td_shared_budget *budget, size_t max_bytes, const char *what)
+{
+    td_budget_init(&budget->whole, max_bytes, what);
+    for (size_t i = 0; i < TD_BUDGET_SHARES; i++) {
+        td_budget_init(&budget->shares[i], max_bytes / 2, what);
+        budget->shares[i].whole = &budget->whole;
+    }
+}
+
+struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t client)
+{
+    return &budget->shares[client % TD_BUDGET_SHARES];
 }
 
 static bool take(struct td_budget *budget, size_t bytes)
@@ -19,28 +34,53 @@ static bool take(struct td_budget *budget, size_t bytes)
     return true;
 }
 
-bool td_budget_take(struct td_budget *budget, size_t bytes)
+/* Takes from the budget alone, after calls of make_room. */
+static bool take_with_room(struct td_budget *budget, size_t bytes)
 {
-    if (budget == NULL)
-        return true;
     while (!take(budget, bytes))
         if (bytes > budget->max_bytes || budget->make_room == NULL || !budget->make_room(budget->context))
             return false;
     return true;
 }
 
+bool td_budget_take(struct td_budget *budget, size_t bytes)
+{
+    if (budget == NULL)
+        return true;
+    if (!take_with_room(budget, bytes))
+        return false;
+    if (budget->whole == NULL || take_with_room(budget->whole, bytes))
+        return true;
+    atomic_fetch_sub(&budget->used_bytes, bytes);
+    return false;
+}
+
 void td_budget_give(struct td_budget *budget, size_t bytes)
 {
-    if (budget != NULL)
-        atomic_fetch_sub(&budget->used_bytes, bytes);
+    if (budget == NULL)
+        return;
+    atomic_fetch_sub(&budget->used_bytes, bytes);
+    if (budget->whole != NULL)
+        atomic_fetch_sub(&budget->whole->used_bytes, bytes);
 }
 
 bool td_budget_refuse(const struct td_budget *budget, size_t bytes, struct td_error *err)
 {
+    if (bytes > budget->max_bytes && budget->whole != NULL)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "this would take more than the %zu MiB that one client's %s may take; ask for less at once",
+                            budget->max_bytes >> 20, budget->what);
     if (bytes > budget->max_bytes)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "this would take more than the %zu MiB that all %s share; ask for less at once",
                             budget->max_bytes >> 20, budget->what);
+    if (budget->whole != NULL && bytes > budget->max_bytes - td_budget_used(budget))
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "the %s that are being made or sent for your address take nearly all of the %zu MiB that "
+                            "they may take; try again when some of these answers have ended",
+                            budget->what, budget->max_bytes >> 20);
+    if (budget->whole != NULL)
+        budget = budget->whole;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "the %s that are being made or sent take nearly all of the %zu MiB that they share; "
                         "try again when some of these answers have ended",

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct td_budget {
     _Atomic size_t used_bytes;
@@ -18,10 +19,30 @@ struct td_budget {
      * has nothing to drop. Set once, before threads share the budget; called by any thread that takes. */
     bool (*make_room)(void *context);
     void *context;
+    /* NULL, or the budget that this one is a share of: what is taken here is taken there as well, and what is given
+     * back here is given back there. Set once, as make_room, and not together with it; the other one has no such
+     * budget. */
+    struct td_budget *whole;
 };
 
-/* Initialises a budget of max_bytes without make_room. */
+enum { TD_BUDGET_SHARES = 1024 };
+
+/* A budget that is divided among clients, so that one of them does not keep all others out: each gets one of the
+ * shares by its number, and clients whose numbers have the same low bits have a share together. Thread-safe. */
+struct td_shared_budget {
+    struct td_budget whole;
+    struct td_budget shares[TD_BUDGET_SHARES]; /* of half the bytes each */
+};
+
+/* Initialises a budget of max_bytes without make_room and `whole`. */
 void td_budget_init(struct td_budget *budget, size_t max_bytes, const char *what);
+
+/* Initialises a budget of max_bytes and its shares. `what` as in td_budget. */
+void td_shared_budget_init(struct td_shared_budget *budget, size_t max_bytes, const char *what);
+
+/* Returns the share of a client, which lives as long as the budget. `client`: equal numbers for equal clients; numbers
+ * that nobody can foresee keep a client from choosing whose share it uses. */
+struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t client);
 
 /* Takes `bytes`, after calls of make_room while they do not fit. Returns false and takes nothing when they do not fit.
  * budget NULL: returns true, there is no limit. */

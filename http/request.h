@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct td_header {
     struct td_text name;  /* compares without case (RFC 9110 section 5.1) */
@@ -19,6 +20,7 @@ struct td_facade; /* http/facade.h */
 struct td_request {
     const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
     bool is_local;                  /* the request came over the loopback interface */
+    uint64_t client;                /* stands for the client's address: a hash whose key is secret */
     struct td_text method;          /* case-sensitive: "GET" */
     struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;

@@ -593,6 +593,7 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     connection->fd = fd;
     connection->cancel = (struct td_cancel){.is_asked = is_gone, .context = connection};
     connection->address = *address;
+    connection->client = td_address_hash(registry->addresses.key, address);
     atomic_init(&connection->phase, TD_PHASE_FIRST);
     atomic_init(&connection->phase_since_ns, td_clock_ns());
     pthread_mutex_lock(&registry->lock);

@@ -325,6 +325,7 @@ static struct td_request request_of(const struct session *session)
     return (struct td_request){
         .facade = exchange->facade,
         .is_local = is_loopback(&session->connection->address),
+        .client = session->connection->client,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,

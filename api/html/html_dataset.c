@@ -107,7 +107,7 @@ static bool write_rows(struct td_buffer *out, const struct td_call *call, const 
                                        .snapshot = call->snapshot,
                                        .split = split,
                                        .rows = rows,
-                                       .budget = &call->api->rows,
+                                       .budget = td_shared_budget_of(&call->api->rows, call->request->client),
                                        .cancel = call->request->cancel};
     td_buffer_printf(out, "<p>%" PRIu64 " rows, fingerprint %s; <a href=\"", rows->row_count, rows->fingerprint);
     write_split_link(out, call, split, is_arrow ? "/rows?" : "/rows?format=raw&amp;");

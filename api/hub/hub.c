@@ -273,7 +273,8 @@ static void answer_api(struct td_hub_call *hub)
 
 static void handle(const struct td_call *call)
 {
-    struct td_hub_call hub = {.call = call, .reserved = {.budget = &call->api->lists}};
+    struct td_hub_call hub = {.call = call,
+                              .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&hub.arena, 0); /* no limit: a view's items are in proportion to the repository */
     if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))

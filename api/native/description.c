@@ -8,7 +8,7 @@ void td_description_begin(struct td_description *description, const struct td_ca
 {
     memset(description, 0, sizeof *description);
     description->call = call;
-    description->reserved.budget = &call->api->lists;
+    description->reserved.budget = td_shared_budget_of(&call->api->lists, call->request->client);
     td_error_init(&description->err);
     td_buffer_init(&description->out);
     td_json_builder_init(&description->json, &description->out);

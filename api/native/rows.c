@@ -241,7 +241,7 @@ static struct td_split_view view_of(const struct td_call *call, const struct wan
                                   .snapshot = call->snapshot,
                                   .split = wanted->split,
                                   .rows = wanted->rows,
-                                  .budget = &call->api->rows,
+                                  .budget = td_shared_budget_of(&call->api->rows, call->request->client),
                                   .cancel = call->request->cancel};
 }
 
@@ -556,7 +556,8 @@ void td_handle_rows_batch(const struct td_call *call)
     }
     type = td_request_next_header(call->request, "Content-Type", &at);
     bool is_packed = type != NULL && td_text_begins_ignore_case(type->value, "application/octet-stream");
-    td_arena_init_budget(&arena, TREE_FREE_BYTES + TREE_PER_BYTE * call->request->body.len, &call->api->rows);
+    td_arena_init_budget(&arena, TREE_FREE_BYTES + TREE_PER_BYTE * call->request->body.len,
+                         td_shared_budget_of(&call->api->rows, call->request->client));
     if (is_packed ? read_packed(call->request->body, &batch, &err)
                   : read_json(call->request->body, &arena, &batch, &err))
         answer_batch(call, &batch);

@@ -97,7 +97,7 @@ void td_handle_metrics(const struct td_call *call)
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&text);
     td_native_write_metrics(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
-                            td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
+                            td_budget_used(&call->api->lists.whole), atomic_load(&call->api->draining), &text);
     td_native_answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 

@@ -210,7 +210,7 @@ static void memory_of_large_answers_is_bounded(void **state)
     }
     tree_simple(&place.tree, "ns/wide/model.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
-    struct td_budget *live = &place.loop.api.lists;
+    struct td_budget *live = &place.loop.api.lists.whole;
     static const char *const targets[] = {"/api/models/ns/wide/tree/main", "/api/models/ns/wide",
                                           "/api/models?full=true"};
     size_t before = atomic_load(&live->used_bytes);

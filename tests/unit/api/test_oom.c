@@ -285,7 +285,7 @@ static void every_allocation_of_a_request(void **state)
     print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
     make_cold(&place);
     assert_int_equal(td_budget_used(&place.loop.api.ranks.live), 0);
-    assert_int_equal(td_budget_used(&place.loop.api.rows), 0);
+    assert_int_equal(td_budget_used(&place.loop.api.rows.whole), 0);
     close_place(&place);
 }
 
@@ -295,7 +295,7 @@ static void every_allocation_of_a_request(void **state)
  * budget. */
 static void torture_counted(struct loopback *loop, const char *target)
 {
-    size_t before = td_budget_used(&loop->api.lists);
+    size_t before = td_budget_used(&loop->api.lists.whole);
     bool failed = true;
     for (size_t k = 1; failed; k++) {
         struct loopback_request request;
@@ -308,7 +308,7 @@ static void torture_counted(struct loopback *loop, const char *target)
         failed = alloc_count_get().calls >= k;
         CHECK(response.status == 503 || response.status == 200, "%s, k %zu: %d", target, k, response.status);
         td_response_fini(&response);
-        CHECK(td_budget_used(&loop->api.lists) == before, "%s, k %zu", target, k);
+        CHECK(td_budget_used(&loop->api.lists.whole) == before, "%s, k %zu", target, k);
         CHECK(alloc_count_get().live_bytes == 0, "%s, k %zu: leak", target, k);
     }
 }
@@ -330,7 +330,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
     }
     tree_simple(&place.tree, "o/n/model.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
-    struct td_budget *live = &place.loop.api.lists;
+    struct td_budget *live = &place.loop.api.lists.whole;
     const size_t whole = live->max_bytes;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer answer;

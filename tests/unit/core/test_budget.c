@@ -50,6 +50,36 @@ static void room_is_made_while_there_is_some(void **state)
     assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") && !strstr(err.message, "again"));
 }
 
+static void shares_of_clients(void **state)
+{
+    (void)state;
+    static struct td_shared_budget budget;
+    struct td_error err = TD_ERROR_INIT;
+    td_shared_budget_init(&budget, 100 << 20, "things");
+    struct td_budget *first = td_shared_budget_of(&budget, 7);
+    struct td_budget *second = td_shared_budget_of(&budget, 8), *third = td_shared_budget_of(&budget, UINT64_MAX);
+    assert_true(first != second && second != third && first == td_shared_budget_of(&budget, 7 + TD_BUDGET_SHARES));
+    assert_true(td_budget_take(first, 50 << 20)); /* half of all, and no more */
+    assert_false(td_budget_take(first, 1));
+    assert_false(td_budget_refuse(first, 1, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "your address") &&
+                strstr(err.message, "50 MiB"));
+    assert_true(td_budget_take(second, 30 << 20));
+    assert_false(td_budget_take(third, (20 << 20) + 1)); /* nothing of it is taken */
+    td_error_init(&err);
+    assert_false(td_budget_refuse(third, (20 << 20) + 1, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "100 MiB that they share"));
+    assert_int_equal(td_budget_used(third), 0);
+    assert_true(td_budget_take(third, 20 << 20));
+    assert_int_equal(td_budget_used(&budget.whole), 100 << 20);
+    td_budget_give(first, 50 << 20);
+    assert_int_equal(td_budget_used(&budget.whole), 50 << 20);
+    assert_int_equal(td_budget_used(first), 0);
+    td_error_init(&err);
+    assert_false(td_budget_refuse(first, (50 << 20) + 1, &err));
+    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "50 MiB that one client's things"));
+}
+
 static void without_a_budget_there_is_enough(void **state)
 {
     (void)state;
@@ -98,9 +128,8 @@ static void threads_share_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_more_than_there_is),
-        cmocka_unit_test(room_is_made_while_there_is_some),
-        cmocka_unit_test(without_a_budget_there_is_enough),
+        cmocka_unit_test(no_more_than_there_is), cmocka_unit_test(room_is_made_while_there_is_some),
+        cmocka_unit_test(shares_of_clients),     cmocka_unit_test(without_a_budget_there_is_enough),
         cmocka_unit_test(threads_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
