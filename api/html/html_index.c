@@ -7,6 +7,7 @@
 
 #include "api/find_name.h"
 #include "api/html/html_view.h"
+#include "catalog/dataset/dataset.h"
 #include "catalog/repo.h"
 #include "core/waiting.h"
 
@@ -176,15 +177,16 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     return at + 1;
 }
 
-/* Writes a row of the start page: the models, and after them the datasets. Only paths of the Hub know datasets, so
- * their links lead there. */
+/* Writes a row of the start page: the models, and after them the datasets. Those without rows have no page but that of
+ * their files, at the Hub's path. */
 static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     if (at < page->snapshot->model_count)
         return write_model(page, at, out);
     const struct td_repo *repo = &page->snapshot->repos[at - page->snapshot->model_count];
     struct td_text id = td_text_of(repo->id);
-    struct row row = {.prefix = td_text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
+    struct row row = {.prefix = td_text_of("/datasets/"), .path = id, .shown = id};
+    row.suffix = td_dataset_find(page->snapshot, id) != NULL ? "" : "/resolve/main/";
     row.bytes = &repo->file_bytes;
     row.text = "dataset";
     if (td_repo_is_dataset(repo) && !repo->is_other_revision)

@@ -333,8 +333,8 @@ static void no_page_where_there_is_no_folder(void **state)
     close_place(&place);
 }
 
-/* The start page links datasets by the Hub's paths, because their files have no other paths. Models have such pages
- * too, without a link. */
+/* The start page links the pages of datasets; those without rows by the Hub's paths of their files. Models have such
+ * pages too, without a link. */
 static void datasets_are_found(void **state)
 {
     (void)state;
@@ -353,8 +353,8 @@ static void datasets_are_found(void **state)
     tree_text(&place.tree, "datasets/" EVIL "/" EVIL ".csv", "");
     loopback_open(&place.loop, &place.tree);
     expect_page(&place, "/", "text/html",
-                "/models/ns/m/ /datasets/ns/rows/resolve/main/ /datasets/" EVIL_HREF "/resolve/main/ "
-                "/datasets/ns/rows2/resolve/main/ /datasets/org/cached/resolve/main/");
+                "/models/ns/m/ /datasets/ns/rows /datasets/" EVIL_HREF
+                " /datasets/ns/rows2/resolve/main/ /datasets/org/cached/resolve/main/");
     expect_page(&place, "/models/", "text/html", "/models/ns/m/");
     expect_page(&place, "/datasets/org/cached/resolve/main/", "*/*", "/datasets/org/cached/resolve/main/new.txt");
     expect_page(&place, "/datasets/org/cached/resolve/" C0 "/", "*/*", "/datasets/org/cached/resolve/" C0 "/old.txt");
