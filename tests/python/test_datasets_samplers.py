@@ -110,7 +110,8 @@ def test_what_is_refused():
 
 def test_ranks_of_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "2")
-    assert tensord.ShuffleSampler(ROWS).world == 1
+    with pytest.warns(UserWarning, match="not both set as numbers: this process reads the rows of all ranks"):
+        assert tensord.ShuffleSampler(ROWS).world == 1
     monkeypatch.setenv("WORLD_SIZE", "5")
     sampler = tensord.ShuffleSampler(ROWS, seed=1)
     assert (sampler.rank, sampler.world) == (2, 5) and list(sampler) == whole()[2::5]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import errors
@@ -11,7 +12,8 @@ from .permutation import FIRST_CHUNK, LAST_CHUNK, Permutation, check_seed, check
 
 def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
     """Returns the rank of this process and the number of ranks: those that are given, else those of torch.distributed
-    where it is initialised, else RANK and WORLD_SIZE of the environment, as torchrun sets them; else (0, 1).
+    where it is initialised, else RANK and WORLD_SIZE of the environment, as torchrun sets them; else (0, 1), with a
+    warning if only one of these is set.
 
     Raises ValueError if only one is given.
     """
@@ -25,6 +27,9 @@ def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
     texts = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if all(text.isascii() and text.isdigit() for text in texts):
         return check_shard(int(texts[0]), int(texts[1]))
+    if any(texts):
+        warnings.warn("RANK and WORLD_SIZE of the environment are not both set as numbers: this process reads the rows "
+                      "of all ranks, unless rank= and world= are given", stacklevel=3)
     return 0, 1
 
 
