@@ -30,7 +30,7 @@ gcc       full        600 one   -              release build by GCC with tests a
 clang     full        600 one   -              the same by Clang
 tidy      full        900 one   -              clang-tidy on the program
 asan      full       1200 tests -              ASan and UBSan build, all of CTest: units, arrows, corpora of fuzzing
-fuzz      full        900 one   -              libFuzzer targets, each run for 5 s from its corpus
+fuzz      full        900 one   -              libFuzzer targets, each run for 3 s from its corpus
 tsan      full       1200 tests -              ThreadSanitizer build, the tests of catalog and server
 http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
 interop   full        900 tests venv           pytest with real writers and clients against the ASan build
@@ -127,7 +127,7 @@ fuzz_each() { # SECONDS
     done
     return "$failed"
 }
-step_fuzz() { fuzz_each 5; }
+step_fuzz() { fuzz_each 3; }
 step_fuzzing() { fuzz_each 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
