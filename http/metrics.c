@@ -96,6 +96,8 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                       (double)atomic_load(&metrics->in_flight));
     td_metrics_number(out, "tensord_http_connections", "gauge", "Open connections.",
                       (double)atomic_load(&metrics->connections));
+    td_metrics_number(out, "tensord_http_connections_limit", "gauge", "Connections that may be open at once.",
+                      (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
     td_metrics_count(out, "tensord_http_jobs_total", "Requests that a shared thread handed to one that may wait.",

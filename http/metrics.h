@@ -48,6 +48,7 @@ struct td_metrics {
     _Atomic uint64_t ways[TD_WAY_COUNT]; /* answers with a body, by the way it was sent; TD_WAY_NONE is not counted */
     _Atomic int64_t in_flight;           /* requests that are being answered now */
     _Atomic int64_t connections;         /* open now */
+    _Atomic uint64_t connections_limit;  /* --max-connections */
     _Atomic uint64_t accepted;           /* connections since the start */
     _Atomic uint64_t jobs;               /* requests that a shared thread handed to a job */
     /* connections refused: over the total limit, over the limit of one address, without a thread */

@@ -467,6 +467,7 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
     registry->metrics = metrics;
+    atomic_store(&metrics->connections_limit, limits->max_connections);
     if (!td_address_counts_init(&registry->addresses, err))
         return false;
     registry->netlink = td_delivery_open();
