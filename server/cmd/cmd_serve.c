@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "server/acceptor.h"
 #include "server/config.h"
+#include "server/notify.h"
 #include "server/terminal.h"
 #include "storage/fault_guard.h"
 
@@ -22,6 +23,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,6 +45,10 @@ struct service {
     struct td_http_server *server;
     bool breaking;              /* a writer waits for a lease that has not ended */
     uint64_t breaking_until_ns; /* when answers that are not acknowledged are cut */
+    struct td_notify notify;
+    bool told_ready;          /* systemd knows that the service is ready */
+    bool reloading;           /* systemd waits for the end of a scan that SIGHUP asked for */
+    uint64_t reload_end_scan; /* which is this one, by td_catalog_status.scan_count */
     char url[128], s3_url[128];
 };
 
@@ -265,6 +271,7 @@ static void break_leases(struct service *service)
 static int wait_signal(struct service *service, long timeout_ns)
 {
     enum { BREAKING_STEP_NS = 10000000 };
+    td_notify_alive(&service->notify);
     if (service->breaking && timeout_ns > BREAKING_STEP_NS)
         timeout_ns = BREAKING_STEP_NS;
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
@@ -284,19 +291,69 @@ static bool is_end(int number)
     return number == SIGTERM || number == SIGINT;
 }
 
+/* Tells systemd how the service is: READY=1 as soon as /readyz is 200, and when a scan after SIGHUP has ended. */
+static void tell_state(struct service *service)
+{
+    struct td_notify *notify = &service->notify;
+    struct td_catalog_status status;
+    if (!td_notify_is_on(notify))
+        return;
+    td_catalog_get_status(service->catalog, &status);
+    if (status.ready)
+        td_notify_status(notify, "ready: %zu model%s, %zu dataset%s, %zu file%s", status.model_count,
+                         td_plural(status.model_count), status.dataset_count, td_plural(status.dataset_count),
+                         status.file_count, td_plural(status.file_count));
+    else if (status.message[0] != '\0')
+        td_notify_status(notify, "not ready: %s", status.message);
+    else
+        td_notify_status(notify, "scanning: %llu file%s found, %llu of %llu read",
+                         (unsigned long long)status.files_found, td_plural(status.files_found),
+                         (unsigned long long)status.files_read, (unsigned long long)status.files_to_read);
+    bool is_reloaded = service->reloading && status.scan_count >= service->reload_end_scan;
+    if (((status.ready && !service->told_ready) || is_reloaded) && td_notify_ready(notify)) {
+        service->told_ready = true;
+        service->reloading = false;
+    }
+}
+
+/* Scans again, and tells systemd that the service reloads, once it is known to be ready. */
+static void reload(struct service *service)
+{
+    struct td_catalog_status status;
+    td_log(TD_LOG_INFO, "SIGHUP: scanning again");
+    td_catalog_get_status(service->catalog, &status);
+    td_catalog_request_publish(service->catalog);
+    if (!service->told_ready || !td_notify_reloading(&service->notify))
+        return;
+    service->reloading = true;
+    service->reload_end_scan = status.scan_count + (status.scanning ? 2 : 1);
+}
+
+/* Returns how long the main loop may wait for a signal. */
+static long loop_step_ns(const struct service *service)
+{
+    enum { MOST_NS = 1000000000, TELLING_NS = 50000000 };
+    const struct td_notify *notify = &service->notify;
+    long step_ns = MOST_NS;
+    if (td_notify_is_on(notify) && (!service->told_ready || service->reloading))
+        step_ns = TELLING_NS;
+    if (notify->watchdog_ns > 0 && notify->watchdog_ns / 4 < (uint64_t)step_ns)
+        step_ns = (long)(notify->watchdog_ns / 4);
+    return step_ns;
+}
+
 /* Runs until SIGTERM or SIGINT. */
 static void serve(struct service *service)
 {
     for (;;) {
-        int number = wait_signal(service, 1000000000);
+        tell_state(service);
+        int number = wait_signal(service, loop_step_ns(service));
         if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
             break_leases(service);
         if (is_end(number))
             return;
-        if (number == SIGHUP) {
-            td_log(TD_LOG_INFO, "SIGHUP: scanning again");
-            td_catalog_request_publish(service->catalog);
-        }
+        if (number == SIGHUP)
+            reload(service);
     }
 }
 
@@ -310,6 +367,8 @@ static void drain(struct service *service)
     uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
     size_t open = td_registry_count(&service->registry);
     td_log(TD_LOG_INFO, "draining: %zu connection%s open; /readyz answers 503 from now on", open, td_plural(open));
+    td_notify_stopping(&service->notify);
+    td_notify_status(&service->notify, "draining: %zu connection%s open at its start", open, td_plural(open));
     while (td_clock_ns() < accept_until_ns)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
@@ -396,6 +455,9 @@ int td_cmd_serve(int argc, char **argv)
          !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
         return TD_EXIT_USAGE;
     td_log_set_level(level);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        td_log(TD_LOG_WARN, "the kernel does not let this process give up new privileges (no_new_privs)");
+    td_notify_init(&service.notify);
     check_environment();
     bound_free_memory();
     bool ok = start(&service, &err);
@@ -409,6 +471,7 @@ int td_cmd_serve(int argc, char **argv)
         td_registry_cut_all(&service.registry);
     }
     stop(&service);
+    td_notify_fini(&service.notify);
     if (ok)
         td_log(TD_LOG_INFO, "stopped");
     else
