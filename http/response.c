@@ -53,18 +53,12 @@ void td_response_init(struct td_response *response)
     td_body_init(&response->body);
 }
 
-/* Makes the number of an answer, which clients quote when they ask about it: the time in ns. */
-static void make_request_id(char id[TD_REQUEST_ID_BYTES])
-{
-    struct td_wall now = td_wall_now();
-    uint64_t ns = (uint64_t)now.seconds * 1000000000 + now.nanoseconds;
-    (void)snprintf(id, TD_REQUEST_ID_BYTES, "%016" PRIX64, ns);
-}
-
+/* Adds the request's id, if there is one and a field is free, as the field that the facade has for it. */
 static void add_request_id(struct td_response *response)
 {
-    if (response->request_id[0] != '\0')
-        td_response_add_header(response, response->facade->request_id_header, "%s", response->request_id);
+    const char *name = response->facade == NULL ? NULL : response->facade->request_id_header;
+    if (response->request_id[0] != '\0' && response->header_count < TD_RESPONSE_HEADERS)
+        td_response_add_header_text(response, name != NULL ? name : "X-Request-Id", td_text_of(response->request_id));
 }
 
 void td_response_init_for(struct td_response *response, const struct td_request *request)
@@ -78,7 +72,7 @@ void td_response_init_for(struct td_response *response, const struct td_request 
         response->resource.len = (size_t)(query - request->target.p);
     if (request->facade == NULL || request->facade->request_id_header == NULL)
         return;
-    make_request_id(response->request_id);
+    td_request_id_choose(request, response->request_id);
     add_request_id(response);
 }
 
@@ -141,6 +135,14 @@ void td_response_add_timing(struct td_response *response, uint64_t took_ns)
         write_metric(planning, sizeof planning, ", plan", response->planning_ns);
     td_response_add_header(response, "Server-Timing", "%s%s", total, planning);
     response->is_timed = true;
+}
+
+void td_response_add_request_id(struct td_response *response, const struct td_request *request)
+{
+    if (response->request_id[0] != '\0')
+        return;
+    td_request_id_choose(request, response->request_id);
+    add_request_id(response);
 }
 
 static void write_etag(char etag[TD_ETAG_BYTES], const struct td_facade *facade, const char *text)

@@ -6,12 +6,13 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "http/request.h"
+#include "http/request_id.h"
 #include "storage/body.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
+enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96 };
 
 /* All routes, each with its label in metrics and in the access log. "none": nothing matched, or the request was refused
  * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api". */
@@ -79,14 +80,14 @@ struct td_response {
     uint64_t announced_bytes;             /* of a 304: the length that a 200 would have had */
     const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
     struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
-    char request_id[TD_REQUEST_ID_BYTES]; /* the number of this answer; empty: the facade has none */
+    char request_id[TD_REQUEST_ID_BYTES]; /* empty: none was chosen yet */
 };
 
 /* Starts a 200 answer without a facade. */
 void td_response_init(struct td_response *response);
 
-/* Starts a 200 answer in the form of the request's facade, with the number of the answer where the facade has them. The
- * request must live as long as errors can be written. */
+/* Starts a 200 answer in the form of the request's facade. Where the facade has a field of its own for the request's
+ * id, chooses the id and adds that field. The request must live as long as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 /* Frees the body and owned_type. */
@@ -107,6 +108,10 @@ void td_response_add_header_text(struct td_response *response, const char *name,
  * answer, at least TD_TIMED_NS, and planning_ns if that is not 0. Sets is_timed. Does nothing when there are
  * TD_RESPONSE_HEADERS fields already. */
 void td_response_add_timing(struct td_response *response, uint64_t took_ns);
+
+/* Chooses the request's id, and adds it as X-Request-Id, unless the answer has an id already. Adds no field when there
+ * are TD_RESPONSE_HEADERS already. An error that replaces the answer keeps the id and its field. */
+void td_response_add_request_id(struct td_response *response, const struct td_request *request);
 
 /* Sets the ETag: adds the quotes, and the end that the facade gives its tags. A text that is too long for TD_ETAG_BYTES
  * is cut. */

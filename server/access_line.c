@@ -9,13 +9,13 @@
 
 /* FIRST_BYTES: room for nearly every line. KEPT_BYTES: a larger buffer is freed. SHOWN_BYTES: of an escaped text with
  * its NUL. */
-enum { FIRST_BYTES = 384, KEPT_BYTES = 1024, SHOWN_BYTES = 1024 };
+enum { FIRST_BYTES = 512, KEPT_BYTES = 1024, SHOWN_BYTES = 1024 };
 
-void td_access_lines_init(struct td_access_lines *lines, const struct in6_addr *client)
+void td_access_lines_init(struct td_access_lines *lines, const struct in6_addr *client, enum td_log_form form)
 {
     bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(client);
     const void *from = is_ipv4 ? client->s6_addr + 12 : client->s6_addr;
-    *lines = (struct td_access_lines){.time_len = 0};
+    *lines = (struct td_access_lines){.form = form};
     td_buffer_init(&lines->line);
     if (inet_ntop(is_ipv4 ? AF_INET : AF_INET6, from, lines->client, sizeof lines->client) == NULL)
         memcpy(lines->client, "?", 2);
@@ -74,8 +74,67 @@ static void append_text(struct td_buffer *line, struct td_text value)
     td_buffer_putc(line, '"');
 }
 
-/* Appends a key, which is a string literal. */
-#define APPEND_KEY(line, key) td_buffer_append((line), (key), sizeof(key) - 1)
+/* The members of a line, in their order. */
+enum key {
+    KEY_TIME,
+    KEY_CLIENT,
+    KEY_METHOD,
+    KEY_TARGET,
+    KEY_STATUS,
+    KEY_SENT,
+    KEY_LENGTH,
+    KEY_SECONDS,
+    KEY_ROUTE,
+    KEY_CUT,
+    KEY_RANGE,
+    KEY_AGENT,
+    KEY_REQUEST_ID,
+    KEY_TRACE,
+    KEY_PARENT,
+    KEY_COUNT
+};
+
+/* What stands before the value of each member. */
+#define KEYS(first, before, after)                                                                             \
+    {                                                                                                          \
+        TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),           \
+            TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),      \
+            TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),    \
+            TD_TEXT(before "cut" after), TD_TEXT(before "range" after), TD_TEXT(before "agent" after),         \
+            TD_TEXT(before "request_id" after), TD_TEXT(before "trace" after), TD_TEXT(before "parent" after), \
+    }
+static const struct td_text keys[2][KEY_COUNT] = {
+    [TD_LOG_TEXT] = KEYS("", " ", "="),
+    [TD_LOG_JSON] = KEYS("{\"", ",\"", "\":"),
+};
+
+static void append_key(struct td_access_lines *lines, enum key key)
+{
+    td_buffer_append(&lines->line, keys[lines->form][key].p, keys[lines->form][key].len);
+}
+
+/* Appends a member whose value is a word without blanks, quotes and backslashes: in quotes in JSON alone. */
+static void append_word(struct td_access_lines *lines, enum key key, struct td_text word)
+{
+    append_key(lines, key);
+    if (lines->form == TD_LOG_JSON)
+        td_buffer_putc(&lines->line, '"');
+    td_buffer_append(&lines->line, word.p, word.len);
+    if (lines->form == TD_LOG_JSON)
+        td_buffer_putc(&lines->line, '"');
+}
+
+static void append_client_text(struct td_access_lines *lines, enum key key, struct td_text value)
+{
+    append_key(lines, key);
+    append_text(&lines->line, value);
+}
+
+static void append_number(struct td_access_lines *lines, enum key key, uint64_t number)
+{
+    append_key(lines, key);
+    td_buffer_u64(&lines->line, number);
+}
 
 struct td_text td_access_lines_write(struct td_access_lines *lines, const struct td_access_event *event)
 {
@@ -85,36 +144,30 @@ struct td_text td_access_lines_write(struct td_access_lines *lines, const struct
     td_buffer_clear(line);
     (void)td_buffer_reserve(line, FIRST_BYTES);
     set_time(lines, event->end);
-    APPEND_KEY(line, "time=");
-    td_buffer_append(line, lines->time, lines->time_len);
-    APPEND_KEY(line, " client=");
-    td_buffer_append(line, lines->client, lines->client_len);
-    APPEND_KEY(line, " method=");
-    append_text(line, event->method);
-    APPEND_KEY(line, " target=");
-    append_text(line, event->target);
-    APPEND_KEY(line, " status=");
-    td_buffer_u64(line, (uint64_t)event->status);
-    APPEND_KEY(line, " sent=");
-    td_buffer_u64(line, event->sent_bytes);
-    APPEND_KEY(line, " length=");
-    td_buffer_u64(line, event->length_bytes);
-    APPEND_KEY(line, " seconds=");
+    append_word(lines, KEY_TIME, td_text_n(lines->time, lines->time_len));
+    append_word(lines, KEY_CLIENT, td_text_n(lines->client, lines->client_len));
+    append_client_text(lines, KEY_METHOD, event->method);
+    append_client_text(lines, KEY_TARGET, event->target);
+    append_number(lines, KEY_STATUS, (uint64_t)event->status);
+    append_number(lines, KEY_SENT, event->sent_bytes);
+    append_number(lines, KEY_LENGTH, event->length_bytes);
+    append_key(lines, KEY_SECONDS);
     append_seconds(line, event->took_ns);
-    APPEND_KEY(line, " route=");
-    td_buffer_puts(line, event->route);
-    if (event->cut != NULL) {
-        APPEND_KEY(line, " cut=");
-        td_buffer_puts(line, event->cut);
+    append_word(lines, KEY_ROUTE, td_text_of(event->route));
+    if (event->cut != NULL)
+        append_word(lines, KEY_CUT, td_text_of(event->cut));
+    if (event->range != NULL)
+        append_client_text(lines, KEY_RANGE, *event->range);
+    if (event->agent != NULL)
+        append_client_text(lines, KEY_AGENT, *event->agent);
+    if (event->request_id[0] != '\0')
+        append_client_text(lines, KEY_REQUEST_ID, td_text_of(event->request_id));
+    if (event->trace != NULL) {
+        append_word(lines, KEY_TRACE, event->trace->trace_id);
+        append_word(lines, KEY_PARENT, event->trace->parent_id);
     }
-    if (event->range != NULL) {
-        APPEND_KEY(line, " range=");
-        append_text(line, *event->range);
-    }
-    if (event->agent != NULL) {
-        APPEND_KEY(line, " agent=");
-        append_text(line, *event->agent);
-    }
+    if (lines->form == TD_LOG_JSON)
+        td_buffer_putc(line, '}');
     td_buffer_putc(line, '\n');
     return line->failed ? td_text_n("", 0) : td_buffer_text(line);
 }

@@ -81,6 +81,7 @@ static const struct option options[] = {
     {"index-threads", "N", "2", "threads that find the rows of new files of datasets", KIND_COUNT, 1, 16,
      AT(index_threads)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0, AT(access_log)},
+    {"log-format", "text|json", "text", "of both logs; json: each line is an object", KIND_TEXT, 0, 0, AT(log_format)},
     {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0, AT(log_level)},
 };
 

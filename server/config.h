@@ -18,6 +18,7 @@ struct td_config {
     const char *listen;     /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
     const char *s3_listen;  /* the same, for S3 clients; empty: no such port */
     const char *access_log; /* a file, "-" or "off" */
+    const char *log_format; /* text or json; not checked here */
     const char *log_level;  /* error, warn, info or debug; not checked here */
     uint64_t workers;       /* TD_CONFIG_AUTO: as many as suit the machine */
     uint64_t max_connections;

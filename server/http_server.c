@@ -81,6 +81,7 @@ struct exchange {
     int status;
     enum td_route route;
     bool changed; /* it is an error, because a file has changed */
+    char request_id[TD_REQUEST_ID_BYTES];
     struct td_transfer transfer;
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
 };
@@ -173,7 +174,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
                 if (session->connection->jobs != NULL)
                     prepare_worker();
                 if (td_access_log_is_on(server->log))
-                    td_access_lines_init(&session->access_lines, &session->connection->address);
+                    td_access_lines_init(&session->access_lines, &session->connection->address, td_log_get_form());
             }
         }
         *context = session; /* NULL when out of memory: every request is then refused */
@@ -277,14 +278,16 @@ static uint64_t request_header_bytes(struct MHD_Connection *mhd)
     return info == NULL ? 0 : info->header_size;
 }
 
-/* Makes libmicrohttpd's response, which the exchange then owns. On a thread that may wait it does not fail, except for
- * lack of memory. */
-static void make(struct session *session, struct td_response *response, bool head)
+/* Adds the request's id, and makes libmicrohttpd's response, which the exchange then owns. On a thread that may wait it
+ * does not fail, except for lack of memory. */
+static void make(struct session *session, const struct td_request *request, struct td_response *response, bool head)
 {
     struct exchange *exchange = &session->exchange;
     struct td_connection *connection = session->connection;
     if (exchange->is_last || atomic_load(&session->server->api->draining))
         response->close = true;
+    td_response_add_request_id(response, request);
+    memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
     connection->received_bytes =
         session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
     exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
@@ -343,7 +346,7 @@ static enum MHD_Result refuse(struct session *session, bool head, int status, co
     td_response_init_for(&response, &request);
     td_response_fail(&response, status, NULL, "%s", message);
     response.close = true;
-    make(session, &response, head);
+    make(session, &request, &response, head);
     td_response_fini(&response);
     return queue(session);
 }
@@ -377,7 +380,7 @@ static void make_answer(struct session *session, bool close)
     response.close = response.close || close;
     if (!td_waiting_was_refused()) {
         tell_time(session, &response);
-        make(session, &response, td_text_equals(request.method, "HEAD"));
+        make(session, &request, &response, td_text_equals(request.method, "HEAD"));
     }
     td_response_fini(&response);
 }
@@ -501,6 +504,8 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
     const struct exchange *exchange = &session->exchange;
     struct td_request request = request_of(session);
     size_t range_at = 0, agent_at = 0;
+    struct td_trace_context trace;
+    const struct td_header *traceparent = td_request_single_header(&request, "traceparent");
     const struct td_header *range = td_request_next_header(&request, "Range", &range_at);
     const struct td_header *agent = td_request_next_header(&request, "User-Agent", &agent_at);
     struct td_access_event event = {
@@ -515,6 +520,8 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
         .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
         .range = range == NULL ? NULL : &range->value,
         .agent = agent == NULL ? NULL : &agent->value,
+        .request_id = exchange->request_id,
+        .trace = traceparent != NULL && td_trace_context_read(traceparent->value, &trace) ? &trace : NULL,
     };
     struct td_text line = td_access_lines_write(&session->access_lines, &event);
     if (line.len > 0)

@@ -435,6 +435,7 @@ int td_cmd_serve(int argc, char **argv)
     struct service service;
     struct td_error err = TD_ERROR_INIT;
     enum td_log_level level;
+    enum td_log_form form;
     memset(&service, 0, sizeof service);
     if (!td_config_parse(&service.config, argc, argv, &err)) {
         td_terminal_complain("%s", err.message);
@@ -442,6 +443,10 @@ int td_cmd_serve(int argc, char **argv)
     }
     if (!td_log_parse_level(service.config.log_level, &level)) {
         td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"", service.config.log_level);
+        return TD_EXIT_USAGE;
+    }
+    if (!td_log_parse_form(service.config.log_format, &form)) {
+        td_terminal_complain("--log-format takes text or json, not \"%s\"", service.config.log_format);
         return TD_EXIT_USAGE;
     }
     if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
@@ -455,6 +460,7 @@ int td_cmd_serve(int argc, char **argv)
          !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
         return TD_EXIT_USAGE;
     td_log_set_level(level);
+    td_log_set_form(form);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         td_log(TD_LOG_WARN, "the kernel does not let this process give up new privileges (no_new_privs)");
     td_notify_init(&service.notify);
@@ -474,6 +480,8 @@ int td_cmd_serve(int argc, char **argv)
     td_notify_fini(&service.notify);
     if (ok)
         td_log(TD_LOG_INFO, "stopped");
+    else if (form == TD_LOG_JSON)
+        td_log(TD_LOG_ERROR, "%s", err.message);
     else
         td_terminal_complain("%s", err.message); /* after the threads have ended, so that it is the last line */
     return ok ? TD_EXIT_OK : TD_EXIT_FAILED;

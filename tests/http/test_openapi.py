@@ -38,8 +38,8 @@ FIELDS = {"/": {"Accept": "text/html"}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # Statuses that the tests below cannot cause on every path.
 NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}
-# HTTP's own fields, which the document need not name.
-COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
+# Fields that the document need not name with each answer: HTTP's own, and that which all answers have.
+COMMON_FIELDS = {"date", "connection", "content-type", "content-length", "x-request-id"}
 
 
 def is_hub(path):
@@ -157,6 +157,8 @@ class Contract:
             if value is not None:
                 number = header["schema"].get("type") == "integer" and value.isdigit()
                 check_schema(header["schema"], int(value) if number else value, f"{name} of {where}")
+        if r.get("Date"):       # the acceptor's answers, at the limits, have neither
+            assert re.fullmatch("[0-9A-F]{16}", r.get("X-Request-Id") or ""), where
         unnamed = set(r.names()) - set(promised) - COMMON_FIELDS
         assert not unnamed, f"the document does not name {sorted(unnamed)}: {where}"
 

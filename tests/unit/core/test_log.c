@@ -111,13 +111,59 @@ static void long_lines_are_cut(void **state)
     assert_true(strlen(first + 1) < 1200);
 }
 
+static void quoted(void)
+{
+    td_log(TD_LOG_WARN, "a \"b\" \\ \xff\n\xe2\x80\xa8");
+}
+
+/* The escapes are those of RFC 8259 section 7, over the text that the other form shows. */
+static void a_line_of_json_is_an_object(void **state)
+{
+    (void)state;
+    char out[16384];
+    td_log_set_form(TD_LOG_JSON);
+    capture(one_of_each, out, sizeof out);
+    static const char *const wanted[] = {"\"level\":\"error\",\"message\":\"e 1\"}",
+                                         "\"level\":\"warn\",\"message\":\"w\"}",
+                                         "\"level\":\"info\",\"message\":\"i\"}"};
+    char *line = out;
+    for (size_t i = 0; i < COUNT_OF(wanted); i++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        assert_true(strncmp(line, "{\"time\":\"2", 10) == 0 && strncmp(line + 32, "Z\",", 3) == 0);
+        assert_string_equal(line + 35, wanted[i]);
+        line = end + 1;
+    }
+    assert_string_equal(line, "");
+    capture(quoted, out, sizeof out);
+    assert_string_equal(out + 35,
+                        "\"level\":\"warn\",\"message\":\"a \\\"b\\\" \\\\ \\\\xff\\\\x0a\\\\xe2\\\\x80\\\\xa8\"}\n");
+    capture(endless, out, sizeof out);
+    char *first = strchr(out, '\n');
+    assert_non_null(first);
+    assert_true(first - out > 900 && first - out < 2400);
+    assert_true(strlen(first + 1) > 900 && strlen(first + 1) <= 2400);
+    assert_string_equal(out + strlen(out) - 3, "\"}\n");
+    td_log_set_form(TD_LOG_TEXT);
+}
+
+static void forms_have_names(void **state)
+{
+    (void)state;
+    enum td_log_form form;
+    assert_true(td_log_parse_form("json", &form) && form == TD_LOG_JSON);
+    assert_true(td_log_parse_form("text", &form) && form == TD_LOG_TEXT);
+    assert_false(td_log_parse_form("", &form) || td_log_parse_form("JSON", &form) || td_log_parse_form("xml", &form));
+    assert_int_equal(td_log_get_form(), TD_LOG_TEXT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_have_time_level_and_text),
-        cmocka_unit_test(level_drops_what_is_above),
-        cmocka_unit_test(hostile_names_forge_no_line),
-        cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(lines_have_time_level_and_text), cmocka_unit_test(level_drops_what_is_above),
+        cmocka_unit_test(hostile_names_forge_no_line),    cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(a_line_of_json_is_an_object),    cmocka_unit_test(forms_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* Responses as handlers build them: their own header fields. */
 #include "http/response.h"
+
+#include "http/facade.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>
@@ -92,12 +94,48 @@ static void timing(void **state)
     td_response_fini(&full);
 }
 
+/* The facade decides on the field. An error keeps the id; the id needs no room where there is none. */
+static void answers_have_the_id_of_the_request(void **state)
+{
+    (void)state;
+    static const struct td_facade with_field = {.request_id_header = "x-amz-request-id", .etag_end = ""};
+    struct td_header header = {TD_TEXT("X-Request-Id"), TD_TEXT("abc")};
+    const struct td_facade *const facades[] = {NULL, &with_field};
+    static const char *const names[] = {"X-Request-Id", "x-amz-request-id"};
+    for (size_t i = 0; i < COUNT_OF(facades); i++) {
+        struct td_request request = {.facade = facades[i], .headers = &header, .header_count = 1};
+        struct td_response response;
+        td_response_init_for(&response, &request);
+        assert_int_equal(response.header_count, i);
+        td_response_add_request_id(&response, &request);
+        td_response_add_request_id(&response, &request);
+        assert_int_equal(response.header_count, 1);
+        assert_string_equal(response.headers[0].name, names[i]);
+        assert_string_equal(response.headers[0].value, "abc");
+        assert_string_equal(response.request_id, "abc");
+        td_response_fini(&response);
+    }
+    struct td_request request = {.headers = &header, .header_count = 1};
+    struct td_response full;
+    td_response_init_for(&full, &request);
+    for (int i = 0; i < TD_RESPONSE_HEADERS; i++)
+        td_response_add_header(&full, "X-Field", "%d", i);
+    td_response_add_request_id(&full, &request);
+    assert_true(full.status == 200 && full.header_count == TD_RESPONSE_HEADERS);
+    td_response_fail(&full, 404, NULL, "gone");
+    assert_int_equal(full.header_count, 1);
+    assert_string_equal(full.headers[0].name, "X-Request-Id");
+    assert_string_equal(full.headers[0].value, "abc");
+    td_response_fini(&full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_too_many_is_an_error),
         cmocka_unit_test(an_error_keeps_what_is_of_the_request),
         cmocka_unit_test(timing),
+        cmocka_unit_test(answers_have_the_id_of_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

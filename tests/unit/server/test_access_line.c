@@ -21,7 +21,8 @@ static struct td_access_event small_event(void)
                                     .sent_bytes = 64,
                                     .length_bytes = 64,
                                     .took_ns = 148000,
-                                    .route = "tensor"};
+                                    .route = "tensor",
+                                    .request_id = ""};
 }
 
 static void check_line(struct td_access_lines *lines, const struct td_access_event *event, const char *wanted)
@@ -38,14 +39,19 @@ static void lines_are_those_of_the_document(void **state)
     struct in6_addr client = address("::ffff:127.0.0.1");
     struct td_access_event event = small_event();
     struct td_text range = TD_TEXT("bytes=0-63"), agent = TD_TEXT("curl/7.88.1");
-    td_access_lines_init(&lines, &client);
+    struct td_trace_context trace = {TD_TEXT("4bf92f3577b34da6a3ce929d0e0e4736"), TD_TEXT("00f067aa0ba902b7")};
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     event.range = &range;
     event.agent = &agent;
+    event.request_id = "C5AD801645F8756E";
+    event.trace = &trace;
     check_line(&lines, &event,
                "time=2026-01-02T03:04:05.678Z client=127.0.0.1 method=\"GET\" target=\"/models/demo/tensors/w\" "
                "status=206 sent=64 length=64 seconds=0.000148 route=tensor range=\"bytes=0-63\" "
-               "agent=\"curl/7.88.1\"\n");
-    event.agent = NULL;
+               "agent=\"curl/7.88.1\" request_id=\"C5AD801645F8756E\" trace=4bf92f3577b34da6a3ce929d0e0e4736 "
+               "parent=00f067aa0ba902b7\n");
+    event = small_event();
+    event.range = &range;
     event.status = 200;
     event.sent_bytes = 0;
     event.length_bytes = UINT64_MAX;
@@ -63,6 +69,60 @@ static void lines_are_those_of_the_document(void **state)
     td_access_lines_fini(&lines);
 }
 
+/* The second one is the example of docs/operations.md. */
+static void lines_of_json_have_the_same_members(void **state)
+{
+    (void)state;
+    struct td_access_lines lines;
+    struct in6_addr client = address("::ffff:127.0.0.1");
+    struct td_access_event event = small_event();
+    struct td_text range = TD_TEXT("bytes=0-63"), agent = TD_TEXT("curl/7.88.1");
+    struct td_trace_context trace = {TD_TEXT("4bf92f3577b34da6a3ce929d0e0e4736"), TD_TEXT("00f067aa0ba902b7")};
+    td_access_lines_init(&lines, &client, TD_LOG_JSON);
+    check_line(&lines, &event,
+               "{\"time\":\"2026-01-02T03:04:05.678Z\",\"client\":\"127.0.0.1\",\"method\":\"GET\","
+               "\"target\":\"/models/demo/tensors/w\",\"status\":206,\"sent\":64,\"length\":64,\"seconds\":0.000148,"
+               "\"route\":\"tensor\"}\n");
+    event.range = &range;
+    event.agent = &agent;
+    event.request_id = "C5AD801645F8756E";
+    event.trace = &trace;
+    check_line(&lines, &event,
+               "{\"time\":\"2026-01-02T03:04:05.678Z\",\"client\":\"127.0.0.1\",\"method\":\"GET\","
+               "\"target\":\"/models/demo/tensors/w\",\"status\":206,\"sent\":64,\"length\":64,\"seconds\":0.000148,"
+               "\"route\":\"tensor\",\"range\":\"bytes=0-63\",\"agent\":\"curl/7.88.1\","
+               "\"request_id\":\"C5AD801645F8756E\",\"trace\":\"4bf92f3577b34da6a3ce929d0e0e4736\","
+               "\"parent\":\"00f067aa0ba902b7\"}\n");
+    event = small_event();
+    event.target = TD_TEXT("/\"\xff\\\n");
+    event.cut = "client";
+    check_line(&lines, &event,
+               "{\"time\":\"2026-01-02T03:04:05.678Z\",\"client\":\"127.0.0.1\",\"method\":\"GET\","
+               "\"target\":\"/\\\"\\\\xff\\\\\\\\x0a\",\"status\":206,\"sent\":64,\"length\":64,\"seconds\":0.000148,"
+               "\"route\":\"tensor\",\"cut\":\"client\"}\n");
+    td_access_lines_fini(&lines);
+}
+
+/* All that a client controls is as long as it can be, and has to be escaped. */
+static void lines_are_bounded(void **state)
+{
+    (void)state;
+    static const enum td_log_form forms[] = {TD_LOG_TEXT, TD_LOG_JSON};
+    char text[20000];
+    memset(text, '\\', sizeof text);
+    for (size_t i = 0; i < COUNT_OF(forms); i++) {
+        struct td_access_lines lines;
+        struct in6_addr client = address("::1");
+        struct td_access_event event = small_event();
+        struct td_text field = td_text_n(text, sizeof text);
+        td_access_lines_init(&lines, &client, forms[i]);
+        event.method = event.target = field;
+        event.range = event.agent = &field;
+        assert_in_range(td_access_lines_write(&lines, &event).len, 4 * 2 * 1000, 10000);
+        td_access_lines_fini(&lines);
+    }
+}
+
 static void addresses_are_shown_in_their_family(void **state)
 {
     (void)state;
@@ -73,7 +133,7 @@ static void addresses_are_shown_in_their_family(void **state)
         struct in6_addr client = address(clients[i][0]);
         struct td_access_event event = small_event();
         char wanted[80];
-        td_access_lines_init(&lines, &client);
+        td_access_lines_init(&lines, &client, TD_LOG_TEXT);
         struct td_text line = td_access_lines_write(&lines, &event);
         (void)snprintf(wanted, sizeof wanted, "time=2026-01-02T03:04:05.678Z client=%s method=\"GET\" ", clients[i][1]);
         CHECK(td_text_begins(line, td_text_of(wanted)), "%.*s", (int)line.len, line.p);
@@ -101,7 +161,7 @@ static void time_is_that_of_each_line(void **state)
     };
     struct td_access_lines lines;
     struct in6_addr client = address("::1");
-    td_access_lines_init(&lines, &client);
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_access_event event = small_event();
         event.end = cases[i].end;
@@ -119,7 +179,7 @@ static void texts_are_escaped(void **state)
     struct in6_addr client = address("::1");
     struct td_access_event event = small_event();
     struct td_text range = TD_TEXT("x\x85y \"quoted\" \\ end"), agent = TD_TEXT("\xc3\xa9\xe2\x80\xae\x7f\x1b[2J\0.");
-    td_access_lines_init(&lines, &client);
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     event.method = TD_TEXT("G\"");
     event.target = TD_TEXT("/a\nGET /forged");
     event.range = &range;
@@ -140,7 +200,7 @@ static void long_texts_are_cut(void **state)
     struct in6_addr client = address("::1");
     char target[5000];
     memset(target, 'x', sizeof target);
-    td_access_lines_init(&lines, &client);
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     for (size_t i = 0; i < COUNT_OF(lens); i++) {
         struct td_access_event event = small_event();
         event.target = td_text_n(target, lens[i]);
@@ -165,7 +225,7 @@ static void memory_is_kept_between_lines(void **state)
     struct td_access_lines lines;
     struct in6_addr client = address("::1");
     struct td_access_event event = small_event();
-    td_access_lines_init(&lines, &client);
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     alloc_fail_at(1);
     assert_int_equal(td_access_lines_write(&lines, &event).len, 0);
     assert_true(td_access_lines_write(&lines, &event).len > 0);
@@ -197,7 +257,7 @@ static void seconds_are_rounded_to_the_nearest(void **state)
     struct td_access_lines lines;
     struct in6_addr client = address("::1");
     uint64_t random = 7;
-    td_access_lines_init(&lines, &client);
+    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     static const uint64_t times_ns[] = {0,         499,       501,        1499,
                                         999999499, 999999501, 1000000000, UINT64_C(3024000000000000)};
     for (size_t i = 0; i < COUNT_OF(times_ns); i++)
@@ -217,6 +277,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_those_of_the_document),
+        cmocka_unit_test(lines_of_json_have_the_same_members),
+        cmocka_unit_test(lines_are_bounded),
         cmocka_unit_test(addresses_are_shown_in_their_family),
         cmocka_unit_test(time_is_that_of_each_line),
         cmocka_unit_test(texts_are_escaped),

@@ -68,6 +68,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.listen, "127.0.0.1:8080");
     assert_string_equal(config.access_log, "-");
     assert_string_equal(config.log_level, "info");
+    assert_string_equal(config.log_format, "text");
     assert_string_equal(config.s3_listen, "");
     assert_string_equal(config.rescan_from, "local");
     assert_string_equal(config.state_dir, "");
@@ -94,7 +95,7 @@ static void every_option_is_read(void **state)
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
         "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
-        "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug "
+        "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
         "--index-threads 3 --files immutable --workers 5";
     char names[OPTIONS_MAX][NAME_BYTES];
@@ -118,6 +119,7 @@ static void every_option_is_read(void **state)
                 config.require_models == 3);
     assert_string_equal(config.access_log, "off");
     assert_string_equal(config.log_level, "debug");
+    assert_string_equal(config.log_format, "json");
     assert_string_equal(config.s3_listen, "[::1]:81");
     assert_string_equal(config.rescan_from, "any");
     assert_string_equal(config.state_dir, "s");
@@ -332,7 +334,7 @@ static void help_lists_all(void **state)
                                           "--log-level",        "--max-memory",      "--state-dir",
                                           "--hash-threads",     "--s3-listen",       "--require-models",
                                           "--rescan-from",      "--decode-memory",   "--files",
-                                          "--workers",          "--index-threads"};
+                                          "--workers",          "--index-threads",   "--log-format"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

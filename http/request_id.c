@@ -1,0 +1,60 @@
+/* Ids are the numbers from a random start on, mixed by a bijection (the finaliser of SplitMix64), so that they are
+ * unique in this process, hardly meet those of another one, and look different from each other. */
+#include "http/request_id.h"
+
+#include "core/clock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+
+static _Atomic uint64_t next_number;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+
+static void start(void)
+{
+    uint64_t first;
+    if (getrandom(&first, sizeof first, GRND_NONBLOCK) != (ssize_t)sizeof first)
+        first = td_clock_ns();
+    atomic_store(&next_number, first);
+}
+
+static uint64_t mixed(uint64_t n)
+{
+    n = (n ^ (n >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    n = (n ^ (n >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return n ^ (n >> 31);
+}
+
+static void make(char *id)
+{
+    enum { DIGITS = 16 };
+    (void)pthread_once(&started, start);
+    uint64_t number = mixed(atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed));
+    for (size_t i = DIGITS; i > 0; i--, number >>= 4)
+        id[i - 1] = "0123456789ABCDEF"[number & 15];
+    id[DIGITS] = '\0';
+}
+
+static bool is_well_formed(struct td_text id)
+{
+    if (id.len == 0 || id.len >= TD_REQUEST_ID_BYTES)
+        return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (id.p[i] <= ' ' || id.p[i] > '~' || id.p[i] == '"' || id.p[i] == '\'' || id.p[i] == '\\')
+            return false;
+    return true;
+}
+
+void td_request_id_choose(const struct td_request *request, char id[TD_REQUEST_ID_BYTES])
+{
+    const struct td_header *sent = td_request_single_header(request, "X-Request-Id");
+    if (sent == NULL || !is_well_formed(sent->value)) {
+        make(id);
+        return;
+    }
+    memcpy(id, sent->value.p, sent->value.len);
+    id[sent->value.len] = '\0';
+}
