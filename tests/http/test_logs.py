@@ -1,6 +1,7 @@
 """Request ids, traceparent, and the logs as JSON, with requests that are made to break them."""
 import json
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -75,6 +76,15 @@ def test_small_ranges_of_one_connection_differ_by_their_ids(start, root):
             got = r.get("X-Request-Id")
             assert r.status == 206 and len(r.body) == 4 and len(r.all("X-Request-Id")) == 1
             assert got == wanted if wanted else OURS.fullmatch(got)
+
+
+def test_an_error_on_the_s3_port_has_the_id_escaped(start, root):
+    s = start(root, "--s3-listen", "127.0.0.1:0")
+    s.port = int(re.search(r"S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr())[1])
+    for sent in ("abc", "a<b>&c;&amp;]]>"):
+        r = s.get("/nope/x", [("X-Request-Id", sent)])
+        assert r.status == 404 and r.get("x-amz-request-id") == sent and r.get("X-Request-Id") is None
+        assert ElementTree.fromstring(r.body).find("RequestId").text == sent
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
