@@ -19,7 +19,7 @@ bool td_call_may_answer(const struct td_call *call)
         [TD_ROUTE_HEALTHZ] = true,  [TD_ROUTE_READYZ] = true,    [TD_ROUTE_ROWS] = true,
         [TD_ROUTE_ROW] = true,
     };
-    return is_quick[call->response->route] || td_may_wait(NULL);
+    return is_quick[call->response->route] || call->begins_quickly || td_may_wait(NULL);
 }
 
 bool td_call_no_memory(const struct td_call *call)
@@ -115,7 +115,8 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
         if (!td_call_may_answer(call))
             return;
         handle(call);
-        td_call_finish(call, head);
+        if (call->response->wait_until_ns == 0)
+            td_call_finish(call, head);
         return;
     }
     td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s", TD_SHOW(method, 32),

@@ -20,6 +20,7 @@ struct td_call {
     const struct td_dataset *dataset; /* NULL when the path names no dataset */
     struct td_text rest;              /* the path after the route's word: a tensor, a file, a plan */
     bool is_post;                     /* the route takes POST; else GET and HEAD */
+    bool begins_quickly;              /* the handler may be called anywhere: it asks td_may_wait itself */
     struct td_response *response;
     bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
                               has mixed up the ports */
@@ -41,8 +42,8 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
  * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
-/* Returns whether the running thread may answer the call's route now: one that may wait any, another only the routes
- * that send bytes of files, and /healthz and /readyz, since lists and plans may take long. */
+/* Returns whether the running thread may begin to answer the call now: one that may wait any, another only the routes
+ * that send bytes of files, /healthz and /readyz, and calls that begin quickly, since lists and plans may take long. */
 bool td_call_may_answer(const struct td_call *call);
 
 /* Answers 503: out of memory. Returns false. */

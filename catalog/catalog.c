@@ -61,6 +61,8 @@ struct td_catalog {
     struct td_snapshot *retired; /* freed by the scanner, because unmapping is slow */
     bool has_left;               /* mappings are left for the scanner to end, for the same reason */
     bool scan_requested, publish_requested;
+    void (*on_publish)(void *context); /* NULL: nobody wants to know */
+    void *on_publish_context;
     uint64_t publish_until_ns; /* until then a further scan publishes finished files too, if racy files are left */
     bool publishes;            /* the running scan publishes what is finished */
     bool has_racy, scan_failed;
@@ -305,6 +307,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         snapshot->retire_context = catalog;
         catalog->current = snapshot;
         *status = counted;
+        if (catalog->on_publish != NULL)
+            catalog->on_publish(catalog->on_publish_context);
     }
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
@@ -571,6 +575,14 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog)
     struct td_snapshot *snapshot = catalog->current == NULL ? NULL : td_snapshot_ref(catalog->current);
     pthread_mutex_unlock(&catalog->lock);
     return snapshot;
+}
+
+void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context)
+{
+    pthread_mutex_lock(&catalog->lock);
+    catalog->on_publish = on_publish;
+    catalog->on_publish_context = context;
+    pthread_mutex_unlock(&catalog->lock);
 }
 
 void td_catalog_request_scan(struct td_catalog *catalog)

@@ -63,6 +63,11 @@ void td_catalog_destroy(struct td_catalog *catalog);
 /* Returns the current snapshot with a reference for the caller, or NULL before the first scan has succeeded. */
 struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 
+/* Has on_publish(context) called whenever another snapshot has become the current one, by the scanning thread. The
+ * function must be quick and must not call the catalog. NULL: has no function called any more; a call that is under way
+ * has ended when this returns. */
+void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context);
+
 /* Asks for a scan soon and returns at once; many requests become one scan. Not for signal handlers. */
 void td_catalog_request_scan(struct td_catalog *catalog);
 

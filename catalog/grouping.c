@@ -182,6 +182,35 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
     }
 }
 
+/* Sets the model's tag. Digests are left out, so that learning one is no change. */
+static bool tag_model(const struct td_grouping *g, struct td_model *model)
+{
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, model->id);
+    td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
+    td_digest_add(digest, &model->entry_count, sizeof model->entry_count);
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &g->snapshot->entries[model->first_entry + i];
+        td_digest_add_cstring(digest, entry->path);
+        td_digest_add_cstring(digest, entry->file->identity_tag);
+        td_digest_add_cstring(digest, entry->file->error == NULL ? "" : entry->file->error);
+    }
+    td_digest_add(digest, &model->checkpoint_count, sizeof model->checkpoint_count);
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+        td_digest_add_cstring(digest, checkpoint->id);
+        td_digest_add_cstring(digest, checkpoint->format);
+        td_digest_add_cstring(digest, checkpoint->former_tag); /* of files that may lie in other folders */
+        td_digest_add(digest, &checkpoint->total_bytes, sizeof checkpoint->total_bytes);
+        td_digest_add(digest, &checkpoint->tensor_count, sizeof checkpoint->tensor_count);
+    }
+    for (size_t i = 0; i < model->problems.count; i++) {
+        td_digest_add_cstring(digest, model->problems.items[i].path);
+        td_digest_add_cstring(digest, model->problems.items[i].message);
+    }
+    return td_digest_finish(digest, model->tag) || td_error_no_memory(g->err);
+}
+
 /* Makes one model of the candidates [first, end). */
 static bool build_model(struct td_grouping *g, size_t first, size_t end)
 {
@@ -199,7 +228,7 @@ static bool build_model(struct td_grouping *g, size_t first, size_t end)
     if (!td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
         return false;
     add_plain_errors(g, model);
-    return true;
+    return tag_model(g, model);
 }
 
 static int model_compare(const void *a, const void *b)

@@ -129,11 +129,12 @@ struct td_model {
     struct td_checkpoint *partials; /* incomplete checkpoints */
     size_t partial_count, partial_capacity;
     struct td_problems problems;
-    size_t damaged_count; /* derived: how many of the problems are of damaged plain files, such as config.json; the
-                             grouping counts them while it adds them */
-    uint64_t total_bytes; /* bytes of all checkpoints' tensors */
-    uint64_t file_bytes;  /* at most 2^64-1 */
-    int64_t updated_ns;   /* mtime of the newest file, ns since 1970 */
+    size_t damaged_count;   /* derived: how many of the problems are of damaged plain files, such as config.json; the
+                               grouping counts them while it adds them */
+    uint64_t total_bytes;   /* bytes of all checkpoints' tensors */
+    uint64_t file_bytes;    /* at most 2^64-1 */
+    int64_t updated_ns;     /* mtime of the newest file, ns since 1970 */
+    char tag[TD_TAG_BYTES]; /* changes whenever anything that is told of the model may change, digests aside */
 };
 
 struct td_snapshot {

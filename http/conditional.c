@@ -93,7 +93,7 @@ static void take_former_tag(const struct td_request *request, struct td_response
         memcpy(response->etag, former, sizeof response->etag);
 }
 
-static void not_modified(struct td_response *response)
+void td_conditional_not_modified(struct td_response *response)
 {
     response->announced_bytes = response->body.total_bytes;
     td_body_fini(&response->body);
@@ -121,11 +121,11 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
     }
     if (has_field(request, "If-None-Match")) {
         if (any_tag_matches(request, "If-None-Match", response->etag, false)) {
-            not_modified(response);
+            td_conditional_not_modified(response);
             return false;
         }
     } else if (date_field(request, response, "If-Modified-Since", &seconds) && response->last_modified_s <= seconds) {
-        not_modified(response);
+        td_conditional_not_modified(response);
         return false;
     }
     return true;

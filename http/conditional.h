@@ -11,6 +11,9 @@
  * to former_etag when the client names that tag. Returns false when the answer's status was changed. */
 bool td_conditional_apply(const struct td_request *request, struct td_response *response);
 
+/* Turns a 200 answer into a 304 with the same fields, also Content-Length, and without a body. */
+void td_conditional_not_modified(struct td_response *response);
+
 /* Returns whether If-Range allows a Range field to be applied to the response (13.1.5); true without If-Range. Call it
  * after td_conditional_apply. */
 bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response);

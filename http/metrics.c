@@ -100,6 +100,8 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                       (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
+    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a model to change.",
+                      (double)atomic_load(&metrics->waiters));
     td_metrics_count(out, "tensord_http_jobs_total", "Requests that a shared thread handed to one that may wait.",
                      atomic_load(&metrics->jobs));
     td_metrics_head(out, "tensord_http_connections_refused_total", "counter",

@@ -51,6 +51,7 @@ struct td_metrics {
     _Atomic uint64_t connections_limit;  /* --max-connections */
     _Atomic uint64_t accepted;           /* connections since the start */
     _Atomic uint64_t jobs;               /* requests that a shared thread handed to a job */
+    _Atomic uint64_t waiters;            /* requests that wait for a change; not in in_flight */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
     _Atomic uint64_t malformed;          /* requests that the request guard refused */
@@ -58,7 +59,7 @@ struct td_metrics {
 };
 
 /* Counts one answered request. sent_bytes: of its body. took_ns: from the request line to the last byte handed to the
- * kernel. */
+ * kernel, without the time for which it waited for a change. */
 void td_metrics_request(struct td_metrics *metrics, enum td_route route, int status, uint64_t sent_bytes,
                         uint64_t took_ns);
 

@@ -28,6 +28,9 @@ struct td_request {
     struct td_text body; /* the whole body; empty: there is none */
     /* Asks for an end when nobody waits for the answer any more. Outlives the answer. NULL: never asks. */
     const struct td_cancel *cancel;
+    /* When the request came (td_clock_ns), for answers that wait for a change: see td_response's wait_until_ns. 0: such
+     * answers come at once. */
+    uint64_t since_ns;
 };
 
 /* Returns the next header line of this name at or after index *at, and moves *at behind that line; NULL when there is

@@ -46,6 +46,7 @@ void td_response_init(struct td_response *response)
     response->planning_ns = 0;
     response->header_count = 0;
     response->announced_bytes = 0;
+    response->wait_until_ns = 0;
     response->facade = NULL;
     response->cancel = NULL;
     response->resource = TD_TEXT("");

@@ -76,8 +76,10 @@ struct td_response {
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
-    const struct td_cancel *cancel;       /* the request's; borrowed */
-    uint64_t announced_bytes;             /* of a 304: the length that a 200 would have had */
+    const struct td_cancel *cancel; /* the request's; borrowed */
+    uint64_t announced_bytes;       /* of a 304: the length that a 200 would have had */
+    uint64_t wait_until_ns; /* not 0: this is no answer yet. The request is to be handled again when the catalog has
+                               published something, and at this time (td_clock_ns) at the latest */
     const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
     struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
     char request_id[TD_REQUEST_ID_BYTES]; /* empty: none was chosen yet */

@@ -36,6 +36,8 @@ static const struct option options[] = {
      AT(max_connections)},
     {"max-connections-per-address", "N", "256", "connections from one client address; more are answered 429",
      KIND_COUNT, 1, 60000, AT(max_connections_per_address)},
+    {"max-waiters", "N", "1000", "requests that wait for a model to change; more are answered 503", KIND_COUNT, 0,
+     60000, AT(max_waiters)},
     {"workers", "N", "auto", "threads that share the connections for short answers; 0 = none", KIND_COUNT_OR_AUTO, 0,
      1024, AT(workers)},
     {"max-header-bytes", "N", "8192", "bytes of target and header fields together; more are answered 431", KIND_COUNT,

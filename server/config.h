@@ -23,6 +23,7 @@ struct td_config {
     uint64_t workers;       /* TD_CONFIG_AUTO: as many as suit the machine */
     uint64_t max_connections;
     uint64_t max_connections_per_address;
+    uint64_t max_waiters;
     uint64_t max_header_bytes;
     uint64_t max_body_bytes;
     uint64_t max_files;

@@ -9,6 +9,8 @@
  *     arrives, and answered 503 at its end.
  *   - A shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
  *     (core/waiting.h); if that is refused, a job makes it from the beginning, and on_request is called again.
+ *   - A request may wait for a change (server/waiters.h). It is then tried again from the beginning, by the waker, by a
+ *     job or, in a thread of its own, by that.
  *   - libmicrohttpd closes connections without an answer when its pool of memory is full (hide_query,
  * POOL_OTHER_BYTES).
  */
@@ -25,7 +27,9 @@
 #include "server/request_guard.h"
 #include "server/transfer.h"
 #include "server/uploads.h"
+#include "server/waiters.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +47,7 @@ struct td_http_server {
     size_t worker_count;
     _Atomic size_t next_worker; /* for the next connection; counts on */
     struct td_jobs *jobs;       /* of the workers */
+    struct td_waiters *waiters; /* requests that wait for a change */
     const struct td_config *config;
     struct td_api *api;
     struct td_registry *registry;
@@ -53,12 +58,13 @@ struct td_http_server {
 
 /* How far a request has come, in this order. */
 enum stage {
-    STAGE_NONE,       /* there is no request */
-    STAGE_LINE,       /* its request line was read */
-    STAGE_JUDGED,     /* the guard has seen it */
-    STAGE_JOB_WANTED, /* a job is to make the answer */
-    STAGE_JOB_BEGUN,  /* the connection is suspended, or was: the job has made the answer */
-    STAGE_QUEUED,     /* libmicrohttpd has the response */
+    STAGE_NONE,        /* there is no request */
+    STAGE_LINE,        /* its request line was read */
+    STAGE_JUDGED,      /* the guard has seen it */
+    STAGE_WAIT_WANTED, /* the connection is to be suspended until something changes */
+    STAGE_JOB_WANTED,  /* a job is to make the answer */
+    STAGE_JOB_BEGUN,   /* the connection is suspended, or was: the job has made the answer */
+    STAGE_QUEUED,      /* libmicrohttpd has the response */
 };
 
 /* One request, from its request line to its last byte. */
@@ -76,7 +82,9 @@ struct exchange {
     uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
     bool has_upload;
     bool is_http_1_0;
-    bool is_last; /* the client wants the connection closed after the answer */
+    bool is_last;                        /* the client wants the connection closed after the answer */
+    bool waits;                          /* it counts as one that waits for a change */
+    uint64_t wait_since_ns, wait_end_ns; /* when it began to wait, and was last tried again; 0: it never waited */
     /* of the answer */
     int status;
     enum td_route route;
@@ -86,10 +94,11 @@ struct exchange {
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
 };
 
-/* The state of one connection; used by its thread alone or, while it is suspended, by the job alone. */
+/* The state of one connection; used by its thread alone or, while it is suspended, by the job or the waker alone. */
 struct session {
     struct td_job job; /* first: on the way back a job is a session */
-    bool job_closes;   /* the job's answer ends the connection */
+    struct td_waiter waiter;
+    bool job_closes; /* the job's answer ends the connection */
     struct td_http_server *server;
     struct td_connection *connection;
     uint64_t received_bytes; /* of all requests, with their headers */
@@ -142,6 +151,42 @@ static void drop_upload(struct session *session)
     exchange->has_upload = false;
 }
 
+/* ---- requests that wait for a change ------------------------------------------------------------------- */
+
+/* Counts the request as one that waits, and no longer as one that is being answered. Returns false when too many wait
+ * already. */
+static bool enter_wait(struct session *session, uint64_t until_ns)
+{
+    struct exchange *exchange = &session->exchange;
+    session->waiter.until_ns = until_ns;
+    session->waiter.cancel = &session->connection->cancel;
+    if (exchange->waits)
+        return true;
+    if (!td_waiters_enter(session->server->waiters))
+        return false;
+    atomic_fetch_sub_explicit(&session->server->api->metrics.in_flight, 1, memory_order_relaxed);
+    exchange->waits = true;
+    exchange->wait_since_ns = exchange->wait_end_ns = td_clock_ns();
+    return true;
+}
+
+/* Ends what enter_wait began, if it did. */
+static void leave_wait(struct session *session)
+{
+    if (!session->exchange.waits)
+        return;
+    session->exchange.waits = false;
+    td_waiters_leave(session->server->waiters);
+    atomic_fetch_add_explicit(&session->server->api->metrics.in_flight, 1, memory_order_relaxed);
+}
+
+/* Marks the beginning of another try. The time of the answer counts from here on. */
+static void end_waiting(struct session *session)
+{
+    session->exchange.wait_end_ns = td_clock_ns();
+    td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+}
+
 /* ---- connections --------------------------------------------------------------------------------------- */
 
 /* Returns the acceptor's entry of this connection, or NULL. */
@@ -187,6 +232,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
             td_connection_close(entry);
         return;
     }
+    leave_wait(session);
     td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
     if (session->connection != NULL)
         td_connection_close(session->connection);
@@ -225,6 +271,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     hide_query(target);
     exchange->stage = STAGE_LINE;
     exchange->start_ns = td_clock_ns();
+    exchange->wait_since_ns = exchange->wait_end_ns = 0;
     exchange->facade = td_api_facade(session->connection->facade, td_text_n(session->target, len));
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);
     return session;
@@ -335,6 +382,7 @@ static struct td_request request_of(const struct session *session)
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
         .cancel = &session->connection->cancel,
+        .since_ns = exchange->start_ns,
     };
 }
 
@@ -362,11 +410,13 @@ static void tell_time(struct session *session, struct td_response *response)
 }
 
 /* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is
- * made then. */
-static void make_answer(struct session *session, bool close)
+ * made then. Returns true, with nothing made, when the request has to wait for a change. */
+static bool make_answer(struct session *session, bool close)
 {
     struct td_request request = request_of(session);
     struct td_response response;
+    bool waits = false;
+    session->waiter.seen = td_waiters_published(session->server->waiters);
     if (session->exchange.upload.failed) {
         td_response_init_for(&response, &request);
         td_response_fail(&response, 503, NULL, "%s",
@@ -377,19 +427,81 @@ static void make_answer(struct session *session, bool close)
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
+    if (response.wait_until_ns != 0) {
+        waits = enter_wait(session, response.wait_until_ns);
+        if (!waits)
+            td_response_fail(&response, 503, NULL,
+                             "as many requests wait for a change as --max-waiters allows; try again");
+    }
     response.close = response.close || close;
-    if (!td_waiting_was_refused()) {
+    if (!waits && !td_waiting_was_refused()) {
+        leave_wait(session);
         tell_time(session, &response);
         make(session, &request, &response, td_text_equals(request.method, "HEAD"));
     }
     td_response_fini(&response);
+    return waits;
 }
 
 static void run_answer(struct td_job *job)
 {
     struct session *session = (struct session *)(void *)job;
-    make_answer(session, session->job_closes);
+    if (make_answer(session, session->job_closes))
+        session->exchange.stage = STAGE_WAIT_WANTED;
     drop_upload(session);
+}
+
+/* Runs as run_answer, for a request that has waited. */
+static void run_waited_answer(struct td_job *job)
+{
+    struct session *session = (struct session *)(void *)job;
+    struct td_waiters *waiters = session->server->waiters;
+    run_answer(job);
+    td_waiters_made(waiters);
+}
+
+static struct session *waiting_session(struct td_waiter *waiter)
+{
+    return (struct session *)(void *)((char *)waiter - offsetof(struct session, waiter));
+}
+
+/* Tries a request that waits again, on the waker. */
+static enum td_retry retry_waiter(struct td_waiter *waiter)
+{
+    struct session *session = waiting_session(waiter);
+    end_waiting(session);
+    td_waiting_forbid();
+    bool waits = make_answer(session, session->job_closes);
+    return td_waiting_allow() ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
+}
+
+/* Has a job make the answer to a request that has waited. */
+static bool make_waiter(struct td_waiter *waiter)
+{
+    struct session *session = waiting_session(waiter);
+    session->job.run = run_waited_answer;
+    atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run_suspended(session->connection->jobs, session->connection->mhd, &session->job);
+}
+
+/* Suspends the connection until the answer is made, by the waker or by a job. */
+static enum MHD_Result park(struct session *session)
+{
+    session->exchange.stage = STAGE_JOB_BEGUN;
+    return td_waiters_park(session->server->waiters, &session->waiter, session->connection->mhd) ? MHD_YES : MHD_NO;
+}
+
+/* Waits on the connection's own thread, and answers. */
+static enum MHD_Result wait_here(struct session *session)
+{
+    bool waits = true;
+    while (waits) {
+        if (!td_waiters_sleep(session->server->waiters, &session->waiter))
+            return MHD_NO;
+        end_waiting(session);
+        waits = make_answer(session, session->job_closes);
+    }
+    return queue(session);
 }
 
 /* Has a job make the answer. Without a thread for it, answers 503: those there are may wait for a disk without end. */
@@ -409,19 +521,23 @@ static enum MHD_Result begin_job(struct session *session)
 /* Answers, now or by a job. close: this is the first call of on_request, and the connection ends with the answer. */
 static enum MHD_Result answer(struct session *session, bool close)
 {
-    if (session->connection->jobs != NULL)
+    bool is_shared = session->connection->jobs != NULL;
+    if (is_shared)
         td_waiting_forbid();
-    make_answer(session, close);
-    if (!td_waiting_allow()) {
-        drop_upload(session); /* before sending, which may take long */
-        return queue(session);
-    }
-    session->exchange.stage = STAGE_JOB_WANTED;
+    bool waits = make_answer(session, close);
+    bool was_refused = td_waiting_allow();
     session->job_closes = close;
+    if (!was_refused)
+        drop_upload(session); /* before sending, which may take long */
+    if (!was_refused && !waits)
+        return queue(session);
+    if (waits && !is_shared)
+        return wait_here(session);
+    session->exchange.stage = waits ? STAGE_WAIT_WANTED : STAGE_JOB_WANTED;
     /* Suspended at once, libmicrohttpd would read from the socket before it asks for the answer, and drop a client that
      * has closed its side. Without an answer it comes again, and then asks for the answer first. In the first call of
      * on_request it would go on to the body instead. */
-    return close ? begin_job(session) : MHD_YES;
+    return !close ? MHD_YES : waits ? park(session) : begin_job(session);
 }
 
 /* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body. */
@@ -479,6 +595,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (session == NULL)
         return MHD_NO;
     struct exchange *exchange = &session->exchange;
+    if (exchange->stage == STAGE_WAIT_WANTED)
+        return park(session);
     if (exchange->stage == STAGE_JOB_WANTED)
         return begin_job(session);
     if (exchange->stage == STAGE_JOB_BEGUN)
@@ -499,7 +617,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 
 /* ---- what was sent ------------------------------------------------------------------------------------- */
 
-static void write_access_log(struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
+static void write_access_log(struct session *session, uint64_t sent_bytes, uint64_t took_ns, uint64_t waited_ns,
+                             enum td_cut cut)
 {
     const struct exchange *exchange = &session->exchange;
     struct td_request request = request_of(session);
@@ -516,6 +635,7 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
         .sent_bytes = sent_bytes,
         .length_bytes = exchange->transfer.body_bytes,
         .took_ns = took_ns,
+        .waited_ns = waited_ns,
         .route = td_route_name(exchange->route),
         .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
         .range = range == NULL ? NULL : &range->value,
@@ -567,7 +687,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     struct exchange *exchange = &session->exchange;
     if (exchange->stage == STAGE_QUEUED || exchange->made != NULL) {
         struct td_metrics *metrics = &server->api->metrics;
-        uint64_t took_ns = td_clock_ns() - exchange->start_ns;
+        uint64_t waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
+        uint64_t took_ns = td_clock_ns() - exchange->start_ns - waited_ns;
         enum td_cut cut = cut_reason(session, code);
         uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
         td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
@@ -579,10 +700,11 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
             td_catalog_request_scan(server->api->catalog);
         if (td_access_log_is_on(server->log))
-            write_access_log(session, sent_bytes, took_ns, cut);
+            write_access_log(session, sent_bytes, took_ns, waited_ns, cut);
     }
     td_transfer_release(exchange->made, &exchange->transfer);
     exchange->made = NULL;
+    leave_wait(session);
     if (exchange->stage >= STAGE_JUDGED)
         atomic_fetch_sub_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
     exchange->stage = STAGE_NONE;
@@ -673,6 +795,11 @@ static bool start_workers(struct td_http_server *server, struct td_error *err)
     return true;
 }
 
+static void on_publish(void *context)
+{
+    td_waiters_publish(context);
+}
+
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_http_server **out, struct td_error *err)
 {
@@ -687,6 +814,13 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->api = api;
     server->registry = registry;
     server->log = log;
+    const struct td_waiters_config waiters = {
+        .max = (size_t)config->max_waiters, .count = &api->metrics.waiters, .retry = retry_waiter, .make = make_waiter};
+    if (!td_waiters_create(&waiters, &server->waiters, err)) {
+        td_http_server_destroy(server);
+        return false;
+    }
+    td_catalog_on_publish(api->catalog, on_publish, server->waiters);
     server->daemon =
         start_daemon(server, MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL);
     bool ok = server->daemon != NULL ||
@@ -703,16 +837,27 @@ void td_http_server_destroy(struct td_http_server *server)
 {
     if (server == NULL)
         return;
+    td_catalog_on_publish(server->api->catalog, NULL, NULL);
+    atomic_store(&server->api->draining, true); /* so that no request waits for a change any more */
+    /* libmicrohttpd must not be stopped while a connection is suspended. */
+    if (server->waiters != NULL)
+        td_waiters_close(server->waiters);
     if (server->jobs != NULL)
-        td_jobs_close(server->jobs); /* libmicrohttpd must not be stopped while a connection is suspended */
+        td_jobs_close(server->jobs);
     for (size_t i = 0; i < server->worker_count; i++)
         MHD_stop_daemon(server->workers[i]);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
     td_jobs_destroy(server->jobs);
+    td_waiters_destroy(server->waiters);
     free(server->workers);
     td_uploads_fini(&server->uploads);
     free(server);
+}
+
+void td_http_server_end_waits(struct td_http_server *server)
+{
+    td_waiters_publish(server->waiters);
 }
 
 bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,

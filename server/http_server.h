@@ -20,6 +20,9 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
 /* Ends every connection, waits for its thread, and frees the server. NULL is allowed. */
 void td_http_server_destroy(struct td_http_server *server);
 
+/* Has all requests answered that wait for a change, once api->draining is set. Returns at once. Any thread. */
+void td_http_server_end_waits(struct td_http_server *server);
+
 struct sockaddr;
 
 /* Takes over the descriptor of an accepted connection that is registered, and gives it a thread: in the shared lane,

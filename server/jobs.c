@@ -120,14 +120,15 @@ bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *e
     return true;
 }
 
-bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+static bool queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job, bool is_suspended)
 {
     pthread_mutex_lock(&jobs->lock);
     if (jobs->closed) {
         pthread_mutex_unlock(&jobs->lock);
         return false;
     }
-    MHD_suspend_connection(mhd);
+    if (!is_suspended)
+        MHD_suspend_connection(mhd);
     job->mhd = mhd;
     job->since_ns = td_clock_ns();
     job->next = NULL;
@@ -139,6 +140,16 @@ bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job
     pthread_cond_signal(&jobs->wake);
     pthread_mutex_unlock(&jobs->lock);
     return true;
+}
+
+bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+{
+    return queue_job(jobs, mhd, job, false);
+}
+
+bool td_jobs_run_suspended(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+{
+    return queue_job(jobs, mhd, job, true);
 }
 
 bool td_jobs_are_stuck(struct td_jobs *jobs)

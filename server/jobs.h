@@ -29,6 +29,9 @@ bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *e
  * callback of libmicrohttpd for the connection, which must then return at once. */
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
 
+/* Does the same for a connection that is suspended already. Any thread. */
+bool td_jobs_run_suspended(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
+
 /* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and none of
  * those there are has become free, as when all wait for a disk that hangs. A further job would wait as long. */
 bool td_jobs_are_stuck(struct td_jobs *jobs);

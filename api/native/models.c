@@ -2,6 +2,7 @@
 #include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
+#include "api/native/wait_parameter.h"
 
 #include "api/html/html_index.h"
 #include "rank/config_text.h"
@@ -10,6 +11,8 @@
 #include "core/glob.h"
 #include "core/json.h"
 #include "core/json_build.h"
+#include "core/waiting.h"
+#include "http/conditional.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,13 +170,28 @@ static bool add_files(struct td_description *description)
     return true;
 }
 
+/* Makes the description's tag begin with the model's, for td_wait_parameter: the description's own tag changes with
+ * each digest that becomes known. */
+static void set_tag(const struct td_call *call)
+{
+    char text[TD_ETAG_BYTES];
+    struct td_response *response = call->response;
+    if (response->status != 200)
+        return;
+    (void)snprintf(text, sizeof text, "%s-%.16s", call->model->tag, response->etag + 1);
+    td_response_set_etag(response, text);
+}
+
 void td_handle_model(const struct td_call *call)
 {
-    static const char *const known[] = {NULL};
+    static const char *const known[] = {"wait", "timeout", NULL};
     struct td_description description;
     if (!td_call_check_parameters(call, known))
         return;
-    if (td_html_is_wanted(call)) {
+    enum td_wait wait = td_wait_parameter(call);
+    if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
+        return;
+    if (wait == TD_WAIT_NONE && td_html_is_wanted(call)) {
         td_html_model(call);
         return;
     }
@@ -182,5 +200,8 @@ void td_handle_model(const struct td_call *call)
               add_config(&description) && add_files(&description) &&
               td_description_add_problems(&description, &call->model->problems);
     td_description_finish(&description, ok);
+    set_tag(call);
     td_html_add_vary(call);
+    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
+        td_conditional_not_modified(call->response);
 }

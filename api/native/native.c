@@ -138,6 +138,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
     if (rest.len == 0) {
         response->route = TD_ROUTE_MODEL;
+        call->begins_quickly = true;
         return td_handle_model;
     }
     for (size_t i = 0; i < MODEL_ROUTES; i++) {

@@ -4,6 +4,7 @@
 
 #include "api/native/native.h"
 #include "api/s3/s3.h"
+#include "core/clock.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -115,6 +116,79 @@ static void draining_is_not_ready(void **state)
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
     }
+    close_place(&place);
+}
+
+/* Asks for the description of a model with ?wait= and answers whether the request is to wait. since_ns as in
+ * td_request.
+ */
+static bool waits(struct place *place, const char *tag, uint64_t since_ns, int *status)
+{
+    struct loopback_request request;
+    struct td_response response;
+    char target[256];
+    (void)snprintf(target, sizeof target, "/models/qwen3?timeout=5&wait=%s", tag);
+    loopback_request_init(&request, "GET", target, NULL);
+    request.request.since_ns = since_ns;
+    td_api_handle(&place->loop.api, &request.request, &response);
+    bool is_wait = response.wait_until_ns != 0;
+    CHECK(!is_wait || response.wait_until_ns == since_ns + UINT64_C(5000000000), "%s", tag);
+    *status = response.status;
+    td_response_fini(&response);
+    return is_wait;
+}
+
+/* Returns the tag of qwen3's description without its quotes. */
+static void read_tag(struct place *place, char tag[TD_ETAG_BYTES])
+{
+    struct answer answer;
+    loopback_get(&place->loop, "/models/qwen3", &answer);
+    assert_int_equal(answer.response.status, 200);
+    size_t len = strlen(answer.response.etag) - 2;
+    memcpy(tag, answer.response.etag + 1, len);
+    tag[len] = '\0';
+    answer_fini(&answer);
+}
+
+/* A request with the tag of the model as it is waits until its time is over; a digest that became known is no change,
+ * another file is. Nothing waits when the server drains. */
+static void descriptions_wait_for_changes(void **state)
+{
+    (void)state;
+    struct place place;
+    char tag[TD_ETAG_BYTES], hashed[TD_ETAG_BYTES];
+    int status;
+    uint64_t now_ns = td_clock_ns();
+    open_place(&place);
+    read_tag(&place, tag);
+    assert_true(waits(&place, tag, now_ns, &status));
+    assert_false(waits(&place, tag, now_ns - UINT64_C(5000000000), &status));
+    assert_int_equal(status, 304);
+    assert_false(waits(&place, tag, 0, &status));
+    assert_int_equal(status, 304);
+    assert_false(waits(&place, "x", now_ns, &status));
+    assert_int_equal(status, 200);
+
+    struct td_snapshot *snapshot = td_catalog_acquire(place.loop.catalog);
+    const struct td_entry *entry = td_snapshot_find_entry(snapshot, TD_TEXT("qwen3/README.md"));
+    const uint8_t sum[TD_SHA256_BYTES] = {1};
+    assert_true(td_file_set_sha256(entry->file, sum));
+    td_snapshot_unref(snapshot);
+    read_tag(&place, hashed);
+    assert_string_not_equal(hashed, tag);
+    assert_true(waits(&place, tag, now_ns, &status) && waits(&place, hashed, now_ns, &status));
+    loopback_rescan(&place.loop);
+    assert_true(waits(&place, tag, now_ns, &status));
+
+    atomic_store(&place.loop.api.draining, true);
+    assert_false(waits(&place, tag, now_ns, &status));
+    assert_int_equal(status, 304);
+    atomic_store(&place.loop.api.draining, false);
+
+    tree_text(&place.tree, "qwen3/new.txt", "");
+    loopback_rescan(&place.loop);
+    assert_false(waits(&place, tag, now_ns, &status) || waits(&place, hashed, now_ns, &status));
+    assert_int_equal(status, 200);
     close_place(&place);
 }
 
@@ -317,6 +391,7 @@ int main(void)
         cmocka_unit_test(head_equals_get),
         cmocka_unit_test(system_routes),
         cmocka_unit_test(draining_is_not_ready),
+        cmocka_unit_test(descriptions_wait_for_changes),
         cmocka_unit_test(before_the_first_scan),
         cmocka_unit_test(probes_are_known),
         cmocka_unit_test(a_changed_file_is_503_then_new),

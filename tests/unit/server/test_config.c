@@ -76,6 +76,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.workers == TD_CONFIG_AUTO);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
+    assert_true(config.max_waiters == 1000);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
     assert_true(config.max_body_bytes == 8388608 && config.body_timeout_ns == 30 * second);
     assert_true(config.header_timeout_ns == 10 * second && config.idle_timeout_ns == 60 * second);
@@ -93,7 +94,8 @@ static void every_option_is_read(void **state)
     forget_environment();
     static const char line[] =
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
-        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
+        "--max-waiters 6 --max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 "
+        "--send-timeout=8 --min-rate 0 "
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
@@ -109,7 +111,7 @@ static void every_option_is_read(void **state)
     assert_true(parse(&config, line, &err));
     assert_string_equal(config.directory, "m");
     assert_string_equal(config.listen, "0.0.0.0:0");
-    assert_true(config.max_connections == 10 && config.max_connections_per_address == 3);
+    assert_true(config.max_connections == 10 && config.max_connections_per_address == 3 && config.max_waiters == 6);
     assert_true(config.max_header_bytes == 1024 && config.header_timeout_ns == second * 3 / 2);
     assert_true(config.max_body_bytes == 2048 && config.body_timeout_ns == second * 5 / 2);
     assert_true(config.idle_timeout_ns == 7 * second && config.send_timeout_ns == 8 * second);
@@ -334,7 +336,8 @@ static void help_lists_all(void **state)
                                           "--log-level",        "--max-memory",      "--state-dir",
                                           "--hash-threads",     "--s3-listen",       "--require-models",
                                           "--rescan-from",      "--decode-memory",   "--files",
-                                          "--workers",          "--index-threads",   "--log-format"};
+                                          "--workers",          "--index-threads",   "--log-format",
+                                          "--max-waiters"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

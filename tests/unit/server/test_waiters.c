@@ -1,0 +1,268 @@
+/* Requests that wait for a change, without connections. */
+#include "server/waiters.h"
+
+#include "core/clock.h"
+#include "tests/unit/unit.h"
+
+#include <microhttpd.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { FAR_S = 3600 };
+
+void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd);
+void __wrap_MHD_resume_connection(struct MHD_Connection *mhd);
+
+/* A request. Its connection is the request itself. */
+struct task {
+    struct td_waiter waiter;
+    _Atomic int tries, suspended, resumed;
+    _Atomic enum td_retry result;
+    _Atomic bool is_gone;
+    struct td_cancel cancel;
+    uint64_t tried_ns;
+    sem_t tried, done; /* posted with each try, and when the connection is resumed */
+};
+
+static struct td_waiters *waiters;
+static _Atomic uint64_t count;
+static struct task *made[64]; /* those handed to jobs, in order */
+static _Atomic size_t made_count;
+
+void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd)
+{
+    atomic_fetch_add(&((struct task *)(void *)mhd)->suspended, 1);
+}
+
+void __wrap_MHD_resume_connection(struct MHD_Connection *mhd)
+{
+    struct task *task = (struct task *)(void *)mhd;
+    atomic_fetch_add(&task->resumed, 1);
+    (void)sem_post(&task->done);
+}
+
+static struct task *task_of(struct td_waiter *waiter)
+{
+    return (struct task *)(void *)((char *)waiter - offsetof(struct task, waiter));
+}
+
+static enum td_retry retry(struct td_waiter *waiter)
+{
+    struct task *task = task_of(waiter);
+    enum td_retry result = atomic_load(&task->result);
+    waiter->seen = td_waiters_published(waiters);
+    atomic_fetch_add(&task->tries, 1);
+    task->tried_ns = td_clock_ns();
+    if (result == TD_RETRY_WAITS && waiter->until_ns <= task->tried_ns)
+        result = TD_RETRY_MADE;
+    (void)sem_post(&task->tried);
+    return result;
+}
+
+static bool make(struct td_waiter *waiter)
+{
+    made[made_count] = task_of(waiter);
+    atomic_fetch_add(&made_count, 1);
+    return true;
+}
+
+static bool is_gone(void *context)
+{
+    return atomic_load(&((struct task *)context)->is_gone);
+}
+
+static void open_waiters(size_t max)
+{
+    const struct td_waiters_config config = {.max = max, .count = &count, .retry = retry, .make = make};
+    struct td_error err = TD_ERROR_INIT;
+    atomic_store(&count, 0);
+    atomic_store(&made_count, 0);
+    assert_true(td_waiters_create(&config, &waiters, &err));
+}
+
+static void close_waiters(void)
+{
+    td_waiters_close(waiters);
+    td_waiters_destroy(waiters);
+}
+
+static void prepare(struct task *task, enum td_retry result)
+{
+    memset(task, 0, sizeof *task);
+    atomic_init(&task->result, result);
+    task->cancel = (struct td_cancel){.is_asked = is_gone, .context = task};
+    task->waiter = (struct td_waiter){.until_ns = td_clock_ns() + FAR_S * UINT64_C(1000000000),
+                                      .seen = td_waiters_published(waiters),
+                                      .cancel = &task->cancel};
+    assert_int_equal(sem_init(&task->tried, 0, 0), 0);
+    assert_int_equal(sem_init(&task->done, 0, 0), 0);
+}
+
+static void park(struct task *task)
+{
+    assert_true(td_waiters_park(waiters, &task->waiter, (struct MHD_Connection *)(void *)task));
+    assert_int_equal(atomic_load(&task->suspended), 1);
+}
+
+static void await(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) != 0)
+        continue;
+}
+
+static void a_publication_has_each_tried_again(void **state)
+{
+    (void)state;
+    struct task waits, changed;
+    open_waiters(2);
+    prepare(&waits, TD_RETRY_WAITS);
+    prepare(&changed, TD_RETRY_MADE);
+    park(&waits);
+    park(&changed);
+    assert_int_equal(atomic_load(&waits.tries) + atomic_load(&changed.tries), 0);
+    td_waiters_publish(waiters);
+    await(&changed.done);
+    await(&waits.tried);
+    assert_int_equal(atomic_load(&waits.resumed), 0);
+    td_waiters_publish(waiters);
+    await(&waits.tried);
+    atomic_store(&waits.result, TD_RETRY_MADE);
+    close_waiters();
+    assert_int_equal(atomic_load(&waits.resumed), 1);
+    assert_int_equal(atomic_load(&changed.tries), 1);
+}
+
+/* Something is published after the request was tried, and before it waits. */
+static void a_publication_before_the_wait_is_not_missed(void **state)
+{
+    (void)state;
+    struct task task;
+    open_waiters(1);
+    prepare(&task, TD_RETRY_MADE);
+    td_waiters_publish(waiters);
+    park(&task);
+    await(&task.done);
+    close_waiters();
+}
+
+static void each_is_tried_at_its_time(void **state)
+{
+    (void)state;
+    struct task late, early;
+    open_waiters(2);
+    prepare(&late, TD_RETRY_WAITS);
+    prepare(&early, TD_RETRY_WAITS);
+    early.waiter.until_ns = td_clock_ns() + 30000000;
+    park(&late);
+    park(&early);
+    await(&early.done);
+    assert_true(early.tried_ns >= early.waiter.until_ns);
+    assert_int_equal(atomic_load(&late.tries), 0);
+    atomic_store(&late.result, TD_RETRY_MADE);
+    close_waiters();
+}
+
+static void a_client_that_is_gone_is_noticed(void **state)
+{
+    (void)state;
+    struct task task;
+    open_waiters(1);
+    prepare(&task, TD_RETRY_MADE);
+    park(&task);
+    atomic_store(&task.is_gone, true);
+    await(&task.done);
+    close_waiters();
+}
+
+/* Answers that may wait for a disk are made by few jobs at once, in the order in which the requests came. */
+static void few_answers_are_made_at_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 * TD_WAITERS_MAKING };
+    static struct task tasks[COUNT];
+    open_waiters(COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        prepare(&tasks[i], TD_RETRY_REFUSED);
+        park(&tasks[i]);
+    }
+    td_waiters_publish(waiters);
+    for (size_t i = 0; i < COUNT; i++)
+        await(&tasks[i].tried);
+    for (size_t ended = 0; ended < COUNT; ended++) {
+        size_t most = ended + TD_WAITERS_MAKING < COUNT ? ended + TD_WAITERS_MAKING : COUNT;
+        while (atomic_load(&made_count) < most)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        assert_int_equal(atomic_load(&made_count), most);
+        assert_ptr_equal(made[ended], &tasks[ended]);
+        td_waiters_made(waiters); /* as a job does, which then resumes the connection itself */
+    }
+    close_waiters();
+}
+
+static void at_most_max_enter(void **state)
+{
+    (void)state;
+    open_waiters(2);
+    assert_true(td_waiters_enter(waiters) && td_waiters_enter(waiters));
+    assert_false(td_waiters_enter(waiters));
+    td_waiters_leave(waiters);
+    assert_true(td_waiters_enter(waiters));
+    assert_int_equal(atomic_load(&count), 2);
+    close_waiters();
+}
+
+static void *sleep_main(void *argument)
+{
+    struct task *task = argument;
+    bool slept = td_waiters_sleep(waiters, &task->waiter);
+    (void)sem_post(&task->done);
+    return slept ? task : NULL;
+}
+
+static void a_thread_of_its_own_is_woken(void **state)
+{
+    (void)state;
+    struct task task;
+    pthread_t thread;
+    void *slept;
+    open_waiters(1);
+    prepare(&task, TD_RETRY_REFUSED);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_main, &task), 0);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    assert_int_not_equal(sem_trywait(&task.done), 0);
+    td_waiters_publish(waiters);
+    assert_int_equal(pthread_join(thread, &slept), 0);
+    assert_ptr_equal(slept, &task);
+    assert_int_equal(atomic_load(&task.tries), 0); /* its own thread tries it */
+    close_waiters();
+}
+
+static void nobody_waits_after_the_end(void **state)
+{
+    (void)state;
+    struct task task;
+    open_waiters(1);
+    prepare(&task, TD_RETRY_MADE);
+    td_waiters_close(waiters);
+    assert_false(td_waiters_park(waiters, &task.waiter, (struct MHD_Connection *)(void *)&task));
+    assert_int_equal(atomic_load(&task.suspended), 0);
+    assert_false(td_waiters_sleep(waiters, &task.waiter));
+    td_waiters_destroy(waiters);
+    td_waiters_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_publication_has_each_tried_again),
+        cmocka_unit_test(a_publication_before_the_wait_is_not_missed),
+        cmocka_unit_test(each_is_tried_at_its_time),
+        cmocka_unit_test(a_client_that_is_gone_is_noticed),
+        cmocka_unit_test(few_answers_are_made_at_once),
+        cmocka_unit_test(at_most_max_enter),
+        cmocka_unit_test(a_thread_of_its_own_is_woken),
+        cmocka_unit_test(nobody_waits_after_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
