@@ -451,37 +451,23 @@ static void run_answer(struct td_job *job)
     drop_upload(session);
 }
 
-/* Runs as run_answer, for a request that has waited. */
-static void run_waited_answer(struct td_job *job)
-{
-    struct session *session = (struct session *)(void *)job;
-    struct td_waiters *waiters = session->server->waiters;
-    run_answer(job);
-    td_waiters_made(waiters);
-}
-
 static struct session *waiting_session(struct td_waiter *waiter)
 {
     return (struct session *)(void *)((char *)waiter - offsetof(struct session, waiter));
 }
 
-/* Tries a request that waits again, on the waker. */
-static enum td_retry retry_waiter(struct td_waiter *waiter)
+/* Tries a request that waits again. may_wait: on a job's thread, else on the waker. */
+static enum td_retry retry_waiter(struct td_waiter *waiter, bool may_wait)
 {
     struct session *session = waiting_session(waiter);
-    end_waiting(session);
-    td_waiting_forbid();
+    if (may_wait) {
+        atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
+    } else {
+        end_waiting(session);
+        td_waiting_forbid();
+    }
     bool waits = make_answer(session, session->job_closes);
     return td_waiting_allow() ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
-}
-
-/* Has a job make the answer to a request that has waited. */
-static bool make_waiter(struct td_waiter *waiter)
-{
-    struct session *session = waiting_session(waiter);
-    session->job.run = run_waited_answer;
-    atomic_fetch_add_explicit(&session->server->api->metrics.jobs, 1, memory_order_relaxed);
-    return td_jobs_run_suspended(session->connection->jobs, session->connection->mhd, &session->job);
 }
 
 /* Suspends the connection until the answer is made, by the waker or by a job. */
@@ -800,6 +786,18 @@ static void on_publish(void *context)
     td_waiters_publish(context);
 }
 
+static bool start_waiters(struct td_http_server *server, struct td_error *err)
+{
+    const struct td_waiters_config config = {.max = (size_t)server->config->max_waiters,
+                                             .count = &server->api->metrics.waiters,
+                                             .jobs = server->jobs,
+                                             .retry = retry_waiter};
+    if (!td_waiters_create(&config, &server->waiters, err))
+        return false;
+    td_catalog_on_publish(server->api->catalog, on_publish, server->waiters);
+    return true;
+}
+
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_http_server **out, struct td_error *err)
 {
@@ -814,18 +812,11 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->api = api;
     server->registry = registry;
     server->log = log;
-    const struct td_waiters_config waiters = {
-        .max = (size_t)config->max_waiters, .count = &api->metrics.waiters, .retry = retry_waiter, .make = make_waiter};
-    if (!td_waiters_create(&waiters, &server->waiters, err)) {
-        td_http_server_destroy(server);
-        return false;
-    }
-    td_catalog_on_publish(api->catalog, on_publish, server->waiters);
     server->daemon =
         start_daemon(server, MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL);
     bool ok = server->daemon != NULL ||
               td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
-    if (ok && start_workers(server, err)) {
+    if (ok && start_workers(server, err) && start_waiters(server, err)) {
         *out = server;
         return true;
     }

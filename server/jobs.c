@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/small_thread.h"
 
+#include <assert.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -41,7 +42,8 @@ static void run(struct td_job *job)
 {
     struct MHD_Connection *mhd = job->mhd;
     job->run(job);
-    MHD_resume_connection(mhd);
+    if (mhd != NULL)
+        MHD_resume_connection(mhd);
 }
 
 /* Waits for a job. Returns false when the thread must end. Under the lock. */
@@ -120,15 +122,9 @@ bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *e
     return true;
 }
 
-static bool queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job, bool is_suspended)
+/* Appends the job, and starts one more thread if none is free for it. Under the lock. */
+static void queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
 {
-    pthread_mutex_lock(&jobs->lock);
-    if (jobs->closed) {
-        pthread_mutex_unlock(&jobs->lock);
-        return false;
-    }
-    if (!is_suspended)
-        MHD_suspend_connection(mhd);
     job->mhd = mhd;
     job->since_ns = td_clock_ns();
     job->next = NULL;
@@ -138,18 +134,27 @@ static bool queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct t
     if (jobs->queued > jobs->idle && jobs->threads < jobs->max_threads)
         warn(jobs, start_thread(jobs));
     pthread_cond_signal(&jobs->wake);
-    pthread_mutex_unlock(&jobs->lock);
-    return true;
 }
 
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
 {
-    return queue_job(jobs, mhd, job, false);
+    pthread_mutex_lock(&jobs->lock);
+    if (jobs->closed) {
+        pthread_mutex_unlock(&jobs->lock);
+        return false;
+    }
+    MHD_suspend_connection(mhd);
+    queue_job(jobs, mhd, job);
+    pthread_mutex_unlock(&jobs->lock);
+    return true;
 }
 
-bool td_jobs_run_suspended(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job)
 {
-    return queue_job(jobs, mhd, job, true);
+    pthread_mutex_lock(&jobs->lock);
+    assert(!jobs->closed);
+    queue_job(jobs, NULL, job);
+    pthread_mutex_unlock(&jobs->lock);
 }
 
 bool td_jobs_are_stuck(struct td_jobs *jobs)

@@ -16,7 +16,7 @@ struct td_jobs;
 /* Work for one connection. Part of an object that lives until the connection is resumed. */
 struct td_job {
     void (*run)(struct td_job *job); /* called once, by any thread; the connection is resumed after it */
-    struct MHD_Connection *mhd;      /* set by td_jobs_run, like the members below */
+    struct MHD_Connection *mhd;      /* set when it is queued, like the members below; NULL: no connection */
     uint64_t since_ns;               /* when it was queued */
     struct td_job *next;
 };
@@ -29,8 +29,9 @@ bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *e
  * callback of libmicrohttpd for the connection, which must then return at once. */
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
 
-/* Does the same for a connection that is suspended already. Any thread. */
-bool td_jobs_run_suspended(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
+/* Has a job run that belongs to no connection, or resumes its connections itself. The job may be used again once it has
+ * begun. Not after td_jobs_close. Any thread. */
+void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job);
 
 /* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and none of
  * those there are has become free, as when all wait for a disk that hangs. A further job would wait as long. */

@@ -1,6 +1,6 @@
 /* Plan: a request that waits is in the list `parked`. The waker takes those that are due out of the list, tries each
- * without the lock, and puts it back, resumes it, or appends it to `ready`, from which jobs are started. A request with
- * a thread of its own is only woken; the thread tries it and waits again. What is hard:
+ * without the lock, and puts it back, resumes it, or appends it to `ready`, which the makers, jobs, work off. A request
+ * with a thread of its own is only woken; the thread tries it and waits again. What is hard:
  *   - A change may be published after a request was tried and before it waits. So each request remembers the number of
  *     publications before its try, and is due when there were more since.
  *   - Once its connection is resumed, a waiter may be freed at any moment, so nothing of it is used then.
@@ -20,6 +20,13 @@ struct waiter_list {
     struct td_waiter *first, *last;
 };
 
+/* A job that tries requests which are ready. */
+struct maker {
+    struct td_job job; /* first: on the way back a job is a maker */
+    struct td_waiters *waiters;
+    bool is_busy;
+};
+
 struct td_waiters {
     struct td_waiters_config config;
     pthread_t waker;
@@ -27,13 +34,14 @@ struct td_waiters {
     uint64_t looked_ns; /* when the waker has looked for clients that are gone; the waker's alone */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* of the waker: there may be something to do */
-    pthread_cond_t left; /* a request does not wait any more */
+    pthread_cond_t left; /* no request is inside any more, or no maker is busy */
     /* under the lock */
     struct waiter_list parked;
     struct waiter_list ready; /* for jobs */
     size_t inside;            /* requests that are in a list, being tried, or being made */
-    size_t making;            /* jobs at work */
-    uint64_t wake_ns;         /* when the waker wakes by itself */
+    struct maker makers[TD_WAITERS_MAKING];
+    size_t makers_busy;
+    uint64_t wake_ns; /* when the waker wakes by itself */
     bool closed, stop;
 };
 
@@ -117,55 +125,90 @@ static struct waiter_list take_due(struct td_waiters *waiters)
     return sorted.due;
 }
 
-/* Resumes the connection, whose request does not wait any more. */
-static void resume(struct td_waiters *waiters, struct td_waiter *waiter)
+/* Wakes the waker if it would wake too late for this waiter. Under the lock. */
+static void wake_by(struct td_waiters *waiters, const struct td_waiter *waiter)
 {
-    MHD_resume_connection(waiter->mhd);
-    pthread_mutex_lock(&waiters->lock);
-    count_out(waiters);
-    pthread_mutex_unlock(&waiters->lock);
+    uint64_t wake_ns = td_clock_ns() + look_ns;
+    if (waiter->seen != atomic_load(&waiters->published))
+        wake_ns = 0;
+    else if (waiter->until_ns < wake_ns)
+        wake_ns = waiter->until_ns;
+    if (wake_ns >= waiters->wake_ns)
+        return;
+    waiters->wake_ns = wake_ns;
+    pthread_cond_signal(&waiters->wake);
+}
+
+/* Lets the request wait on. Under the lock. */
+static void put_back(struct td_waiters *waiters, struct td_waiter *waiter)
+{
+    append(&waiters->parked, waiter);
+    wake_by(waiters, waiter);
 }
 
 static void retry_all(struct td_waiters *waiters, struct waiter_list due)
 {
     while (due.first != NULL) {
         struct td_waiter *waiter = take_first(&due);
-        enum td_retry result = waiters->config.retry(waiter);
-        if (result == TD_RETRY_MADE) {
-            resume(waiters, waiter);
-            continue;
-        }
+        enum td_retry result = waiters->config.retry(waiter, false);
+        if (result == TD_RETRY_MADE)
+            MHD_resume_connection(waiter->mhd);
         pthread_mutex_lock(&waiters->lock);
-        append(result == TD_RETRY_WAITS ? &waiters->parked : &waiters->ready, waiter);
-        if (result == TD_RETRY_WAITS && waiter->until_ns < waiters->wake_ns)
-            waiters->wake_ns = waiter->until_ns;
+        if (result == TD_RETRY_MADE)
+            count_out(waiters);
+        else if (result == TD_RETRY_WAITS)
+            put_back(waiters, waiter);
+        else
+            append(&waiters->ready, waiter);
         pthread_mutex_unlock(&waiters->lock);
     }
 }
 
-/* Starts jobs for requests that are ready, as many as may be at work at once. Without the lock. */
-static void start_making(struct td_waiters *waiters)
+/* Tries the requests that are ready, one after the other, until none is left. */
+static void run_maker(struct td_job *job)
 {
-    for (;;) {
-        pthread_mutex_lock(&waiters->lock);
-        bool may_make = waiters->ready.first != NULL && waiters->making < TD_WAITERS_MAKING;
-        struct td_waiter *waiter = may_make ? take_first(&waiters->ready) : NULL;
-        waiters->making += may_make ? 1 : 0;
+    struct maker *maker = (struct maker *)(void *)job;
+    struct td_waiters *waiters = maker->waiters;
+    pthread_mutex_lock(&waiters->lock);
+    while (waiters->ready.first != NULL) {
+        struct td_waiter *waiter = take_first(&waiters->ready);
         pthread_mutex_unlock(&waiters->lock);
-        if (waiter == NULL)
-            return;
-        if (waiters->config.make(waiter))
-            continue;
-        MHD_resume_connection(waiter->mhd);
-        td_waiters_made(waiters);
+        bool is_made = waiters->config.retry(waiter, true) == TD_RETRY_MADE;
+        if (is_made)
+            MHD_resume_connection(waiter->mhd);
+        pthread_mutex_lock(&waiters->lock);
+        if (is_made)
+            count_out(waiters);
+        else
+            put_back(waiters, waiter);
     }
+    maker->is_busy = false;
+    waiters->makers_busy--;
+    if (waiters->makers_busy == 0)
+        pthread_cond_broadcast(&waiters->left);
+    pthread_mutex_unlock(&waiters->lock);
+}
+
+/* Starts jobs for the requests that are ready. */
+static void start_makers(struct td_waiters *waiters)
+{
+    pthread_mutex_lock(&waiters->lock);
+    const struct td_waiter *waiter = waiters->ready.first;
+    for (size_t i = 0; i < TD_WAITERS_MAKING && waiter != NULL; i++, waiter = waiter->next) {
+        struct maker *maker = &waiters->makers[i];
+        if (maker->is_busy)
+            continue;
+        maker->is_busy = true;
+        waiters->makers_busy++;
+        td_jobs_run_alone(waiters->config.jobs, &maker->job);
+    }
+    pthread_mutex_unlock(&waiters->lock);
 }
 
 /* Returns whether the waker has something to do now, or must end. Under the lock. */
 static bool has_work(const struct td_waiters *waiters, uint64_t published)
 {
-    return waiters->stop || atomic_load(&waiters->published) != published ||
-           (waiters->ready.first != NULL && waiters->making < TD_WAITERS_MAKING) || waiters->wake_ns <= td_clock_ns();
+    return waiters->stop || atomic_load(&waiters->published) != published || waiters->wake_ns <= td_clock_ns();
 }
 
 /* Waits until there is something to do. Under the lock. */
@@ -189,7 +232,7 @@ static void *waker_main(void *argument)
         uint64_t published = atomic_load(&waiters->published);
         struct waiter_list due = take_due(waiters);
         retry_all(waiters, due);
-        start_making(waiters);
+        start_makers(waiters);
         pthread_mutex_lock(&waiters->lock);
         wait_work(waiters, published);
         goes_on = !waiters->stop;
@@ -205,6 +248,8 @@ bool td_waiters_create(const struct td_waiters_config *config, struct td_waiters
         return td_error_no_memory(err);
     waiters->config = *config;
     waiters->wake_ns = UINT64_MAX;
+    for (size_t i = 0; i < TD_WAITERS_MAKING; i++)
+        waiters->makers[i] = (struct maker){.job.run = run_maker, .waiters = waiters};
     if (pthread_mutex_init(&waiters->lock, NULL) != 0 || !td_clock_condition_init(&waiters->wake) ||
         !td_clock_condition_init(&waiters->left)) {
         free(waiters);
@@ -246,20 +291,11 @@ void td_waiters_publish(struct td_waiters *waiters)
     pthread_mutex_unlock(&waiters->lock);
 }
 
-/* Adds a waiter, and wakes the waker if it would wake too late for it. Under the lock. */
+/* Adds a request that begins to wait. Under the lock. */
 static void add(struct td_waiters *waiters, struct td_waiter *waiter)
 {
-    uint64_t wake_ns = td_clock_ns() + look_ns;
-    if (waiter->seen != atomic_load(&waiters->published))
-        wake_ns = 0;
-    else if (waiter->until_ns < wake_ns)
-        wake_ns = waiter->until_ns;
-    append(&waiters->parked, waiter);
     waiters->inside++;
-    if (wake_ns >= waiters->wake_ns)
-        return;
-    waiters->wake_ns = wake_ns;
-    pthread_cond_signal(&waiters->wake);
+    put_back(waiters, waiter);
 }
 
 bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struct MHD_Connection *mhd)
@@ -296,21 +332,12 @@ bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter)
     return may_wait;
 }
 
-void td_waiters_made(struct td_waiters *waiters)
-{
-    pthread_mutex_lock(&waiters->lock);
-    waiters->making--;
-    count_out(waiters);
-    pthread_cond_signal(&waiters->wake);
-    pthread_mutex_unlock(&waiters->lock);
-}
-
 void td_waiters_close(struct td_waiters *waiters)
 {
     td_waiters_publish(waiters);
     pthread_mutex_lock(&waiters->lock);
     waiters->closed = true;
-    while (waiters->inside > 0)
+    while (waiters->inside > 0 || waiters->makers_busy > 0)
         pthread_cond_wait(&waiters->left, &waiters->lock);
     pthread_mutex_unlock(&waiters->lock);
 }

@@ -1,13 +1,14 @@
 /* Requests that wait for a change of what is published (td_response's wait_until_ns). In a shared thread a connection
  * is suspended while its request waits, so that waiting takes no thread; a connection with a thread of its own waits in
  * that. One thread, the waker, tries all requests again whenever something was published, each one at its time, and
- * those whose clients are gone within 1 s. It never waits for a disk: an answer that may have to is made by a job, at
- * most TD_WAITERS_MAKING at once, in the order in which the requests came to wait. */
+ * those whose clients are gone within 1 s. It never waits for a disk: answers that may have to are made by at most
+ * TD_WAITERS_MAKING jobs, in the order in which the requests came to wait. */
 #ifndef TD_SERVER_WAITERS_H
 #define TD_SERVER_WAITERS_H
 
 #include "core/cancel.h"
 #include "core/error.h"
+#include "server/jobs.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +19,6 @@
 /* Most jobs that make answers of requests that have waited. */
 enum { TD_WAITERS_MAKING = 8 };
 
-struct MHD_Connection;
 struct td_waiters;
 
 /* One request that waits. Part of an object that lives until the request is answered. The first three members are set
@@ -34,21 +34,20 @@ struct td_waiter {
     struct td_waiter *next;
 };
 
-/* The result of trying a request again on the waker. */
+/* The result of trying a request again. */
 enum td_retry {
     TD_RETRY_WAITS,   /* nothing has changed for it, and its time has not come; td_waiter's `seen` is set anew */
     TD_RETRY_MADE,    /* its answer is made */
-    TD_RETRY_REFUSED, /* a job must make the answer, since that may wait */
+    TD_RETRY_REFUSED, /* a job has to try it, since that may wait */
 };
 
 struct td_waiters_config {
     size_t max;              /* most requests that wait at once */
     _Atomic uint64_t *count; /* of those that wait now; borrowed */
-    /* Tries the request again; called by the waker, which must not wait. */
-    enum td_retry (*retry)(struct td_waiter *waiter);
-    /* Has a job make the answer and resume the connection. The job calls td_waiters_made. Returns false when no job can
-     * be started; the connection is then resumed without an answer. */
-    bool (*make)(struct td_waiter *waiter);
+    struct td_jobs *jobs;    /* borrowed; NULL: no connection is ever suspended */
+    /* Tries the request again. may_wait: a job calls; the result is then never TD_RETRY_REFUSED. Else the waker calls,
+     * which must not wait. */
+    enum td_retry (*retry)(struct td_waiter *waiter, bool may_wait);
 };
 
 /* Starts the waker. Errors: TD_RESOURCE_EXHAUSTED. */
@@ -75,9 +74,6 @@ bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struc
 /* Waits, in the connection's own thread, until the request is to be tried again. Returns false at once after
  * td_waiters_close or when the system refuses. */
 bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter);
-
-/* A job has made a waiter's answer and is about to resume the connection. Called by the job. */
-void td_waiters_made(struct td_waiters *waiters);
 
 /* Has all requests tried again and waits until none waits. From now on none does. The tries must end waits by then.
  * Call it once, before the jobs are closed. */

@@ -28,11 +28,6 @@ enum td_wait td_wait_parameter(const struct td_call *call)
     uint64_t timeout_s = TD_WAIT_DEFAULT_S;
     if (!td_call_read_number(call, "timeout", TD_WAIT_MAX_S, &timeout_s))
         return TD_WAIT_ANSWERED;
-    if (wait == NULL && td_uri_parameter(call->uri, "timeout") != NULL) {
-        td_response_fail(call->response, 400, NULL,
-                         "timeout is only for a request with wait, the entity tag of an earlier answer");
-        return TD_WAIT_ANSWERED;
-    }
     if (wait == NULL)
         return TD_WAIT_NONE;
     if (!names_state(bare_tag(*wait), call->model))

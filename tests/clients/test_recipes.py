@@ -1,6 +1,8 @@
 """The commands of docs/recipes.md, run as they are printed, against the demo model."""
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -34,13 +36,18 @@ def srv(root):
         yield s
 
 
-def run(srv, folder, block):
-    """Run commands in an empty folder, with the clients of the test environment and this server's addresses."""
-    block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}").replace("127.0.0.1:8081",
-                                                                             f"127.0.0.1:{s3_port(srv)}")
+def command(srv, folder, block):
+    """Return the arguments that run commands in an empty folder, with the clients of the test environment and this
+    server's main address."""
+    block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}")
     env = quiet_environment(folder, PATH=f"{harness.REPO}/.venv/bin:/usr/bin:/bin")
-    got = subprocess.run(["bash", "-e", "-u", "-o", "pipefail", "-c", block], cwd=folder, env=env, capture_output=True,
-                         text=True, timeout=300, check=False)
+    return {"args": ["bash", "-e", "-u", "-o", "pipefail", "-c", block], "cwd": folder, "env": env, "text": True}
+
+
+def run(srv, folder, block):
+    """Run commands as `command` says, with the address for S3 too, and return what they print."""
+    block = block.replace("127.0.0.1:8081", f"127.0.0.1:{s3_port(srv)}") if ":8081" in block else block
+    got = subprocess.run(**command(srv, folder, block), capture_output=True, timeout=300, check=False)
     assert got.returncode == 0, f"{block}\n{got.stdout}\n{got.stderr}"
     return got.stdout
 
@@ -53,6 +60,27 @@ def test_mirror(srv, root, tmp_path):
     assert "download: " in run(srv, tmp_path, by_s3)
     assert digests(tmp_path / "mirror-s3/local/demo") == digests(root / "demo")
     assert run(srv, tmp_path, by_s3) == ""
+
+
+def test_follow_a_trainer(tmp_path, root):
+    """The loop tells each checkpoint once, as soon as the trainer's line has published it, and ends with the model."""
+    follow, publish = shell_of("Follow a trainer")
+    place, folder = tmp_path / "root", tmp_path / "folder"
+    shutil.copytree(root, place)
+    folder.mkdir()
+    with harness.Server(place, settle="0", rescan="0") as s:
+        with subprocess.Popen(**command(s, folder, follow), stdout=subprocess.PIPE) as loop:
+            for step in range(3):
+                assert re.match(r"next: \d{4}-", loop.stdout.readline())
+                s.wait_for(lambda: s.gauge("tensord_waiters") == 1, "the loop waits")
+                if step < 2:
+                    (place / "demo/.new").write_text(f'{{"step": {step}}}')
+                    os.replace(place / "demo/.new", place / "demo/trainer_state.json")
+                else:
+                    os.rename(place / "demo", place / "gone")
+                run(s, folder, publish)
+            assert loop.stdout.read() == "the model is gone\n"
+        assert loop.returncode == 0
 
 
 def test_rank_files_for_vllm(srv, root, tmp_path):

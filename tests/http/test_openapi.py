@@ -411,8 +411,8 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified",
         "limit": "1", "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction":
         "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true", "split":
-        "train", "start": "1", "count": "1", "order": "shuffle", "seed": "1", "epoch": "1", "fingerprint":
-        srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
+        "train", "start": "1", "count": "1", "order": "shuffle", "seed": "1", "epoch": "1", "file_start": "1",
+        "wait": "x", "timeout": "1", "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     for path in contract.paths:
         names = [p["name"] for p in contract.parameters(path, "query")]
@@ -434,6 +434,11 @@ def test_bounds_of_the_parameters_are_the_servers(srv, contract):
     for value, status in ((size["minimum"], 200), (size["maximum"], 200), (size["minimum"] - 1, 400),
                           (size["maximum"] + 1, 400)):
         assert contract.check("/models", srv.get(f"/models?page_size={value}")).status == status, value
+    timeout = next(p["schema"] for p in contract.parameters("/models/{id}", "query") if p["name"] == "timeout")
+    for value, status in ((timeout["minimum"], 200), (timeout["maximum"], 200), (timeout["minimum"] - 1, 400),
+                          (timeout["maximum"] + 1, 400)):
+        r = contract.check("/models/{id}", srv.get(f"/models/plain?timeout={value}"))
+        assert r.status == status, value
     dtypes = next(p["schema"] for p in contract.parameters("/models/{id}/tensors", "query")
                   if p["name"] == "dtype")["enum"]
     r = contract.check("/models/{id}/tensors", srv.get("/models/plain/tensors?dtype=none"))

@@ -94,12 +94,11 @@ static void every_option_is_read(void **state)
     forget_environment();
     static const char line[] =
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
-        "--max-waiters 6 --max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 "
-        "--send-timeout=8 --min-rate 0 "
+        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5";
+        "--index-threads 3 --files immutable --workers 5 --max-waiters 6";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];

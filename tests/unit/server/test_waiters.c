@@ -17,17 +17,19 @@ void __wrap_MHD_resume_connection(struct MHD_Connection *mhd);
 /* A request. Its connection is the request itself. */
 struct task {
     struct td_waiter waiter;
-    _Atomic int tries, suspended, resumed;
+    _Atomic int tries, jobs, suspended, resumed; /* jobs: of the tries, those by a job */
     _Atomic enum td_retry result;
     _Atomic bool is_gone;
     struct td_cancel cancel;
     uint64_t tried_ns;
     sem_t tried, done; /* posted with each try, and when the connection is resumed */
+    sem_t go_on;       /* what a job waits for */
 };
 
 static struct td_waiters *waiters;
+static struct td_jobs *jobs;
 static _Atomic uint64_t count;
-static struct task *made[64]; /* those handed to jobs, in order */
+static struct task *made[64]; /* those that jobs tried, in order */
 static _Atomic size_t made_count;
 
 void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd)
@@ -47,9 +49,21 @@ static struct task *task_of(struct td_waiter *waiter)
     return (struct task *)(void *)((char *)waiter - offsetof(struct task, waiter));
 }
 
-static enum td_retry retry(struct td_waiter *waiter)
+static void await(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) != 0)
+        continue;
+}
+
+static enum td_retry retry(struct td_waiter *waiter, bool may_wait)
 {
     struct task *task = task_of(waiter);
+    if (may_wait) {
+        made[atomic_fetch_add(&made_count, 1)] = task;
+        atomic_fetch_add(&task->jobs, 1);
+        await(&task->go_on);
+        return TD_RETRY_MADE;
+    }
     enum td_retry result = atomic_load(&task->result);
     waiter->seen = td_waiters_published(waiters);
     atomic_fetch_add(&task->tries, 1);
@@ -60,13 +74,6 @@ static enum td_retry retry(struct td_waiter *waiter)
     return result;
 }
 
-static bool make(struct td_waiter *waiter)
-{
-    made[made_count] = task_of(waiter);
-    atomic_fetch_add(&made_count, 1);
-    return true;
-}
-
 static bool is_gone(void *context)
 {
     return atomic_load(&((struct task *)context)->is_gone);
@@ -74,16 +81,19 @@ static bool is_gone(void *context)
 
 static void open_waiters(size_t max)
 {
-    const struct td_waiters_config config = {.max = max, .count = &count, .retry = retry, .make = make};
     struct td_error err = TD_ERROR_INIT;
     atomic_store(&count, 0);
     atomic_store(&made_count, 0);
+    assert_true(td_jobs_create(64, &jobs, &err));
+    const struct td_waiters_config config = {.max = max, .count = &count, .jobs = jobs, .retry = retry};
     assert_true(td_waiters_create(&config, &waiters, &err));
 }
 
 static void close_waiters(void)
 {
     td_waiters_close(waiters);
+    td_jobs_close(jobs);
+    td_jobs_destroy(jobs);
     td_waiters_destroy(waiters);
 }
 
@@ -97,18 +107,13 @@ static void prepare(struct task *task, enum td_retry result)
                                       .cancel = &task->cancel};
     assert_int_equal(sem_init(&task->tried, 0, 0), 0);
     assert_int_equal(sem_init(&task->done, 0, 0), 0);
+    assert_int_equal(sem_init(&task->go_on, 0, 0), 0);
 }
 
 static void park(struct task *task)
 {
     assert_true(td_waiters_park(waiters, &task->waiter, (struct MHD_Connection *)(void *)task));
     assert_int_equal(atomic_load(&task->suspended), 1);
-}
-
-static void await(sem_t *semaphore)
-{
-    while (sem_wait(semaphore) != 0)
-        continue;
 }
 
 static void a_publication_has_each_tried_again(void **state)
@@ -175,7 +180,8 @@ static void a_client_that_is_gone_is_noticed(void **state)
     close_waiters();
 }
 
-/* Answers that may wait for a disk are made by few jobs at once, in the order in which the requests came. */
+/* Answers that may wait for a disk are made by few jobs at once, in the order in which the requests came, while others
+ * are tried as before. */
 static void few_answers_are_made_at_once(void **state)
 {
     (void)state;
@@ -189,15 +195,29 @@ static void few_answers_are_made_at_once(void **state)
     td_waiters_publish(waiters);
     for (size_t i = 0; i < COUNT; i++)
         await(&tasks[i].tried);
+    struct task other;
+    prepare(&other, TD_RETRY_MADE);
+    other.waiter.until_ns = 0;
     for (size_t ended = 0; ended < COUNT; ended++) {
         size_t most = ended + TD_WAITERS_MAKING < COUNT ? ended + TD_WAITERS_MAKING : COUNT;
         while (atomic_load(&made_count) < most)
             (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        if (ended == 0) {
+            park(&other);
+            await(&other.done);
+        }
         assert_int_equal(atomic_load(&made_count), most);
-        assert_ptr_equal(made[ended], &tasks[ended]);
-        td_waiters_made(waiters); /* as a job does, which then resumes the connection itself */
+        assert_int_equal(sem_post(&tasks[ended].go_on), 0);
+        await(&tasks[ended].done);
     }
     close_waiters();
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(atomic_load(&tasks[i].tries), 1);
+        assert_int_equal(atomic_load(&tasks[i].jobs), 1);
+        assert_int_equal(atomic_load(&tasks[i].resumed), 1);
+        if (i >= TD_WAITERS_MAKING) /* the first ones began side by side */
+            assert_ptr_equal(made[i], &tasks[i]);
+    }
 }
 
 static void at_most_max_enter(void **state)
@@ -248,6 +268,8 @@ static void nobody_waits_after_the_end(void **state)
     assert_false(td_waiters_park(waiters, &task.waiter, (struct MHD_Connection *)(void *)&task));
     assert_int_equal(atomic_load(&task.suspended), 0);
     assert_false(td_waiters_sleep(waiters, &task.waiter));
+    td_jobs_close(jobs);
+    td_jobs_destroy(jobs);
     td_waiters_destroy(waiters);
     td_waiters_destroy(NULL);
 }
