@@ -12,6 +12,7 @@
 
 #include "catalog/refusals.h"
 #include "catalog/send_guard.h"
+#include "catalog/walk.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -26,6 +27,15 @@
 
 /* The least time between requested scans, which is also never shorter than the last scan. */
 static const uint64_t scan_gap_ns = 50000000;
+/* A scan begins this long after the first change that it answers. By then a file that was renamed at that moment can be
+ * published, see td_change_time_at_rest, and a burst of changes is one scan. */
+static const uint64_t change_delay_ns = 45000000;
+/* The least time between scans for writes and changes of times and modes, which also is write_rest times as long as
+ * the last scan. Between scans for names it is scan_gap_ns and name_rest times as long. So a tree that always changes
+ * keeps the scanner busy for a fifth of the time, one in which files are written for a tenth. */
+static const uint64_t write_gap_ns = 1000000000;
+static const uint64_t name_rest = 4;
+static const uint64_t write_rest = 9;
 /* An empty root is believed after it was seen twice, this far apart. */
 static const uint64_t empty_confirm_ns = 1000000000;
 /* A rescan waits at most for the settling time and rescan_grace_ns, and at most rescan_max_ns in all. */
@@ -46,6 +56,7 @@ struct td_catalog {
     struct td_memory memory;
     struct td_hasher *hasher;
     struct td_row_indexer *indexer;
+    struct td_tree_watch *watch; /* NULL: none */
     struct td_scan_progress progress;
     pthread_t scanner;
     /* scanner thread only */
@@ -63,8 +74,9 @@ struct td_catalog {
     bool scan_requested, publish_requested;
     void (*on_publish)(void *context); /* NULL: nobody wants to know */
     void *on_publish_context;
-    uint64_t publish_until_ns; /* until then a further scan publishes finished files too, if racy files are left */
-    bool publishes;            /* the running scan publishes what is finished */
+    uint64_t names_ns, writes_ns; /* when the first change of each kind was told that no scan answers; 0: none */
+    uint64_t publish_until_ns;    /* until then a further scan publishes finished files too, if racy files are left */
+    bool publishes;               /* the running scan publishes what is finished */
     bool has_racy, scan_failed;
     size_t pending_count; /* of the last scan, as in td_snapshot */
     uint64_t started_count, ended_count;
@@ -380,6 +392,24 @@ static void scan_once(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns when the scan for changes is due that were told first at told_ns: change_delay_ns later, but not before the
+ * scanner has paused for gap_ns, and for `rest` times as long as the last scan took. told_ns 0: UINT64_MAX. Under the
+ * lock. */
+static uint64_t change_due_ns(const struct td_catalog *catalog, uint64_t told_ns, uint64_t gap_ns, uint64_t rest)
+{
+    uint64_t pause_ns = catalog->status.last_scan_ns * rest;
+    uint64_t rested_ns = catalog->last_scan_end_ns + (pause_ns > gap_ns ? pause_ns : gap_ns);
+    uint64_t due_ns = told_ns + change_delay_ns;
+    if (told_ns == 0)
+        return UINT64_MAX;
+    return due_ns > rested_ns ? due_ns : rested_ns;
+}
+
 /* Returns when the next scan is due (monotonic); UINT64_MAX for never. Under the lock. */
 static uint64_t next_scan_ns(const struct td_catalog *catalog)
 {
@@ -393,6 +423,8 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
         due = catalog->empty_since_ns + empty_confirm_ns;
     if (catalog->settle_due_ns > 0 && catalog->settle_due_ns < due)
         due = catalog->settle_due_ns;
+    due = earlier(due, change_due_ns(catalog, catalog->names_ns, scan_gap_ns, name_rest));
+    due = earlier(due, change_due_ns(catalog, catalog->writes_ns, write_gap_ns, write_rest));
     if (catalog->scan_requested)
         due = earliest;
     return due < earliest ? earliest : due;
@@ -424,6 +456,8 @@ static bool wait_for_turn(struct td_catalog *catalog)
                          (catalog->has_racy && catalog->publishes && td_clock_ns() < catalog->publish_until_ns);
     catalog->scan_requested = false;
     catalog->publish_requested = false;
+    catalog->names_ns = 0;
+    catalog->writes_ns = 0;
     catalog->started_count++;
     catalog->status.scanning = go;
     pthread_mutex_unlock(&catalog->lock);
@@ -454,6 +488,29 @@ static void *scanner_main(void *argument)
 static void on_known(void *context)
 {
     td_catalog_request_scan(context);
+}
+
+static void on_change(void *context, enum td_tree_change change)
+{
+    struct td_catalog *catalog = context;
+    pthread_mutex_lock(&catalog->lock);
+    uint64_t *told_ns = change == TD_TREE_NAMES ? &catalog->names_ns : &catalog->writes_ns;
+    if (*told_ns == 0) {
+        *told_ns = td_clock_ns();
+        pthread_cond_signal(&catalog->wake);
+    }
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+static bool create_watch(struct td_catalog *catalog, struct td_error *err)
+{
+    const struct td_tree_watch_config config = {.ignores = td_walk_ignores, .on_change = on_change, .context = catalog};
+    if (!catalog->config.watches)
+        return true;
+    if (!td_tree_watch_create(&config, &catalog->watch, err))
+        return false;
+    catalog->config.scan.watch = catalog->watch;
+    return true;
 }
 
 static bool create_hasher(struct td_catalog *catalog, struct td_error *err)
@@ -523,7 +580,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
                                err))
         goto fail_decodes;
     td_mapping_cache_on_left(&catalog->maps, on_left, catalog);
-    if (!create_hasher(catalog, err) || !create_indexer(catalog, err))
+    if (!create_hasher(catalog, err) || !create_indexer(catalog, err) || !create_watch(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
@@ -537,6 +594,7 @@ fail_maps:
 fail_decodes:
     td_decode_cache_fini(&catalog->decodes);
 fail:
+    td_tree_watch_destroy(catalog->watch);
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_root_unref(catalog->root);
@@ -554,6 +612,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
     (void)pthread_join(catalog->scanner, NULL);
+    td_tree_watch_destroy(catalog->watch);
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_snapshot_unref(catalog->current);
@@ -662,6 +721,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->files_to_read = atomic_load(&catalog->progress.files_to_read);
     status->files_read = atomic_load(&catalog->progress.files_read);
     status->maps = td_mapping_cache_count(&catalog->maps);
+    status->watch = td_tree_watch_get_counts(catalog->watch);
     status->decoding = td_decode_cache_counts(&catalog->decodes);
     td_hasher_get_status(catalog->hasher, &status->hasher);
     td_row_indexer_get_status(catalog->indexer, &status->indexer);

@@ -1,5 +1,6 @@
 /* The catalog: keeps the current snapshot of the served root, and runs the thread that scans. The first scan starts at
- * once; further scans start after every interval, on request, and when a young file has settled. Thread-safe. */
+ * once; further scans start after every interval, on request, when a young file has settled, and soon after a change
+ * that the tree watch tells of. Thread-safe. */
 #ifndef TD_CATALOG_CATALOG_H
 #define TD_CATALOG_CATALOG_H
 
@@ -7,6 +8,7 @@
 #include "catalog/hasher.h"
 #include "catalog/scan.h"
 #include "storage/decode_cache.h"
+#include "storage/tree_watch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +20,7 @@ struct td_catalog_config {
     size_t max_maps;           /* most files mapped at once */
     uint64_t max_memory_bytes; /* for what is known of all files together; 0: no limit */
     size_t decode_bytes;       /* for decoded tensors; 0: TD_DECODE_MEMORY_BYTES */
+    bool watches;              /* scans when something changes, see storage/tree_watch.h */
     bool files_are_immutable;  /* see td_mapping_cache_init */
     int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;
@@ -44,6 +47,7 @@ struct td_catalog_status {
     size_t usable_count; /* models that have a checkpoint, or no refused file */
     uint64_t tensor_count, generation;
     struct td_mapping_counts maps;
+    struct td_tree_watch_counts watch;
     struct td_decode_counts decoding;
     struct td_hasher_status hasher;
     struct td_row_indexer_status indexer;

@@ -63,14 +63,18 @@ struct td_scan_config td_scan_config_default(void)
 struct seen {
     uint64_t first_ns; /* since when its identity is the same, monotonic */
     uint64_t due_ns;   /* when it will have settled, monotonic */
-    bool half_changed;
+    bool half_changed, has_arrived;
     bool is_pending, is_racy; /* see td_snapshot.pending_count, racy_count */
 };
 
 /* Adds the file to the unsettled ones. */
 static bool unsettled_add(struct scan *s, const struct td_found *found, const struct seen *seen)
 {
-    if (!td_unsettled_add(&s->unsettled, found->path, &found->id, seen->first_ns, seen->half_changed, s->err))
+    const struct td_unsettled file = {.id = found->id,
+                                      .first_seen_ns = seen->first_ns,
+                                      .half_changed = seen->half_changed,
+                                      .has_arrived = seen->has_arrived};
+    if (!td_unsettled_add(&s->unsettled, &file, found->path, s->err))
         return false;
     s->snapshot->unsettled_count++;
     s->snapshot->pending_count += seen->is_pending ? 1 : 0;
@@ -88,10 +92,26 @@ static bool is_half_changed(const struct td_file_id *before, const struct td_fil
     return before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
 }
 
-/* Returns whether the file is settled: its mtime is at least settle_ns old. A file whose mtime lies in the future (a
- * skewed clock), or that changed half-way, is settled when it was seen unchanged for that long. Only then can a later
- * write not leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in
- * *seen. */
+/* Returns whether a file that came by a rename, and so is complete, can be published: every later change will give it
+ * another identity. If that needs some time, seen->due_ns becomes the end of that time. */
+static bool is_arrived(const struct td_found *found, struct seen *seen)
+{
+    struct td_wall wall = td_wall_now();
+    uint64_t wait_ns = 0;
+    if (!seen->has_arrived)
+        return false;
+    enum td_rest rest =
+        td_change_time_at_rest(found->id.ctime_ns, wall.seconds * 1000000000 + wall.nanoseconds, &wait_ns);
+    uint64_t due_ns = td_clock_ns() + wait_ns;
+    if (rest == TD_REST_SOON && due_ns < seen->due_ns)
+        seen->due_ns = due_ns;
+    return rest == TD_REST_YES;
+}
+
+/* Returns whether the file is settled: it came by a rename (is_arrived), or its mtime is at least settle_ns old. A file
+ * whose mtime lies in the future (a skewed clock), or that changed half-way, is settled when it was seen unchanged for
+ * that long. Only then can a later write not leave the same mtime ("racily clean"). published is the identity that is
+ * shown now, or NULL. Fills in *seen. */
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
@@ -103,6 +123,7 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     seen->first_ns = same ? before->first_seen_ns : s->now_ns;
     seen->is_pending = true;
     seen->is_racy = false;
+    seen->has_arrived = found->has_arrived || (same && before->has_arrived);
     seen->half_changed = (same && before->half_changed) ||
                          (before != NULL && is_half_changed(&before->id, &found->id)) ||
                          (published != NULL && is_half_changed(published, &found->id));
@@ -115,7 +136,7 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
         return true;
     uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
     seen->due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
-    return false;
+    return is_arrived(found, seen);
 }
 
 /* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and
@@ -431,12 +452,15 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     s.grouping = (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .walk = &walk, .err = err};
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
-                                          .all_revisions = config->all_revisions};
+                                          .all_revisions = config->all_revisions,
+                                          .watch = config->watch};
+    td_tree_watch_begin(config->watch, root);
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
                           &progress->files_found, stop, err) &&
               build_entries(&s) && tag_snapshot(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));
+    td_tree_watch_end(config->watch, ok);
     td_walk_fini(&walk);
     td_grouping_fini(&s.grouping);
     free(s.grouping.found);

@@ -6,6 +6,7 @@
 #include "catalog/hub_cache.h"
 #include "catalog/snapshot.h"
 #include "catalog/unsettled.h"
+#include "storage/tree_watch.h"
 
 struct td_scan_config {
     uint64_t settle_ns; /* a file with a younger mtime is not trusted yet, because it may still be written to */
@@ -16,6 +17,7 @@ struct td_scan_config {
     bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
     struct td_memory *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
+    struct td_tree_watch *watch;      /* is told of the directories, knows of renames; borrowed, may be NULL */
     struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
 };

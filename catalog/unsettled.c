@@ -28,15 +28,15 @@ const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *lis
     return found ? &list->items[at] : NULL;
 }
 
-bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
-                      uint64_t first_seen_ns, bool half_changed, struct td_error *err)
+bool td_unsettled_add(struct td_unsettled_list *list, const struct td_unsettled *file, const char *path,
+                      struct td_error *err)
 {
     if (!TD_ARRAY_GROW(list->items, list->count, list->capacity, err))
         return false;
     char *copy = strdup(path);
     if (copy == NULL)
         return td_error_no_memory(err);
-    list->items[list->count++] =
-        (struct td_unsettled){.path = copy, .id = *id, .first_seen_ns = first_seen_ns, .half_changed = half_changed};
+    list->items[list->count] = *file;
+    list->items[list->count++].path = copy;
     return true;
 }

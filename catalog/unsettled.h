@@ -15,6 +15,7 @@ struct td_unsettled {
     struct td_file_id id;   /* as last seen */
     uint64_t first_seen_ns; /* monotonic time since which the identity is the same */
     bool half_changed;      /* its size changed without its mtime: a truncation that was seen half-way */
+    bool has_arrived;       /* came by a rename, so that it is complete as long as its identity is the same */
 };
 
 struct td_unsettled_list {
@@ -28,8 +29,8 @@ void td_unsettled_list_fini(struct td_unsettled_list *list);
 /* Returns the file at this path, or NULL. */
 const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path);
 
-/* Appends a file, whose path must sort behind all others; copies the path. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
-                      uint64_t first_seen_ns, bool half_changed, struct td_error *err);
+/* Appends *file with a copy of `path`, which must sort behind all others. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_unsettled_add(struct td_unsettled_list *list, const struct td_unsettled *file, const char *path,
+                      struct td_error *err);
 
 #endif

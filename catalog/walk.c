@@ -31,7 +31,9 @@ struct directory {
     bool other_revision;
     size_t parent; /* number in the list; SIZE_MAX for the root */
     unsigned depth;
-    uint64_t device, inode;
+    struct td_watched watched;
+    struct td_watched blobs;  /* where the links of a cache's snapshot lead; zeros elsewhere */
+    int64_t arrived_until_ns; /* files with a later change time have not arrived with this directory; 0: none has */
 };
 
 struct walker {
@@ -45,7 +47,7 @@ struct walker {
     struct td_error *err;
 };
 
-static bool is_ignored(const char *name)
+bool td_walk_ignores(const char *name)
 {
     return (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA) || td_has_extension(name, ".incomplete") ||
            td_has_extension(name, ".tmp");
@@ -65,8 +67,9 @@ static const char *join(struct td_arena *arena, const char *directory, const cha
     return joined;
 }
 
+/* Adds an item. id: of a regular file; NULL with an error. until_ns: a change time up to which a file has arrived. */
 static bool add_found(struct walker *w, const struct directory *directory, const char *name,
-                      const struct td_file_id *id, const char *error)
+                      const struct td_file_id *id, int64_t until_ns, const char *error)
 {
     struct td_walk *walk = w->walk;
     if (walk->count >= w->limits->max_files) {
@@ -81,8 +84,10 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     item->physical = join(&walk->scratch, directory->physical, name);
     item->revision = directory->revision;
     item->other_revision = directory->other_revision;
-    if (id != NULL)
+    if (id != NULL) {
         item->id = *id;
+        item->has_arrived = until_ns != 0 && id->ctime_ns <= until_ns;
+    }
     if (error != NULL)
         item->error = td_arena_strndup(walk->names, td_text_of(error));
     if (item->path == NULL || item->physical == NULL || (error != NULL && item->error == NULL))
@@ -121,6 +126,8 @@ struct cache {
     const char *physical; /* physical path of the folder */
     const char *id, *path;
     const char *commit;       /* the chosen commit */
+    struct td_watched blobs;  /* its directory of blobs; zeros: unknown */
+    int64_t arrived_until_ns; /* as in struct directory */
     struct td_repo_ref *refs; /* in the walk's names */
     size_t ref_count, ref_capacity;
 };
@@ -178,8 +185,11 @@ static bool push_revision(void *context, const char *commit)
                         cache->parent) ||
         !add_cache(w, &folder))
         return folder.path == NULL ? td_error_no_memory(w->err) : false;
-    if (w->directory_count > before)
+    if (w->directory_count > before) {
         w->directories[before].other_revision = folder.is_other_revision;
+        w->directories[before].blobs = cache->blobs;
+        w->directories[before].arrived_until_ns = cache->arrived_until_ns;
+    }
     return true;
 }
 
@@ -214,8 +224,40 @@ static bool push_snapshots(struct cache *cache)
            td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 
+/* Tells the watch of a directory that is not listed, but that decides what is published. Sets *out, or leaves it when
+ * there is no such directory. */
+static void watch_only(const struct walker *w, const char *physical, const struct td_watched *parent,
+                       struct td_watched *out)
+{
+    struct td_error ignored = TD_ERROR_INIT;
+    struct stat st;
+    int fd;
+    if (!td_root_open_directory(w->root, physical, &fd, &ignored))
+        return;
+    if (fstat(fd, &st) == 0)
+        td_tree_watch_visit(w->limits->watch, physical, fd, &st, parent, out);
+    (void)close(fd);
+}
+
+/* Tells the watch of a cache folder's own directories, before they are read. Returns false without memory. */
+static bool watch_cache(const struct walker *w, struct cache *cache)
+{
+    static const char *const below[] = {"refs", "snapshots", "blobs"};
+    struct td_watched folder = {0};
+    if (w->limits->watch == NULL)
+        return true;
+    watch_only(w, cache->physical, &w->directories[cache->parent].watched, &folder);
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        const char *physical = join(&w->walk->scratch, cache->physical, below[i]);
+        if (physical == NULL)
+            return td_error_no_memory(w->err);
+        watch_only(w, physical, &folder, &cache->blobs); /* the last one stays */
+    }
+    return true;
+}
+
 /* Appends the snapshots of models--org--name or datasets--org--name under org/name or datasets/org/name. */
-static bool push_hub_cache(struct walker *w, size_t parent, const char *physical, const char *id)
+static bool push_hub_cache(struct walker *w, size_t parent, const char *physical, const char *id, int64_t until_ns)
 {
     struct td_walk *walk = w->walk;
     char commit[NAME_MAX + 1];
@@ -223,6 +265,7 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     struct cache cache = {.walker = w,
                           .parent = parent,
                           .physical = physical,
+                          .arrived_until_ns = until_ns,
                           .id = td_arena_strndup(walk->names, td_text_of(id)),
                           .path = join(walk->names, w->directories[parent].path, id)};
     if (cache.path == NULL || cache.id == NULL || physical == NULL)
@@ -236,26 +279,32 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
         td_problems_add(walk->problems, walk->names, physical, why);
         return true;
     }
+    if (!watch_cache(w, &cache))
+        return false;
     if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
         return true; /* nothing downloaded yet */
     cache.commit = td_arena_strndup(walk->names, td_text_of(commit));
     return cache.commit == NULL ? td_error_no_memory(w->err) : push_snapshots(&cache);
 }
 
-static bool visit_directory(struct walker *w, size_t parent, const char *name)
+/* until_ns: as struct directory has it. */
+static bool visit_directory(struct walker *w, size_t parent, const char *name, int64_t until_ns)
 {
     struct td_walk *walk = w->walk;
     char id[NAME_MAX + 1];
     const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
     /* in a snapshot such a name has no meaning: the repository's author chose it */
     if (w->directories[parent].revision == NULL && td_hub_cache_id(name, id, sizeof id))
-        return push_hub_cache(w, parent, physical, id);
+        return push_hub_cache(w, parent, physical, id, until_ns);
     size_t at = w->directory_count;
     if (!push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
                         w->directories[parent].revision, parent))
         return false;
-    if (w->directory_count > at)
+    if (w->directory_count > at) {
         w->directories[at].other_revision = w->directories[parent].other_revision;
+        w->directories[at].blobs = w->directories[parent].blobs;
+        w->directories[at].arrived_until_ns = until_ns;
+    }
     return true;
 }
 
@@ -272,6 +321,19 @@ static const char *broken_link(const struct td_error *why)
     return "is a symlink that cannot be followed";
 }
 
+/* Returns the change time up to which the file that a snapshot's link leads to has arrived: with the whole cache
+ * folder, or among its blobs. Returns 0 elsewhere. */
+static int64_t link_until_ns(const struct walker *w, const struct directory *directory, const char *physical,
+                             const struct stat *st)
+{
+    char blob[NAME_MAX + 1];
+    int64_t until_ns = 0;
+    if (directory->blobs.inode == 0 || !td_root_link_name(w->root, physical, blob, sizeof blob) ||
+        !td_tree_watch_arrived(w->limits->watch, &directory->blobs, -1, blob, st, &until_ns))
+        until_ns = 0;
+    return until_ns > directory->arrived_until_ns ? until_ns : directory->arrived_until_ns;
+}
+
 /* Visits a symlink as what it leads to, as long as that is inside the root. */
 static bool visit_link(struct walker *w, size_t parent, const char *name)
 {
@@ -281,20 +343,31 @@ static bool visit_link(struct walker *w, size_t parent, const char *name)
     if (physical == NULL)
         return td_error_no_memory(w->err);
     if (!td_root_stat(w->root, physical, &st, &why))
-        return add_found(w, &w->directories[parent], name, NULL, broken_link(&why));
+        return add_found(w, &w->directories[parent], name, NULL, 0, broken_link(&why));
     if (S_ISDIR(st.st_mode))
-        return visit_directory(w, parent, name);
+        return visit_directory(w, parent, name, 0);
     struct td_file_id file_id = td_file_id_of(&st);
     if (S_ISREG(st.st_mode))
-        return add_found(w, &w->directories[parent], name, &file_id, NULL);
+        return add_found(w, &w->directories[parent], name, &file_id,
+                         link_until_ns(w, &w->directories[parent], physical, &st), NULL);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the walk's arenas hold every name
-    return add_found(w, &w->directories[parent], name, NULL, "is not a regular file");
+    return add_found(w, &w->directories[parent], name, NULL, 0, "is not a regular file");
+}
+
+/* Returns the change time up to which the item, or what is in it, has arrived: by itself or with its directory. */
+static int64_t item_until_ns(const struct walker *w, const struct directory *directory, int fd, const char *name,
+                             const struct stat *st)
+{
+    int64_t until_ns;
+    if (!td_tree_watch_arrived(w->limits->watch, &directory->watched, fd, name, st, &until_ns))
+        until_ns = 0;
+    return until_ns > directory->arrived_until_ns ? until_ns : directory->arrived_until_ns;
 }
 
 static bool visit_item(struct walker *w, size_t parent, int fd, const char *name)
 {
     struct stat st;
-    if (is_ignored(name))
+    if (td_walk_ignores(name))
         return true;
     if (!td_utf8_valid(name, strlen(name))) {
         char shown[4 * NAME_MAX + 1];
@@ -306,20 +379,22 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
         return true; /* the item is gone meanwhile */
     if (S_ISLNK(st.st_mode))
         return visit_link(w, parent, name);
+    int64_t until_ns = item_until_ns(w, &w->directories[parent], fd, name, &st);
     if (S_ISDIR(st.st_mode))
-        return visit_directory(w, parent, name);
+        return visit_directory(w, parent, name, until_ns);
     struct td_file_id id = td_file_id_of(&st);
     if (S_ISREG(st.st_mode))
-        return add_found(w, &w->directories[parent], name, &id, NULL);
+        return add_found(w, &w->directories[parent], name, &id, until_ns, NULL);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the walk's arenas hold every name
-    return add_found(w, &w->directories[parent], name, NULL, "is not a regular file");
+    return add_found(w, &w->directories[parent], name, NULL, 0, "is not a regular file");
 }
 
 static bool is_own_ancestor(const struct walker *w, size_t at)
 {
     const struct directory *here = &w->directories[at];
     for (size_t up = here->parent; up != SIZE_MAX; up = w->directories[up].parent)
-        if (w->directories[up].inode == here->inode && w->directories[up].device == here->device)
+        if (w->directories[up].watched.inode == here->watched.inode &&
+            w->directories[up].watched.device == here->watched.device)
             return true;
     return false;
 }
@@ -358,8 +433,10 @@ static bool visit_all(struct walker *w, size_t at)
     }
     DIR *dir = NULL;
     if (fstat(fd, &st) == 0) {
-        w->directories[at].device = st.st_dev;
-        w->directories[at].inode = st.st_ino;
+        struct directory *directory = &w->directories[at];
+        const struct directory *parent = directory->parent == SIZE_MAX ? NULL : &w->directories[directory->parent];
+        td_tree_watch_visit(w->limits->watch, directory->physical, fd, &st, parent == NULL ? NULL : &parent->watched,
+                            &directory->watched);
         if (is_own_ancestor(w, at)) {
             (void)close(fd);
             return true; /* a symlink loop ends here */

@@ -6,12 +6,14 @@
 #include "catalog/hub_cache.h"
 #include "catalog/repo.h"
 #include "catalog/snapshot.h"
+#include "storage/tree_watch.h"
 
 struct td_found {
     const char *path;     /* as clients know it, below the root */
     const char *physical; /* path below the root at which the file lies on disk */
     const char *revision; /* commit of a Hugging Face cache, or NULL */
     bool other_revision;  /* of another revision of the cache than main */
+    bool has_arrived;     /* came by a rename and was not changed since, see storage/tree_watch.h */
     struct td_file_id id;
     const char *error; /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
 };
@@ -31,7 +33,12 @@ struct td_walk_limits {
     size_t max_files, max_directories; /* the rest is left out, and is a problem */
     bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
                            main alone */
+    struct td_tree_watch *watch; /* is told of each directory; borrowed; NULL: none */
 };
+
+/* Returns whether the walk passes over items of this name: hidden ones, but for those of a distributed checkpoint, and
+ * unfinished downloads. */
+bool td_walk_ignores(const char *name);
 
 /* Walks `root`. When `place` is not NULL, `root` is a cache folder, and only that place in it is walked. Adds to
  * `names` and `problems`, which belong to the snapshot that is being built; counts found files in *files_found. Ends

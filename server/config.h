@@ -43,6 +43,7 @@ struct td_config {
     uint64_t drain_timeout_ns;
     uint64_t rescan_interval_ns;
     uint64_t settle_ns;
+    bool watch;
     const char *rescan_from; /* local, any or none; not checked here */
     bool leases;
     const char *files; /* "mutable" or "immutable" */

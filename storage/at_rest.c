@@ -24,10 +24,7 @@ static enum td_rest look_for_writers(int fd, int lease_signal)
     return TD_REST_UNKNOWN;
 }
 
-/* Returns TD_REST_YES when every change from wall_ns on gives the file another change time. A change time without
- * fractions of a second may come from a file system that stores none, and one in the future from a clock that was set
- * back: both are TD_REST_UNKNOWN. */
-static enum td_rest judge_change_time(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
+enum td_rest td_change_time_at_rest(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
 {
     int64_t age_ns;
     if (ctime_ns % second_ns == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) || age_ns < -clock_tick_ns)
@@ -59,5 +56,5 @@ enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const
         return TD_REST_WRITTEN;
     if (rest != TD_REST_YES)
         return rest;
-    return judge_change_time(id->ctime_ns, wall.seconds * second_ns + wall.nanoseconds, wait_ns);
+    return td_change_time_at_rest(id->ctime_ns, wall.seconds * second_ns + wall.nanoseconds, wait_ns);
 }

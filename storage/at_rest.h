@@ -14,6 +14,11 @@ enum td_rest {
                         or a change time without fractions of a second or in the future; or the file does not open */
 };
 
+/* Returns TD_REST_YES when every change from `wall_ns` on (the wall clock, ns since 1970) gives a file of this change
+ * time another one. Sets *wait_ns for TD_REST_SOON only. A change time without fractions of a second may come from a
+ * file system that stores none, and one in the future from a clock that was set back: both are TD_REST_UNKNOWN. */
+enum td_rest td_change_time_at_rest(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns);
+
 /* Returns whether the file at `path` below the root, last seen as `id`, is at rest. Sets *wait_ns for TD_REST_SOON
  * only. Takes a lease and gives it back at once, so a writer waits for microseconds at most; the kernel then sends
  * lease_signal, which must be blocked in all threads. lease_signal 0: takes no lease and returns TD_REST_UNKNOWN.

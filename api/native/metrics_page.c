@@ -21,6 +21,14 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
                       (double)status->maps.leased);
     td_metrics_number(out, "tensord_watched_files", "gauge",
                       "Mapped files without a lease that are watched for writes.", (double)status->maps.watched);
+    td_metrics_number(out, "tensord_watched_directories", "gauge", "Directories that are watched for changes.",
+                      (double)status->watch.watched);
+    td_metrics_number(out, "tensord_unwatched_directories", "gauge",
+                      "Directories whose changes only a scan at --rescan-interval finds.",
+                      (double)status->watch.unwatched);
+    td_metrics_count(out, "tensord_watch_events_total", "Changes that the kernel told of.", status->watch.events);
+    td_metrics_count(out, "tensord_watch_overflows_total", "Times that the kernel lost such events; a scan followed.",
+                     status->watch.overflows);
     td_metrics_count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     td_metrics_count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
                      status->failed_scan_count);

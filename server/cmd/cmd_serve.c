@@ -171,6 +171,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .max_maps = (size_t)config->max_maps,
                                         .max_memory_bytes = config->max_memory,
                                         .decode_bytes = (size_t)config->decode_memory,
+                                        .watches = config->watch,
                                         .files_are_immutable = strcmp(config->files, "immutable") == 0,
                                         .lease_signal = config->leases ? service->lease_signal : 0,
                                         .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,

@@ -513,12 +513,13 @@ def parse_metrics(text):
 # ----------------------------------------------------------------------------------------------- server
 
 class Server:
-    """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended."""
+    """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended. With
+    rescan="0" nothing is watched either, so that scans come only when they are asked for."""
 
     live = []
 
     def __init__(self, root, *args, settle="0.05", rescan="1", access_log="-", env=None, ready=True, timeout=30,
-                 binary=None, nofile=None, hash_threads=None, host="127.0.0.1"):
+                 binary=None, nofile=None, hash_threads=None, host="127.0.0.1", watch=None):
         self.root, self.host = Path(root), host
         self.binary = Path(binary or tensord_binary())
         self.tmp = tempfile.mkdtemp(prefix="tensord-test-")
@@ -526,7 +527,8 @@ class Server:
         self.out_path = os.path.join(self.tmp, "stdout")
         self.args = [str(self.binary), "serve", str(root), "--listen", f"{host}:0"]
         for flag, value in (("--settle", settle), ("--rescan-interval", rescan), ("--access-log", access_log),
-                            ("--hash-threads", hash_threads)):
+                            ("--hash-threads", hash_threads),
+                            ("--watch", watch or ("off" if rescan == "0" else None))):
             if value is not None:
                 self.args += [flag, str(value)]
         self.args += [str(a) for a in args]

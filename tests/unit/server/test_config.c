@@ -82,7 +82,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.header_timeout_ns == 10 * second && config.idle_timeout_ns == 60 * second);
     assert_true(config.send_timeout_ns == 60 * second && config.drain_delay_ns == 0);
     assert_true(config.drain_timeout_ns == 25 * second && config.rescan_interval_ns == 10 * second);
-    assert_true(config.settle_ns == 2 * second && config.leases && config.require_models == 0);
+    assert_true(config.settle_ns == 2 * second && config.watch && config.leases && config.require_models == 0);
     assert_true(config.max_files == 1000000 && config.max_maps == 16384 && config.max_memory == UINT64_C(4) << 30);
 }
 
@@ -98,7 +98,7 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5 --max-waiters 6";
+        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -115,7 +115,7 @@ static void every_option_is_read(void **state)
     assert_true(config.max_body_bytes == 2048 && config.body_timeout_ns == second * 5 / 2);
     assert_true(config.idle_timeout_ns == 7 * second && config.send_timeout_ns == 8 * second);
     assert_true(config.min_rate == 0 && config.drain_delay_ns == second / 4 && config.drain_timeout_ns == 0);
-    assert_true(config.rescan_interval_ns == 0 && config.settle_ns == second / 20 && !config.leases);
+    assert_true(config.rescan_interval_ns == 0 && config.settle_ns == second / 20 && !config.leases && !config.watch);
     assert_true(config.max_files == 9 && config.max_maps == 16 && config.max_memory == UINT64_C(5000000000) &&
                 config.require_models == 3);
     assert_string_equal(config.access_log, "off");
@@ -336,7 +336,7 @@ static void help_lists_all(void **state)
                                           "--hash-threads",     "--s3-listen",       "--require-models",
                                           "--rescan-from",      "--decode-memory",   "--files",
                                           "--workers",          "--index-threads",   "--log-format",
-                                          "--max-waiters"};
+                                          "--max-waiters",      "--watch"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
