@@ -1,0 +1,180 @@
+/* A catalog that watches: changes start scans, bounded in number, and where nothing is watched, scans come by time. */
+#include "catalog/catalog.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "tests/kit/loopback.h"
+#include "tests/unit/storage/watch_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+enum { SECOND = 1000000000 };
+
+struct place {
+    struct tree tree;
+    struct td_catalog_config config;
+    char root[TREE_PATH_BYTES];
+    struct td_catalog *catalog;
+};
+
+/* Prepares a place in which files settle for an hour and no scan comes by time. */
+static void prepare(struct place *place)
+{
+    tree_open(&place->tree);
+    tree_directory(&place->tree, "root");
+    tree_at(&place->tree, "root", place->root);
+    place->config = (struct td_catalog_config){
+        .root = place->root, .max_maps = 16, .watches = true, .scan = td_scan_config_default()};
+    place->config.scan.settle_ns = UINT64_C(3600) * SECOND;
+}
+
+static void start(struct place *place)
+{
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_catalog_create(&place->config, &place->catalog, &err), "%s", err.message);
+    loopback_wait_scans(place->catalog, 1);
+}
+
+static void finish(struct place *place)
+{
+    td_catalog_destroy(place->catalog);
+    tree_close(&place->tree);
+}
+
+static struct td_catalog_status status_of(const struct place *place)
+{
+    struct td_catalog_status status;
+    td_catalog_get_status(place->catalog, &status);
+    return status;
+}
+
+static void nap_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static bool has_model(const struct place *place, const char *id)
+{
+    struct td_snapshot *snapshot = td_catalog_acquire(place->catalog);
+    bool found = snapshot != NULL && td_snapshot_find_model(snapshot, td_text_of(id)) != NULL;
+    td_snapshot_unref(snapshot);
+    return found;
+}
+
+/* Waits until the model is there, or is gone; fails after 60 s, which are never needed. */
+static void wait_model(const struct place *place, const char *id, bool is_there)
+{
+    uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;
+    while (has_model(place, id) != is_there) {
+        CHECK(td_clock_ns() < give_up_ns, "%s", id);
+        nap_ms(2);
+    }
+}
+
+static void publish(const struct place *place, const char *name)
+{
+    tree_simple(&place->tree, "out/file", "a");
+    tree_rename(&place->tree, "out/file", name);
+}
+
+static void changes_start_scans(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_directory(&place.tree, "root/m");
+    start(&place);
+    publish(&place, "root/m/a.safetensors");
+    wait_model(&place, "m", true);
+    tree_simple(&place.tree, "root/n/a.safetensors", "a"); /* in place */
+    tree_remove(&place.tree, "root/m");
+    wait_model(&place, "m", false);
+    assert_false(has_model(&place, "n"));
+    finish(&place);
+}
+
+/* 3,000 models come one by one: the last one is seen, and scans follow one another at least 50 ms apart. */
+static void a_burst_is_few_scans(void **state)
+{
+    (void)state;
+    enum { MODELS = SANITIZED ? 600 : 3000 };
+    struct place place;
+    char name[64] = "";
+    prepare(&place);
+    start(&place);
+    uint64_t scans = status_of(&place).scan_count;
+    uint64_t began_ns = td_clock_ns();
+    for (int i = 0; i < MODELS; i++) {
+        (void)snprintf(name, sizeof name, "root/m%04d.safetensors", i);
+        publish(&place, name);
+    }
+    wait_model(&place, name + 5, true);
+    struct td_catalog_status status = status_of(&place);
+    uint64_t most = 2 + (td_clock_ns() - began_ns) / 50000000;
+    CHECK(status.scan_count - scans <= most, "%d scans, at most %d", (int)(status.scan_count - scans), (int)most);
+    assert_true(status.watch.events >= MODELS);
+    uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;
+    while (status.model_count < MODELS && td_clock_ns() < give_up_ns) {
+        nap_ms(10);
+        status = status_of(&place);
+    }
+    assert_true(status.model_count == MODELS);
+    finish(&place);
+}
+
+/* A file that grows all the time is looked at once in a second, and not once for every write. */
+static void a_trickle_of_writes_is_few_scans(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_text(&place.tree, "root/m/log.txt", "x");
+    start(&place);
+    uint64_t scans = status_of(&place).scan_count;
+    uint64_t began_ns = td_clock_ns();
+    while (td_clock_ns() - began_ns < UINT64_C(1500000000)) {
+        tree_poke(&place.tree, "root/m/log.txt", 0, "y", 1);
+        nap_ms(5);
+    }
+    uint64_t count = status_of(&place).scan_count - scans;
+    uint64_t most = 2 + (td_clock_ns() - began_ns) / SECOND;
+    CHECK(count >= 1 && count <= most, "%d scans, at most %d", (int)count, (int)most);
+    finish(&place);
+}
+
+/* Where no directory can be watched, scans by time find the changes, and files settle. */
+static void without_watches_scans_come_by_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct place place;
+        prepare(&place);
+        place.config.interval_ns = 100000000;
+        init_fails = i == 0 ? EMFILE : 0;
+        add_fails = i == 1 ? ENOSPC : 0;
+        tree_simple(&place.tree, "root/m/a.safetensors", "a");
+        tree_set_age(&place.tree, "root/m/a.safetensors", INT64_C(4000) * SECOND);
+        start(&place);
+        publish(&place, "root/young.safetensors");
+        tree_rename(&place.tree, "root/m", "root/n");
+        wait_model(&place, "n", true);
+        struct td_catalog_status status = status_of(&place);
+        assert_true(status.watch.watched == 0 && status.watch.unwatched == 2);
+        assert_true(!has_model(&place, "m") && !has_model(&place, "young.safetensors"));
+        finish(&place);
+        init_fails = add_fails = 0;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changes_start_scans),
+        cmocka_unit_test(a_burst_is_few_scans),
+        cmocka_unit_test(a_trickle_of_writes_is_few_scans),
+        cmocka_unit_test(without_watches_scans_come_by_time),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
