@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures how long a model takes from the beginning of a copy or a rename until it is served:
-bench/publish.py [--runs N].
+bench/publish.py [--runs N] [--only "mv alone"] [-- OPTIONS OF SERVE].
 
 It starts build/tensord with its defaults on a free port, over a temporary directory. Standard library only.
 """
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+HOW = ("mv alone", "cp -r alone", "cp -r SIGHUP", "cp -r rescan", "mv SIGHUP", "mv rescan")
 REPO = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -56,6 +57,8 @@ def measure(server, port, root, source, how, run):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--runs", type=int, default=10)
+    arguments.add_argument("--only", choices=HOW, action="append")
+    arguments.add_argument("options", nargs="*")
     arguments.add_argument("--binary", default=str(REPO / "build/tensord"))
     arguments = arguments.parse_args()
     top = pathlib.Path(tempfile.mkdtemp(prefix="tensord-publish-"))
@@ -65,17 +68,19 @@ def main():
     with open(log, "wb") as err:
         server = subprocess.Popen(
             [arguments.binary, "serve",
-             str(root), "--listen", "127.0.0.1:0", "--access-log", "off"], stderr=err)
+             str(root), "--listen", "127.0.0.1:0", "--access-log", "off", *arguments.options], stderr=err)
     try:
         while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
             time.sleep(0.02)
         port = int(found.group(1))
-        for how in ("cp -r alone", "cp -r SIGHUP", "cp -r rescan", "mv SIGHUP", "mv rescan"):
+        for how in arguments.only or HOW:
             took = []
             for run in range(arguments.runs):
                 took.append(measure(server, port, root, source, how, run))
                 time.sleep(0.37)        # so that each run begins at another moment of the scan interval
-            print(f"{how:14} median {statistics.median(took):6.2f} s  longest {max(took):6.2f} s", flush=True)
+            took.sort()
+            print(f"{how:14} median {statistics.median(took):6.3f} s  p99 {took[-1 - len(took) // 100]:6.3f} s  "
+                  f"longest {took[-1]:6.3f} s", flush=True)
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait()

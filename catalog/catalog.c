@@ -30,12 +30,14 @@ static const uint64_t scan_gap_ns = 50000000;
 /* A scan begins this long after the first change that it answers. By then a file that was renamed at that moment can be
  * published, see td_change_time_at_rest, and a burst of changes is one scan. */
 static const uint64_t change_delay_ns = 45000000;
-/* The least time between scans for writes and changes of times and modes, which also is write_rest times as long as
- * the last scan. Between scans for names it is scan_gap_ns and name_rest times as long. So a tree that always changes
- * keeps the scanner busy for a fifth of the time, one in which files are written for a tenth. */
+/* The least time between scans for writes and changes of times and modes, which is also write_rest times as long as the
+ * last scan. */
 static const uint64_t write_gap_ns = 1000000000;
-static const uint64_t name_rest = 4;
 static const uint64_t write_rest = 9;
+/* Scans for names may take burst_ns in all, at once, and a quarter of the time from then on. So a change after a quiet
+ * time is seen at once, however long a scan takes, and endless changes do not keep the scanner busy. */
+static const uint64_t burst_ns = 2000000000;
+static const uint64_t burst_share = 4;
 /* An empty root is believed after it was seen twice, this far apart. */
 static const uint64_t empty_confirm_ns = 1000000000;
 /* A rescan waits at most for the settling time and rescan_grace_ns, and at most rescan_max_ns in all. */
@@ -75,6 +77,8 @@ struct td_catalog {
     void (*on_publish)(void *context); /* NULL: nobody wants to know */
     void *on_publish_context;
     uint64_t names_ns, writes_ns; /* when the first change of each kind was told that no scan answers; 0: none */
+    uint64_t scan_debt_ns;        /* of the scans for changes, at the end of the last scan */
+    bool is_for_changes;          /* the running scan is */
     uint64_t publish_until_ns;    /* until then a further scan publishes finished files too, if racy files are left */
     bool publishes;               /* the running scan publishes what is finished */
     bool has_racy, scan_failed;
@@ -397,17 +401,34 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Returns when the scan for changes is due that were told first at told_ns: change_delay_ns later, but not before the
- * scanner has paused for gap_ns, and for `rest` times as long as the last scan took. told_ns 0: UINT64_MAX. Under the
- * lock. */
-static uint64_t change_due_ns(const struct td_catalog *catalog, uint64_t told_ns, uint64_t gap_ns, uint64_t rest)
+/* Returns when the scan for a changed name is due (monotonic): soon, or when the scans of late have been paid for.
+ * Under the lock. */
+static uint64_t names_due_ns(const struct td_catalog *catalog)
 {
-    uint64_t pause_ns = catalog->status.last_scan_ns * rest;
-    uint64_t rested_ns = catalog->last_scan_end_ns + (pause_ns > gap_ns ? pause_ns : gap_ns);
-    uint64_t due_ns = told_ns + change_delay_ns;
-    if (told_ns == 0)
-        return UINT64_MAX;
+    uint64_t allowed_ns = catalog->config.burst_ns > 0 ? catalog->config.burst_ns : burst_ns;
+    uint64_t debt_ns = catalog->scan_debt_ns > allowed_ns ? catalog->scan_debt_ns - allowed_ns : 0;
+    uint64_t paid_ns = catalog->last_scan_end_ns + debt_ns * burst_share;
+    uint64_t due_ns = catalog->names_ns + change_delay_ns;
+    return due_ns > paid_ns ? due_ns : paid_ns;
+}
+
+/* Returns when the scan for a write is due (monotonic). Under the lock. */
+static uint64_t writes_due_ns(const struct td_catalog *catalog)
+{
+    uint64_t pause_ns = catalog->status.last_scan_ns * write_rest;
+    uint64_t rested_ns = catalog->last_scan_end_ns + (pause_ns > write_gap_ns ? pause_ns : write_gap_ns);
+    uint64_t due_ns = catalog->writes_ns + change_delay_ns;
     return due_ns > rested_ns ? due_ns : rested_ns;
+}
+
+/* Notes the end of a scan: the time since the last one pays for scans, a scan for changes costs. Under the lock. */
+static void note_scan_end(struct td_catalog *catalog)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t paid_ns = (now_ns - catalog->last_scan_end_ns) / burst_share;
+    catalog->scan_debt_ns -= paid_ns < catalog->scan_debt_ns ? paid_ns : catalog->scan_debt_ns;
+    catalog->scan_debt_ns += catalog->is_for_changes ? catalog->status.last_scan_ns : 0;
+    catalog->last_scan_end_ns = now_ns;
 }
 
 /* Returns when the next scan is due (monotonic); UINT64_MAX for never. Under the lock. */
@@ -423,8 +444,10 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
         due = catalog->empty_since_ns + empty_confirm_ns;
     if (catalog->settle_due_ns > 0 && catalog->settle_due_ns < due)
         due = catalog->settle_due_ns;
-    due = earlier(due, change_due_ns(catalog, catalog->names_ns, scan_gap_ns, name_rest));
-    due = earlier(due, change_due_ns(catalog, catalog->writes_ns, write_gap_ns, write_rest));
+    if (catalog->names_ns > 0)
+        due = earlier(due, names_due_ns(catalog));
+    if (catalog->writes_ns > 0)
+        due = earlier(due, writes_due_ns(catalog));
     if (catalog->scan_requested)
         due = earliest;
     return due < earliest ? earliest : due;
@@ -456,6 +479,7 @@ static bool wait_for_turn(struct td_catalog *catalog)
                          (catalog->has_racy && catalog->publishes && td_clock_ns() < catalog->publish_until_ns);
     catalog->scan_requested = false;
     catalog->publish_requested = false;
+    catalog->is_for_changes = catalog->names_ns > 0 || catalog->writes_ns > 0;
     catalog->names_ns = 0;
     catalog->writes_ns = 0;
     catalog->started_count++;
@@ -476,7 +500,7 @@ static void *scanner_main(void *argument)
         pthread_mutex_lock(&catalog->lock);
         catalog->status.scan_count++;
         catalog->status.scanning = false;
-        catalog->last_scan_end_ns = td_clock_ns();
+        note_scan_end(catalog);
         catalog->ended_count = catalog->started_count;
         pthread_cond_broadcast(&catalog->scanned);
         pthread_mutex_unlock(&catalog->lock);

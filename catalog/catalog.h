@@ -21,6 +21,7 @@ struct td_catalog_config {
     uint64_t max_memory_bytes; /* for what is known of all files together; 0: no limit */
     size_t decode_bytes;       /* for decoded tensors; 0: TD_DECODE_MEMORY_BYTES */
     bool watches;              /* scans when something changes, see storage/tree_watch.h */
+    uint64_t burst_ns;         /* scans for changes may take so long in all before they pause for longer; 0: 2 s */
     bool files_are_immutable;  /* see td_mapping_cache_init */
     int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;

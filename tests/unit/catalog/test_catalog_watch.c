@@ -1,6 +1,7 @@
 /* A catalog that watches: changes start scans, bounded in number, and where nothing is watched, scans come by time. */
 #include "catalog/catalog.h"
 
+#include "catalog/walk.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "tests/kit/loopback.h"
@@ -10,6 +11,24 @@
 #include <errno.h>
 
 enum { SECOND = 1000000000 };
+
+static _Atomic long walk_takes_ms; /* besides the walk itself */
+
+static void nap_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+__typeof__(td_walk_run) __wrap_td_walk_run;
+__typeof__(td_walk_run) __real_td_walk_run;
+
+bool __wrap_td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
+                        struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
+                        _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err)
+{
+    nap_ms(walk_takes_ms);
+    return __real_td_walk_run(walk, root, place, names, problems, limits, files_found, stop, err);
+}
 
 struct place {
     struct tree tree;
@@ -47,11 +66,6 @@ static struct td_catalog_status status_of(const struct place *place)
     struct td_catalog_status status;
     td_catalog_get_status(place->catalog, &status);
     return status;
-}
-
-static void nap_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
 static bool has_model(const struct place *place, const char *id)
@@ -123,6 +137,30 @@ static void a_burst_is_few_scans(void **state)
     finish(&place);
 }
 
+/* Scans that take 50 ms each, of a tree that always changes: they may take 0.1 s at once, then a quarter of the time.
+ */
+static void endless_changes_are_scanned_a_quarter_of_the_time(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.burst_ns = 100000000;
+    walk_takes_ms = 50;
+    start(&place);
+    uint64_t scans = status_of(&place).scan_count;
+    uint64_t began_ns = td_clock_ns();
+    while (td_clock_ns() - began_ns < UINT64_C(2000000000)) {
+        tree_directory(&place.tree, "root/d");
+        tree_remove(&place.tree, "root/d");
+        nap_ms(2);
+    }
+    uint64_t count = status_of(&place).scan_count - scans;
+    uint64_t most = 2 + (100000000 + (td_clock_ns() - began_ns) / 4) / 50000000;
+    CHECK(count >= 2 && count <= most, "%d scans, at most %d", (int)count, (int)most);
+    walk_takes_ms = 0;
+    finish(&place);
+}
+
 /* A file that grows all the time is looked at once in a second, and not once for every write. */
 static void a_trickle_of_writes_is_few_scans(void **state)
 {
@@ -172,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_start_scans),
         cmocka_unit_test(a_burst_is_few_scans),
+        cmocka_unit_test(endless_changes_are_scanned_a_quarter_of_the_time),
         cmocka_unit_test(a_trickle_of_writes_is_few_scans),
         cmocka_unit_test(without_watches_scans_come_by_time),
     };

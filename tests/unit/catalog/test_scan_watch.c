@@ -132,7 +132,8 @@ static void writes_between_two_scans_settle(void **state)
     open_watched(&watched);
     struct place *place = &watched.place;
     tree_directory(&place->tree, "m");
-    for (;;) {
+    for (int tries = 0;; tries++) {
+        assert_true(tries < 50);
         (void)scanner_scan(&place->scanner);
         publish(&watched, "m/a.safetensors", "a");
         if (scanner_scan(&place->scanner)->unsettled_count == 1)
