@@ -6,9 +6,10 @@
  *
  * An arrival is an item that came into its directory by a rename and was not written to since. A rename that happened
  * just before the directory itself was watched has no event. In a directory that was made less than 10 s before, an
- * item with one name that is older than the directory is an arrival, too: only a rename brings such an item there. A
- * write in the same tick of the file system's clock (10 ms at most) as a rename of a directory is not told from one
- * before it. On file systems with writers elsewhere (td_sees_every_writer) changes are told, but nothing is an arrival.
+ * item with one name that is older than the directory is an arrival, too: only a rename brings such an item there. In a
+ * directory that was renamed, a write is not told from one before the rename if it comes within a tick of the file
+ * system's clock (10 ms at most) or, when a name in the directory changes as well, before the event is read. On file
+ * systems with writers elsewhere (td_sees_every_writer) changes are told, but nothing is an arrival.
  *
  * Every function takes NULL for no watch: nothing is watched then, and nothing is an arrival. */
 #ifndef TD_STORAGE_TREE_WATCH_H
