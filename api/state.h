@@ -28,8 +28,8 @@ struct td_api {
     struct td_shared_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     struct td_shared_budget rows;  /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
-    enum td_rescan_from rescan_from;
-    _Atomic bool draining; /* /readyz answers 503, and answers close their connections */
+    _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
+    _Atomic bool draining;                   /* /readyz answers 503, and answers close their connections */
 };
 
 /* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be

@@ -51,7 +51,7 @@ struct logged {
 };
 
 struct td_catalog {
-    struct td_catalog_config config;
+    struct td_catalog_config config; /* what td_catalog_tune changes is under the lock, the rest never changes */
     char *root_path;
     struct td_mapping_cache maps;
     struct td_decode_cache decodes;
@@ -174,7 +174,9 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
  */
 static void log_missing_models(struct td_catalog *catalog, const struct td_catalog_status *status)
 {
+    pthread_mutex_lock(&catalog->lock);
     size_t required = catalog->config.require_models;
+    pthread_mutex_unlock(&catalog->lock);
     struct logged *logged = &catalog->logged;
     if (status->unsettled_count > 0)
         return; /* perhaps these are the missing models */
@@ -374,7 +376,9 @@ static void scan_once(struct td_catalog *catalog)
     struct td_snapshot *previous = td_catalog_acquire(catalog);
     struct td_snapshot *snapshot = NULL;
     uint64_t started_ns = td_clock_ns();
+    pthread_mutex_lock(&catalog->lock);
     struct td_scan_config config = catalog->config.scan;
+    pthread_mutex_unlock(&catalog->lock);
     config.publish_complete = catalog->publishes;
     bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress, &catalog->stop,
                       &snapshot, &err);
@@ -668,6 +672,17 @@ void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *
     pthread_mutex_unlock(&catalog->lock);
 }
 
+void td_catalog_tune(struct td_catalog *catalog, const struct td_catalog_tuning *tuning)
+{
+    pthread_mutex_lock(&catalog->lock);
+    catalog->config.interval_ns = tuning->interval_ns;
+    catalog->config.require_models = tuning->require_models;
+    catalog->config.scan.settle_ns = tuning->settle_ns;
+    catalog->config.scan.max_files = tuning->max_files;
+    pthread_mutex_unlock(&catalog->lock);
+    td_catalog_request_scan(catalog);
+}
+
 void td_catalog_request_scan(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
@@ -708,10 +723,10 @@ static bool wait_for_scan(struct td_catalog *catalog, uint64_t until_ns, const _
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err)
 {
-    uint64_t settle_ns = catalog->config.scan.settle_ns;
-    uint64_t most_ns = settle_ns < rescan_max_ns - rescan_grace_ns ? settle_ns + rescan_grace_ns : rescan_max_ns;
     *out = (struct td_rescan){0};
     pthread_mutex_lock(&catalog->lock);
+    uint64_t settle_ns = catalog->config.scan.settle_ns;
+    uint64_t most_ns = settle_ns < rescan_max_ns - rescan_grace_ns ? settle_ns + rescan_grace_ns : rescan_max_ns;
     if (catalog->waiter_count >= TD_RESCAN_WAITERS) {
         pthread_mutex_unlock(&catalog->lock);
         return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%d requests wait for a scan already; try again",
@@ -739,6 +754,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->scan_failed = catalog->scan_failed;
     status->first_scan_failed = catalog->current == NULL && catalog->scan_failed;
     uint64_t end_ns = catalog->last_scan_end_ns;
+    size_t required = catalog->config.require_models;
     pthread_mutex_unlock(&catalog->lock);
     status->last_scan_age_ns = end_ns == 0 ? 0 : td_clock_ns() - end_ns;
     status->files_found = atomic_load(&catalog->progress.files_found);
@@ -749,7 +765,6 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->decoding = td_decode_cache_counts(&catalog->decodes);
     td_hasher_get_status(catalog->hasher, &status->hasher);
     td_row_indexer_get_status(catalog->indexer, &status->indexer);
-    size_t required = catalog->config.require_models;
     status->too_few_models = status->ready && !status->root_missing && status->usable_count < required;
     if (status->too_few_models && status->message[0] == '\0')
         (void)snprintf(status->message, sizeof status->message,

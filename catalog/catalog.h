@@ -31,6 +31,12 @@ struct td_catalog_config {
     size_t require_models; /* not ready while fewer models than this are usable */
 };
 
+/* The settings that may change while the catalog runs, as in td_catalog_config and td_scan_config. */
+struct td_catalog_tuning {
+    uint64_t interval_ns, settle_ns;
+    size_t max_files, require_models;
+};
+
 /* The state that /readyz and /metrics report; a copy. */
 struct td_catalog_status {
     bool ready;          /* a first complete snapshot is published, the root is there, and enough models are usable */
@@ -72,6 +78,10 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
  * function must be quick and must not call the catalog. NULL: has no function called any more; a call that is under way
  * has ended when this returns. */
 void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context);
+
+/* Changes these settings, and asks for a scan, which is the first one to use them; one that is running goes on with the
+ * old ones. Any thread. */
+void td_catalog_tune(struct td_catalog *catalog, const struct td_catalog_tuning *tuning);
 
 /* Asks for a scan soon and returns at once; many requests become one scan. Not for signal handlers. */
 void td_catalog_request_scan(struct td_catalog *catalog);

@@ -481,6 +481,13 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     return true;
 }
 
+void td_registry_set_limits(struct td_registry *registry, const struct td_registry_limits *limits)
+{
+    pthread_mutex_lock(&registry->lock);
+    registry->limits = *limits;
+    pthread_mutex_unlock(&registry->lock);
+}
+
 void td_registry_fini(struct td_registry *registry)
 {
     atomic_store(&registry->stop, true);

@@ -110,7 +110,7 @@ struct td_registry {
     struct td_connection **by_fd; /* NULL where the descriptor is not that of an open connection */
     size_t fd_capacity;           /* length of by_fd: at most half more than the largest descriptor was */
     struct td_address_counts addresses;
-    struct td_registry_limits limits;
+    struct td_registry_limits limits; /* under the lock */
     struct td_metrics *metrics;
     pthread_t reaper;
     _Atomic bool stop;
@@ -125,6 +125,10 @@ enum { TD_RESERVED_CONNECTIONS = 16 };
  * registry. Fails with TD_RESOURCE_EXHAUSTED when no thread can be started, or without random bytes. */
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
+
+/* Changes the limits: deadlines of the phases that connections are in as well. Open connections beyond a new limit on
+ * their number stay open. Any thread. */
+void td_registry_set_limits(struct td_registry *registry, const struct td_registry_limits *limits);
 
 /* Stops the reaper and frees what is left. All descriptors must be closed, and no other thread may use the registry any
  * more. */

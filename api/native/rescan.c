@@ -25,7 +25,7 @@ static bool is_passed_on(const struct td_request *request)
 
 static bool check_sender(const struct td_call *call)
 {
-    enum td_rescan_from from = call->api->rescan_from;
+    enum td_rescan_from from = atomic_load(&call->api->rescan_from);
     if (from == TD_RESCAN_FROM_ANY ||
         (from == TD_RESCAN_FROM_LOCAL && call->request->is_local && !is_passed_on(call->request)))
         return true;

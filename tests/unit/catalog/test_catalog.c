@@ -309,6 +309,37 @@ static void scans_come_by_themselves(void **state)
     finish(&place);
 }
 
+/* Each new setting shows in what the catalog does from then on, without a further request. */
+static void settings_change_while_it_runs(void **state)
+{
+    (void)state;
+    struct td_catalog_tuning tuning = {.settle_ns = UINT64_C(3600) * SECOND, .max_files = 100};
+    struct place place;
+    prepare(&place);
+    place.config.scan.settle_ns = tuning.settle_ns;
+    tree_simple(&place.tree, "root/m/a.safetensors", "a"); /* a minute old */
+    start(&place);
+    WAIT_FOR(&place, status.scan_count == 1 && status.unsettled_count == 1);
+    tuning.settle_ns = UINT64_C(1) * SECOND;
+    td_catalog_tune(place.catalog, &tuning);
+    WAIT_FOR(&place, status.ready && has_model(&place, "m"));
+    tuning.require_models = 2;
+    td_catalog_tune(place.catalog, &tuning);
+    WAIT_FOR(&place, !status.ready && status.too_few_models);
+    tuning.require_models = 1;
+    tuning.interval_ns = 20000000;
+    td_catalog_tune(place.catalog, &tuning);
+    WAIT_FOR(&place, status.ready);
+    uint64_t scans = status_of(&place).scan_count;
+    WAIT_FOR(&place, status.scan_count >= scans + 4);
+    assert_int_equal(status_of(&place).problem_count, 0);
+    tree_simple(&place.tree, "root/n/a.safetensors", "a");
+    tuning.max_files = 1;
+    td_catalog_tune(place.catalog, &tuning);
+    WAIT_FOR(&place, status.problem_count == 1 && status.file_count == 1);
+    finish(&place);
+}
+
 /* A storm of requests causes few scans, and the last request always causes one. */
 static void many_requests_are_few_scans(void **state)
 {
@@ -767,7 +798,12 @@ static void readers_and_writers_at_once(void **state)
         assert_int_equal(pthread_create(&writers[i], NULL, write_often, &traffic), 0);
     for (size_t i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&readers[i], NULL, read_often, &traffic), 0);
-    (void)nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
+    struct td_catalog_tuning tuning = {.interval_ns = 20000000, .max_files = 1000};
+    for (size_t i = 0; i < 40; i++) { /* 4 s */
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        tuning.require_models = i % 2;
+        td_catalog_tune(place.catalog, &tuning);
+    }
     atomic_store(&traffic.stop, true);
     for (size_t i = 0; i < MODELS; i++)
         assert_int_equal(pthread_join(writers[i], NULL), 0);
@@ -794,6 +830,7 @@ int main(void)
         cmocka_unit_test(files_that_the_hubs_clients_refuse_are_told_once),
         cmocka_unit_test(refusals_are_told_when_they_change),
         cmocka_unit_test(scans_come_by_themselves),
+        cmocka_unit_test(settings_change_while_it_runs),
         cmocka_unit_test(many_requests_are_few_scans),
         cmocka_unit_test(settling_needs_no_request),
         cmocka_unit_test(waiting_for_a_scan),

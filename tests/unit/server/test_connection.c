@@ -254,6 +254,31 @@ static void headers_have_a_deadline(void **state)
     }
 }
 
+/* New limits also hold for a connection that is open, and for the next one that is judged. */
+static void limits_change_while_it_runs(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    struct in6_addr address = address_number(1);
+    bool admit;
+    open_place(&place);
+    struct pair pair = connect_pair();
+    struct td_connection *connection = open_connection(&place, &pair);
+    td_connection_set_phase(connection, TD_PHASE_HEADER);
+    assert_int_equal(td_registry_judge(&place.registry, &address, &admit), TD_OVER_NONE);
+    assert_false(ends_within(&pair, 300));
+    place.limits.max_per_address = 1;
+    td_registry_set_limits(&place.registry, &place.limits);
+    assert_int_equal(td_registry_judge(&place.registry, &address, &admit), TD_OVER_ADDRESS);
+    place.limits.header_timeout_ns = (uint64_t)100 * MILLION;
+    td_registry_set_limits(&place.registry, &place.limits);
+    assert_true(ends_within(&pair, 10000));
+    assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+    td_connection_close(connection);
+    close_pair(&pair);
+    td_registry_fini(&place.registry);
+}
+
 /* The header's deadline starts again with each request, and does not run while a request is answered. */
 static void phases_begin_anew(void **state)
 {
@@ -650,6 +675,7 @@ int main(void)
         cmocka_unit_test(without_memory_nothing_is_opened),
         cmocka_unit_test(accepting_many_is_linear),
         cmocka_unit_test(headers_have_a_deadline),
+        cmocka_unit_test(limits_change_while_it_runs),
         cmocka_unit_test(phases_begin_anew),
         cmocka_unit_test(silence_has_a_deadline),
         cmocka_unit_test(idle_connections_cost_little),
