@@ -14,10 +14,10 @@
 #include "server/acceptor.h"
 
 #include "core/clock.h"
-#include "core/digits.h"
 #include "core/log.h"
 #include "server/congestion.h"
 #include "server/lane.h"
+#include "server/listen_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,33 +63,6 @@ struct td_acceptor {
 
 /* ---- binding ------------------------------------------------------------------------------------------- */
 
-/* Splits ADDRESS:PORT. The address may be empty (all addresses) or in brackets, which are dropped. */
-static bool split_listen(const char *listen, char *address, size_t capacity, const char **port)
-{
-    const char *colon = strrchr(listen, ':');
-    if (colon == NULL || colon[1] == '\0')
-        return false;
-    size_t len = (size_t)(colon - listen);
-    if (len >= 2 && listen[0] == '[' && listen[len - 1] == ']') {
-        listen++;
-        len -= 2;
-    }
-    if (len >= capacity)
-        return false;
-    memcpy(address, listen, len);
-    address[len] = '\0';
-    *port = colon + 1;
-    uint64_t number;
-    return td_number_read(td_text_of(*port), UINT16_MAX, &number);
-}
-
-bool td_acceptor_is_listen(const char *listen)
-{
-    char address[256];
-    const char *port;
-    return split_listen(listen, address, sizeof address, &port);
-}
-
 static int bind_one(const struct addrinfo *info)
 {
     int on = 1;
@@ -110,9 +83,9 @@ static int bind_one(const struct addrinfo *info)
 
 static bool open_listener(const struct td_acceptor_config *config, const char *listen, int *fd, struct td_error *err)
 {
-    char address[256];
+    char address[TD_LISTEN_ADDRESS_BYTES];
     const char *port;
-    if (!split_listen(listen, address, sizeof address, &port))
+    if (!td_listen_address_split(listen, address, sizeof address, &port))
         return td_error_set(err, TD_INVALID_ARGUMENT, "\"%s\" is not ADDRESS:PORT", listen);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;

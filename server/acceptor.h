@@ -9,9 +9,6 @@
 
 struct td_acceptor;
 
-/* Returns whether the text has the form ADDRESS:PORT, [ADDRESS]:PORT or :PORT. Does not look the address up. */
-bool td_acceptor_is_listen(const char *listen);
-
 /* An address to listen on, and the facade that its connections belong to. */
 struct td_acceptor_config {
     const char *option;             /* the option that set the address, for error messages: "--listen" */

@@ -28,7 +28,7 @@ static void help(FILE *out)
         "tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"
         "\n"
         "usage:\n"
-        "  tensord serve DIR [options]       serve every model below DIR\n"
+        "  tensord serve DIR [options]       serve every model below DIR; --config FILE has options\n"
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
         "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
         "                                    print the bytes and runs of each rank's file; see plan --help\n"
@@ -44,11 +44,13 @@ static void help(FILE *out)
         "options of serve, defaults in parentheses; in the environment, --max-files is TENSORD_MAX_FILES:\n",
         out);
     td_config_help(out);
-    (void)fputs("\n"
-                "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-                "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs,\n"
-                "            or is not healthy; 2 wrong usage; 3 verify had nothing to compare.\n",
-                out);
+    (void)fputs(
+        "\n"
+        "signals: SIGHUP reads the --config file again and scans DIR; SIGTERM drains and exits 0, a second one exits\n"
+        "         at once.\n"
+        "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs,\n"
+        "            or is not healthy; 2 wrong usage or configuration; 3 verify had nothing to compare.\n",
+        out);
 }
 
 static int version(void)

@@ -4,6 +4,8 @@
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
  *   - When another process wants to write to a file under a lease, the kernel makes it wait until the lease is given
  *     up: answers that are sent from the file get 100 ms to end, then they are cut (cut_blob).
+ *   - SIGHUP reads the configuration file again. Parts get the settings that may change by functions that lock or store
+ *     atomically (apply_live); they borrow the others from a copy that never changes (`used`).
  *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
@@ -12,6 +14,7 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "server/acceptor.h"
+#include "server/cmd/print_config.h"
 #include "server/config.h"
 #include "server/notify.h"
 #include "server/terminal.h"
@@ -31,13 +34,15 @@
 /* The parts of the service, in the order in which they start. They stop in the reverse order, except that the ports
  * stop accepting first. */
 struct service {
-    struct td_config config;
+    int argc;
+    char **argv;             /* after `serve` */
+    struct td_config config; /* as it was asked for; SIGHUP changes it */
+    struct td_config used;   /* at the start, with what was chosen or lowered to suit the machine; strings borrowed */
     sigset_t signals;
     int lease_signal;
     struct td_acceptor *acceptor, *s3_acceptor;
     struct td_access_log *log;
     struct td_catalog *catalog;
-    enum td_rescan_from rescan_from;
     struct td_api api;
     bool api_made;
     struct td_registry registry;
@@ -124,7 +129,7 @@ static void fit_descriptors(struct td_config *config)
 /* Binds the main port and, if --s3-listen is given, the S3 port. */
 static bool bind_ports(struct service *service, struct td_error *err)
 {
-    const struct td_config *config = &service->config;
+    const struct td_config *config = &service->used;
     struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen, .facade = td_main_port};
     struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port};
     return td_acceptor_create(&main_port, service->url, sizeof service->url, &service->acceptor, err) &&
@@ -140,27 +145,51 @@ static bool start_accepting(struct service *service, struct td_error *err)
             td_acceptor_start(service->s3_acceptor, service->server, &service->registry, metrics, err));
 }
 
-static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
+/* Returns the value of --rescan-from, whose words the options' table has checked. */
+static enum td_rescan_from rescan_from_of(const char *word)
 {
     static const char *const words[] = {
         [TD_RESCAN_FROM_LOCAL] = "local", [TD_RESCAN_FROM_ANY] = "any", [TD_RESCAN_FROM_NONE] = "none"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(word, words[i]) == 0) {
-            *from = (enum td_rescan_from)i;
-            return true;
-        }
-    }
-    td_terminal_complain("--rescan-from takes local, any or none, not \"%s\"", word);
-    return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i]) == 0)
+            return (enum td_rescan_from)i;
+    return TD_RESCAN_FROM_NONE;
+}
+
+static struct td_registry_limits registry_limits(const struct service *service)
+{
+    const struct td_config *config = &service->config;
+    return (struct td_registry_limits){.header_timeout_ns = config->header_timeout_ns,
+                                       .body_timeout_ns = config->body_timeout_ns,
+                                       .idle_timeout_ns = config->idle_timeout_ns,
+                                       .send_timeout_ns = config->send_timeout_ns,
+                                       .min_rate = config->min_rate,
+                                       .max_connections = (size_t)config->max_connections,
+                                       .max_per_address = (size_t)config->max_connections_per_address};
+}
+
+static void apply_log_level(const struct service *service)
+{
+    enum td_log_level level = TD_LOG_INFO;
+    (void)td_log_parse_level(service->config.log_level, &level); /* the options' table has checked the word */
+    td_log_set_level(level);
+}
+
+static void apply_log_form(const struct service *service)
+{
+    enum td_log_form form = TD_LOG_TEXT;
+    (void)td_log_parse_form(service->config.log_format, &form);
+    td_log_set_form(form);
 }
 
 /* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
  * "ready". */
 static bool start(struct service *service, struct td_error *err)
 {
-    struct td_config *config = &service->config;
+    struct td_config *config = &service->used;
     if (!block_signals(service, err))
         return false;
+    *config = service->config;
     choose_workers(config);
     fit_descriptors(config);
     if (!bind_ports(service, err) ||
@@ -187,14 +216,8 @@ static bool start(struct service *service, struct td_error *err)
     if (!service->api_made)
         return false;
     service->api.s3_listen = config->s3_listen;
-    service->api.rescan_from = service->rescan_from;
-    struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
-                                        .body_timeout_ns = config->body_timeout_ns,
-                                        .idle_timeout_ns = config->idle_timeout_ns,
-                                        .send_timeout_ns = config->send_timeout_ns,
-                                        .min_rate = config->min_rate,
-                                        .max_connections = (size_t)config->max_connections,
-                                        .max_per_address = (size_t)config->max_connections_per_address};
+    atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    struct td_registry_limits limits = registry_limits(service);
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
            td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
@@ -317,10 +340,56 @@ static void tell_state(struct service *service)
     }
 }
 
-/* Scans again, and tells systemd that the service reloads, once it is known to be ready. */
+/* Gives the parts the settings that may change while they run. The options' table marks these as is_live; the times of
+ * draining are read when it begins. */
+static void apply_live(struct service *service)
+{
+    const struct td_config *config = &service->config;
+    struct td_registry_limits limits = registry_limits(service);
+    struct td_catalog_tuning tuning = {.interval_ns = config->rescan_interval_ns,
+                                       .settle_ns = config->settle_ns,
+                                       .max_files = (size_t)config->max_files,
+                                       .require_models = (size_t)config->require_models};
+    apply_log_level(service);
+    td_registry_set_limits(&service->registry, &limits);
+    atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    td_catalog_tune(service->catalog, &tuning);
+}
+
+/* Reads the configuration file again, if there is one, and applies what may change. A file with a fault changes
+ * nothing. */
+static void reload_config(struct service *service)
+{
+    struct td_config fresh;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer changed;
+    struct td_buffer kept;
+    if (service->config.file[0] == '\0')
+        return;
+    if (!td_config_parse(&fresh, service->argc, service->argv, &err)) {
+        td_log(TD_LOG_ERROR, "SIGHUP: the configuration stays as it was: %s", err.message);
+        return;
+    }
+    td_buffer_init(&changed);
+    td_buffer_init(&kept);
+    bool is_changed = td_config_update(&service->config, &fresh, &changed, &kept);
+    td_config_fini(&fresh);
+    if (is_changed)
+        apply_live(service);
+    struct td_text names = is_changed ? td_buffer_text(&changed) : TD_TEXT("nothing");
+    td_log(TD_LOG_INFO, "SIGHUP: read the configuration \"%s\" again; changed: %.*s", service->config.file,
+           (int)names.len, names.p);
+    if (kept.len > 0)
+        td_log(TD_LOG_WARN, "SIGHUP: restart the server for the new values of: %.*s", (int)kept.len, kept.data);
+    td_buffer_fini(&changed);
+    td_buffer_fini(&kept);
+}
+
+/* Reads the configuration again and scans, and tells systemd that the service reloads, once it is known to be ready. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
+    reload_config(service);
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
@@ -392,15 +461,6 @@ static void drain(struct service *service)
     }
 }
 
-static bool check_listen(const char *option, const char *listen, const char *example)
-{
-    if (td_acceptor_is_listen(listen))
-        return true;
-    td_terminal_complain("%s takes ADDRESS:PORT, such as %s, with a port from 0 to 65535, not \"%s\"", option, example,
-                         listen);
-    return false;
-}
-
 /* Logs environment variables that resemble options but have no effect. */
 static void check_environment(void)
 {
@@ -419,72 +479,80 @@ static void check_environment(void)
 
 void td_cmd_serve_help(FILE *out)
 {
-    (void)fputs("tensord serve answers HTTP requests for every model and dataset below a directory.\n"
-                "\n"
-                "usage:\n"
-                "  tensord serve DIR [options]\n"
-                "\n"
-                "options, defaults in parentheses; in the environment, --max-files is TENSORD_MAX_FILES:\n",
-                out);
+    (void)fputs(
+        "tensord serve answers HTTP requests for every model and dataset below a directory.\n"
+        "\n"
+        "usage:\n"
+        "  tensord serve DIR [options]\n"
+        "  tensord serve --config FILE [DIR] [options]\n"
+        "\n"
+        "options, defaults in parentheses; in the environment, --max-files is TENSORD_MAX_FILES, in FILE it is\n"
+        "the key \"max-files\"; FILE also has the key \"directory\", for DIR:\n",
+        out);
     td_config_help(out);
     (void)fputs("\n"
-                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage.\n",
+                "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
+                "\n"
+                "SIGHUP reads FILE again and scans DIR; the log names the keys whose new values need a restart.\n"
+                "\n"
+                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
                 out);
+}
+
+/* Prints the configuration. Returns the exit code. */
+static int print_config(const struct td_config *config)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (td_print_config(config, stdout, &err))
+        return TD_EXIT_OK;
+    td_terminal_complain("%s", err.message);
+    return TD_EXIT_FAILED;
+}
+
+/* Serves as configured, until a signal ends it. Returns the exit code. */
+static int run(struct service *service)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        td_log(TD_LOG_WARN, "the kernel does not let this process give up new privileges (no_new_privs)");
+    td_notify_init(&service->notify);
+    bound_free_memory();
+    bool ok = start(service, &err);
+    if (ok) {
+        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service->used.directory,
+               service->url);
+        if (service->s3_acceptor != NULL)
+            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->s3_url);
+        serve(service);
+        drain(service);
+        td_registry_cut_all(&service->registry);
+    }
+    stop(service);
+    td_notify_fini(&service->notify);
+    if (ok)
+        td_log(TD_LOG_INFO, "stopped");
+    else if (td_log_get_form() == TD_LOG_JSON)
+        td_log(TD_LOG_ERROR, "%s", err.message);
+    else
+        td_terminal_complain("%s", err.message); /* after the threads have ended, so that it is the last line */
+    return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
 }
 
 int td_cmd_serve(int argc, char **argv)
 {
     struct service service;
     struct td_error err = TD_ERROR_INIT;
-    enum td_log_level level;
-    enum td_log_form form;
     memset(&service, 0, sizeof service);
+    service.argc = argc;
+    service.argv = argv;
     if (!td_config_parse(&service.config, argc, argv, &err)) {
         td_terminal_complain("%s", err.message);
         return TD_EXIT_USAGE;
     }
-    if (!td_log_parse_level(service.config.log_level, &level)) {
-        td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"", service.config.log_level);
-        return TD_EXIT_USAGE;
-    }
-    if (!td_log_parse_form(service.config.log_format, &form)) {
-        td_terminal_complain("--log-format takes text or json, not \"%s\"", service.config.log_format);
-        return TD_EXIT_USAGE;
-    }
-    if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
-        return TD_EXIT_USAGE;
-    if (strcmp(service.config.files, "mutable") != 0 && strcmp(service.config.files, "immutable") != 0) {
-        td_terminal_complain("--files takes mutable or immutable, not \"%s\"", service.config.files);
-        return TD_EXIT_USAGE;
-    }
-    if (!check_listen("--listen", service.config.listen, "127.0.0.1:8080") ||
-        (service.config.s3_listen[0] != '\0' &&
-         !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
-        return TD_EXIT_USAGE;
-    td_log_set_level(level);
-    td_log_set_form(form);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        td_log(TD_LOG_WARN, "the kernel does not let this process give up new privileges (no_new_privs)");
-    td_notify_init(&service.notify);
+    apply_log_level(&service);
+    apply_log_form(&service);
     check_environment();
-    bound_free_memory();
-    bool ok = start(&service, &err);
-    if (ok) {
-        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,
-               service.url);
-        if (service.s3_acceptor != NULL)
-            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service.s3_url);
-        serve(&service);
-        drain(&service);
-        td_registry_cut_all(&service.registry);
-    }
-    stop(&service);
-    td_notify_fini(&service.notify);
-    if (ok)
-        td_log(TD_LOG_INFO, "stopped");
-    else if (form == TD_LOG_JSON)
-        td_log(TD_LOG_ERROR, "%s", err.message);
-    else
-        td_terminal_complain("%s", err.message); /* after the threads have ended, so that it is the last line */
-    return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
+    int code = service.config.print == TD_CONFIG_PRINT_NOTHING ? run(&service) : print_config(&service.config);
+    td_config_fini(&service.config);
+    return code;
 }

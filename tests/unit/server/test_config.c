@@ -98,7 +98,7 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off";
+        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -125,7 +125,8 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.rescan_from, "any");
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
-    assert_true(config.workers == 5);
+    assert_true(config.workers == 5 && config.print == TD_CONFIG_PRINT_SOURCES);
+    assert_string_equal(config.file, "");
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
 }
 
@@ -228,6 +229,19 @@ static void mistakes_are_explained(void **state)
         {"a --leases yes", "on or off"},
         {"a --leases ''", "on or off"},
         {"a --leases ON", "on or off"},
+        {"a --files x", "--files takes mutable or immutable, not \"x\""},
+        {"a --log-level Info", "--log-level takes error, warn, info or debug, not \"Info\""},
+        {"a --rescan-from ''", "--rescan-from takes local, any or none, not \"\""},
+        {"a --listen x", "--listen takes ADDRESS:PORT, such as 127.0.0.1:8080"},
+        {"a --listen ''", "ADDRESS:PORT"},
+        {"a --s3-listen :65536", "--s3-listen takes ADDRESS:PORT, such as 127.0.0.1:8081"},
+        {"a --s3-listen ''", NULL},
+        {"a --directory b", "unknown option \"--directory\""},
+        {"a --config", "--config FILE"},
+        {"a --print-config=", "=sources"},
+        {"a --print-config=json", "=sources or nothing, not \"json\""},
+        {"a --print-config b", "\"b\""},
+        {"a --print-confg", "(did you mean --print-config?)"},
     };
     struct td_config config;
     struct td_error err;
@@ -285,6 +299,8 @@ static void variables_are_judged(void **state)
         {"TENSORD_MAX_CONNECTIONS_PER_ADDRESS=1", TD_VARIABLE_KNOWN, NULL},
         {"TENSORD_LISTENN=127.0.0.1:1", TD_VARIABLE_MISSPELLED, "TENSORD_LISTEN"},
         {"TENSORD_SETTLES=1", TD_VARIABLE_MISSPELLED, "TENSORD_SETTLE"},
+        {"TENSORD_CONFIG=/c", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_DIRECTORY=/d", TD_VARIABLE_UNKNOWN, NULL}, /* a key of the file alone */
         {"TENSORD_STATEDIR=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
         {"TENSORD_STATE-DIR=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
         {"TENSORD_state_dir=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
@@ -326,17 +342,40 @@ static void variables_are_judged(void **state)
 static void help_lists_all(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--listen",           "--max-connections", "--max-connections-per-address",
-                                          "--max-header-bytes", "--header-timeout",  "--idle-timeout",
-                                          "--max-body-bytes",   "--body-timeout",    "--send-timeout",
-                                          "--min-rate",         "--drain-delay",     "--drain-timeout",
-                                          "--rescan-interval",  "--settle",          "--leases",
-                                          "--max-files",        "--max-maps",        "--access-log",
-                                          "--log-level",        "--max-memory",      "--state-dir",
-                                          "--hash-threads",     "--s3-listen",       "--require-models",
-                                          "--rescan-from",      "--decode-memory",   "--files",
-                                          "--workers",          "--index-threads",   "--log-format",
-                                          "--max-waiters",      "--watch"};
+    static const char *const options[] = {"--listen",
+                                          "--max-connections",
+                                          "--max-connections-per-address",
+                                          "--max-header-bytes",
+                                          "--header-timeout",
+                                          "--idle-timeout",
+                                          "--max-body-bytes",
+                                          "--body-timeout",
+                                          "--send-timeout",
+                                          "--min-rate",
+                                          "--drain-delay",
+                                          "--drain-timeout",
+                                          "--rescan-interval",
+                                          "--settle",
+                                          "--leases",
+                                          "--max-files",
+                                          "--max-maps",
+                                          "--access-log",
+                                          "--log-level",
+                                          "--max-memory",
+                                          "--state-dir",
+                                          "--hash-threads",
+                                          "--s3-listen",
+                                          "--require-models",
+                                          "--rescan-from",
+                                          "--decode-memory",
+                                          "--files",
+                                          "--workers",
+                                          "--index-threads",
+                                          "--log-format",
+                                          "--max-waiters",
+                                          "--watch",
+                                          "--config",
+                                          "--print-config[=sources]"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
