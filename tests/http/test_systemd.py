@@ -37,8 +37,8 @@ def test_systemd_reads_the_unit_without_a_complaint(unit):
 
 
 def test_the_exposure_is_small(unit):
-    """0.0 is everything forbidden, 9.6 a unit without any setting. The document has the figure; releases of systemd differ
-    a little."""
+    """0.0 is everything forbidden, 9.6 a unit without any setting. The document has the figure; releases of systemd
+    differ a little."""
     found = re.search(r"exposure level for tensord\.service: ([0-9.]+)", analyze("security", "--offline=true", unit))
     assert float(found[1]) <= 2.0, found[0]
     documented = re.search(r"exposure level of ([0-9.]+)", (REPO / "docs/operations.md").read_text())
