@@ -96,13 +96,14 @@ enum key {
 };
 
 /* What stands before the value of each member. */
-#define KEYS(first, before, after)                                                                             \
-    {                                                                                                          \
-        TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),           \
-            TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),      \
-            TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),    \
-            TD_TEXT(before "waited" after), TD_TEXT(before "cut" after), TD_TEXT(before "range" after), TD_TEXT(before "agent" after),         \
-            TD_TEXT(before "request_id" after), TD_TEXT(before "trace" after), TD_TEXT(before "parent" after), \
+#define KEYS(first, before, after)                                                                            \
+    {                                                                                                         \
+        TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),          \
+            TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),     \
+            TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),   \
+            TD_TEXT(before "waited" after), TD_TEXT(before "cut" after), TD_TEXT(before "range" after),       \
+            TD_TEXT(before "agent" after), TD_TEXT(before "request_id" after), TD_TEXT(before "trace" after), \
+            TD_TEXT(before "parent" after),                                                                   \
     }
 static const struct td_text keys[2][KEY_COUNT] = {
     [TD_LOG_TEXT] = KEYS("", " ", "="),

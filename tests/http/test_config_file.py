@@ -263,8 +263,9 @@ def test_the_log_level_changes(tmp_path):
         s.hup()
         s.wait_for(lambda: re.search("min-rate.*\n.*scanning again", s.stderr()[before:]), "the second signal")
         told = re.findall(r"SIGHUP: .*", s.stderr()[before:])
-        assert told == [f'SIGHUP: read the configuration "{s.conf}" again; changed: min-rate, require-models, log-level',
-                        "SIGHUP: scanning again"]
+        assert told == [
+            f'SIGHUP: read the configuration "{s.conf}" again; changed: min-rate, require-models, log-level',
+            "SIGHUP: scanning again"]
 
 
 def test_sighup_while_requests_run(tmp_path):
