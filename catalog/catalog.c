@@ -7,7 +7,8 @@
  * Hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a second
  * look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
  * publish_requested, and scans go on to do so while finished files wait for the clock (has_racy). (3) A rescan waits
- * for a scan that began after the call, because the running one may have passed the new file already. */
+ * for a scan that began after the call, because the running one may have passed the new file already. (4) Changes that
+ * the tree watch tells of must not keep the scanner busy: their scans pay for their time, see note_scan_end(). */
 #include "catalog/catalog.h"
 
 #include "catalog/refusals.h"
