@@ -70,6 +70,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def srv(root):
     s = Server(root, "--s3-listen", "127.0.0.1:0")
+    s.wait_hashed()  # tags change when a digest becomes known
     yield s
     s.stop()
 
