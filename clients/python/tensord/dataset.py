@@ -121,10 +121,6 @@ class Dataset:
             return self._read_list(rows)
         return self._made(self._lookahead.take(rows, self.is_arrow), rows)
 
-    def follow(self, walk: Any) -> None:
-        """Makes `__getitems__` ask ahead for what an iteration of ShuffleSampler in this process takes next."""
-        self._lookahead.follow(walk)
-
     def __iter__(self) -> Iterator[Any]:
         """Yields all rows in order; a few requests run ahead. Raises as `__getitem__`."""
         return self.walk()
@@ -214,6 +210,10 @@ class Dataset:
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(self.__dict__)
+
+    def _follow(self, walk: Any) -> None:
+        """Makes `__getitems__` ask ahead for what an iteration of ShuffleSampler in this process takes next."""
+        self._lookahead.follow(walk)
 
     def _open_grouped(self) -> Optional[GroupedRows]:
         """Returns what reads rows that the server cannot cut out; None where it can."""

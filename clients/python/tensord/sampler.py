@@ -66,7 +66,6 @@ class Order:
         return range(start * self.world + rank, end * self.world + rank, self.world)
 
 
-
 class ShuffleSampler:
     """The numbers of a dataset's rows in the order of an epoch, those of one rank: for DataLoader(sampler=).
 
@@ -88,7 +87,9 @@ class ShuffleSampler:
         if isinstance(dataset, (str, bytes)):
             raise TypeError(f"ShuffleSampler takes a dataset, not its URL: give it tensord.Dataset({dataset!r})")
         self._rows = len(dataset)
-        self._follow = getattr(dataset, "follow", None)
+        from .dataset import Dataset
+
+        self._follow = dataset._follow if isinstance(dataset, Dataset) else None
         self.fingerprint: Optional[str] = getattr(dataset, "fingerprint", None)
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
         self.rank, self.world = own_shard(rank, world)
