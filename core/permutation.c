@@ -1,26 +1,19 @@
 #include "core/permutation.h"
 
-static const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
+#include "core/mix64.h"
 
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= UINT64_C(0xBF58476D1CE4E5B9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
-}
+static const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
 
 void td_permutation_init(struct td_permutation *permutation, uint64_t count, uint64_t seed, uint64_t epoch)
 {
-    uint64_t state = mix(mix(seed + golden) + epoch + golden);
+    uint64_t state = td_mix64(td_mix64(seed + golden) + epoch + golden);
     unsigned half_bits = 8;
     while (half_bits < 32 && count > UINT64_C(1) << (2 * half_bits))
         half_bits++;
     permutation->count = count;
     permutation->half_bits = half_bits;
     for (unsigned round = 0; round < TD_PERMUTATION_ROUNDS; round++)
-        permutation->keys[round] = mix(state + (round + 1) * golden);
+        permutation->keys[round] = td_mix64(state + (round + 1) * golden);
 }
 
 static uint64_t evaluate(const struct td_permutation *permutation, uint64_t x)
@@ -28,7 +21,7 @@ static uint64_t evaluate(const struct td_permutation *permutation, uint64_t x)
     unsigned half_bits = permutation->half_bits;
     uint64_t left = x >> half_bits, right = x & ((UINT64_C(1) << half_bits) - 1);
     for (unsigned round = 0; round < TD_PERMUTATION_ROUNDS; round++) {
-        uint64_t next = left ^ (mix(right + permutation->keys[round]) >> (64 - half_bits));
+        uint64_t next = left ^ (td_mix64(right + permutation->keys[round]) >> (64 - half_bits));
         left = right;
         right = next;
     }

@@ -1,8 +1,9 @@
-/* Ids are the numbers from a random start on, mixed by a bijection (the finaliser of SplitMix64), so that they are
+/* Ids are the numbers from a random start on, mixed by a bijection (td_mix64), so that they are
  * unique in this process, hardly meet those of another one, and look different from each other. */
 #include "http/request_id.h"
 
 #include "core/clock.h"
+#include "core/mix64.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,18 +22,11 @@ static void start(void)
     atomic_store(&next_number, first);
 }
 
-static uint64_t mixed(uint64_t n)
-{
-    n = (n ^ (n >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    n = (n ^ (n >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return n ^ (n >> 31);
-}
-
 static void make(char *id)
 {
     enum { DIGITS = 16 };
     (void)pthread_once(&started, start);
-    uint64_t number = mixed(atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed));
+    uint64_t number = td_mix64(atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed));
     for (size_t i = DIGITS; i > 0; i--, number >>= 4)
         id[i - 1] = "0123456789ABCDEF"[number & 15];
     id[DIGITS] = '\0';
