@@ -1,5 +1,7 @@
 #include "storage/arrivals.h"
 
+#include "core/mix64.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +12,12 @@ struct td_arrival {
     char name[];
 };
 
-static size_t bucket_of(const struct td_arrival_key *key)
+static size_t bucket_of(const struct td_arrivals *arrivals, const struct td_arrival_key *key)
 {
-    uint64_t hash = UINT64_C(14695981039346656037) ^ key->device ^ (key->inode << 16); /* FNV-1a */
+    uint64_t hash = td_mix64(td_mix64(arrivals->key ^ key->device) ^ key->inode);
     for (const char *c = key->name; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    return (size_t)((hash ^ (hash >> 32)) % TD_ARRIVAL_BUCKETS);
+        hash = td_mix64(hash ^ (unsigned char)*c);
+    return (size_t)(hash % TD_ARRIVAL_BUCKETS);
 }
 
 /* Returns the link that leads to the arrival of this key, or the one at the end of its bucket. */
@@ -34,7 +36,7 @@ void td_arrivals_add(struct td_arrivals *arrivals, const struct td_arrival_key *
     struct td_arrival *arrival = arrivals->count >= TD_ARRIVALS_MAX ? NULL : malloc(sizeof *arrival + len + 1);
     if (arrival == NULL)
         return;
-    struct td_arrival **bucket = &arrivals->buckets[bucket_of(key)];
+    struct td_arrival **bucket = &arrivals->buckets[bucket_of(arrivals, key)];
     *arrival = (struct td_arrival){
         .next = *bucket, .device = key->device, .inode = key->inode, .walk = walk, .wall_ns = wall_ns};
     memcpy(arrival->name, key->name, len + 1);
@@ -46,7 +48,7 @@ void td_arrivals_remove(struct td_arrivals *arrivals, const struct td_arrival_ke
 {
     if (arrivals->count == 0)
         return;
-    struct td_arrival **link = link_to(&arrivals->buckets[bucket_of(key)], key);
+    struct td_arrival **link = link_to(&arrivals->buckets[bucket_of(arrivals, key)], key);
     struct td_arrival *arrival = *link;
     if (arrival == NULL)
         return;
@@ -59,7 +61,7 @@ bool td_arrivals_find(const struct td_arrivals *arrivals, const struct td_arriva
 {
     if (arrivals->count == 0)
         return false;
-    struct td_arrival *bucket = arrivals->buckets[bucket_of(key)];
+    struct td_arrival *bucket = arrivals->buckets[bucket_of(arrivals, key)];
     const struct td_arrival *arrival = *link_to(&bucket, key);
     if (arrival != NULL)
         *wall_ns = arrival->wall_ns;

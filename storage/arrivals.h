@@ -16,6 +16,7 @@ struct td_arrival_key {
 
 /* All zeros: empty. */
 struct td_arrivals {
+    uint64_t key; /* a secret number, so that nobody finds names that share a bucket; set before the first arrival */
     struct td_arrival *buckets[TD_ARRIVAL_BUCKETS];
     size_t count;
 };

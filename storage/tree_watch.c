@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static const uint32_t NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF;
@@ -45,7 +46,7 @@ struct record {
     int number; /* the kernel's */
     bool local; /* td_sees_every_writer */
     uint64_t device, inode;
-    char *path;                       /* below the root, where a walk or the thread found it; owned */
+    char *path;                       /* below the root, where a walk or the thread found it; owned; NULL: gone */
     uint64_t kept_walk, visited_walk; /* numbers of walks: kept by the end of the one, visited by the other */
     int64_t born_until_ns, born_ns;   /* as in td_watched */
 };
@@ -62,6 +63,7 @@ struct td_tree_watch {
     struct td_root *root; /* of the last walk; NULL before */
     struct record *records;
     size_t count, capacity;
+    size_t gone; /* records whose directories are gone, without a path: taken out when there are many */
     struct td_arrivals arrivals;
     char **pending; /* paths of new directories that the reader of their events will watch */
     size_t pending_count, pending_capacity;
@@ -100,7 +102,8 @@ static size_t place_of(const struct td_tree_watch *watch, int number)
 static struct record *find_record(struct td_tree_watch *watch, int number)
 {
     size_t at = place_of(watch, number);
-    return at < watch->count && watch->records[at].number == number ? &watch->records[at] : NULL;
+    bool found = at < watch->count && watch->records[at].number == number && watch->records[at].path != NULL;
+    return found ? &watch->records[at] : NULL;
 }
 
 /* Returns a new record, all zeros but for its number and path, or NULL without memory. */
@@ -111,19 +114,27 @@ static struct record *add_record(struct td_tree_watch *watch, int number, const 
         free(copy);
         return NULL;
     }
-    size_t at = place_of(watch, number);
+    size_t at = place_of(watch, number); /* at the end, but for a number that the kernel gives again */
     memmove(&watch->records[at + 1], &watch->records[at], (watch->count - at) * sizeof *watch->records);
     watch->count++;
     watch->records[at] = (struct record){.number = number, .path = copy};
     return &watch->records[at];
 }
 
+/* Removes a record. The others may move, but only once for many that are removed. */
 static void remove_record(struct td_tree_watch *watch, struct record *record)
 {
-    size_t at = (size_t)(record - watch->records);
     free(record->path);
-    watch->count--;
-    memmove(record, record + 1, (watch->count - at) * sizeof *record);
+    record->path = NULL;
+    watch->gone++;
+    if (watch->gone <= watch->count / 2)
+        return;
+    size_t kept = 0;
+    for (size_t i = 0; i < watch->count; i++)
+        if (watch->records[i].path != NULL)
+            watch->records[kept++] = watch->records[i];
+    watch->count = kept;
+    watch->gone = 0;
 }
 
 static void set_path(struct record *record, const char *path)
@@ -192,7 +203,7 @@ static struct record *watch_directory(struct td_tree_watch *watch, const char *p
 
 /* ---- events -------------------------------------------------------------------------------------------- */
 
-/* What readings of events told. */
+/* The kinds of changes that readings of events told of. */
 struct heard {
     bool names, writes;
 };
@@ -399,6 +410,8 @@ bool td_tree_watch_create(const struct td_tree_watch_config *config, struct td_t
         free(watch);
         return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot watch directories");
     }
+    if (getrandom(&watch->arrivals.key, sizeof watch->arrivals.key, GRND_NONBLOCK) < 0)
+        watch->arrivals.key = td_clock_ns();
     watch->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     char text[96];
     const char *reason = strerror_r(errno, text, sizeof text);
@@ -522,6 +535,8 @@ void td_tree_watch_end(struct td_tree_watch *watch, bool complete)
     size_t kept = 0;
     for (size_t i = 0; i < watch->count; i++) {
         struct record *record = &watch->records[i];
+        if (record->path == NULL)
+            continue;
         if (record->kept_walk != watch->walk) {
             (void)inotify_rm_watch(watch->fd, record->number);
             free(record->path);
@@ -532,6 +547,7 @@ void td_tree_watch_end(struct td_tree_watch *watch, bool complete)
         watch->records[kept++] = *record;
     }
     watch->count = kept;
+    watch->gone = 0;
     td_arrivals_forget(&watch->arrivals, watch->walk);
     watch->watched_count = kept;
     watch->unwatched_count = watch->unwatched;

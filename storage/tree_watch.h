@@ -41,7 +41,7 @@ struct td_tree_watch_counts {
     uint64_t overflows;        /* times that the kernel lost events */
 };
 
-/* What a walk knows of a directory that it has visited. All zeros: not visited. */
+/* A directory that a walk has visited. All zeros: none. */
 struct td_watched {
     uint64_t device, inode;
     bool is_known;         /* was watched before this walk, or is new in a directory that was */
