@@ -80,20 +80,15 @@ class Dataset:
     @property
     def column_names(self) -> Optional[List[str]]:
         """Returns the names of the columns; None: not known. Of Parquet the first file is read for them."""
-        if self._grouped is not None:
-            with self._fetcher.faults():
-                return list(self._grouped.schema().names)
-        return self.split_info.column_names
+        if self._grouped is None or self.is_arrow:
+            return self.split_info.column_names
+        with self._fetcher.faults():
+            return list(self._grouped.schema().names)
 
     @property
     def is_arrow(self) -> bool:
         """Returns whether rows are read as streams of Arrow."""
         return self.split_info.format == "arrow"
-
-    @property
-    def has_orders(self) -> bool:
-        """Returns whether the server answers rows in shuffled order, as it does where it can cut them out."""
-        return self._grouped is None
 
     def __len__(self) -> int:
         return self._rows
@@ -173,7 +168,7 @@ class Dataset:
             return []
         order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
         numbers = permutation.take(start, end - start, rank, world)
-        if not self.has_orders:
+        if self._grouped is not None:  # the server answers no shuffled order of what it cannot cut
             return self._read_list(numbers)
         read = _with(self._fetcher.arrow_range if self.is_arrow else self._fetcher.read_range, order)
         return self._made(self._fetcher.ranges(start, end - start, read), numbers)

@@ -330,11 +330,8 @@ class Lookahead:
     For any number of threads. Pickled or forked it begins anew.
     """
 
-    def __init__(self, fetcher: "Fetcher"):
+    def __init__(self, fetcher: Fetcher):
         self._fetcher = fetcher
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = ForkSafeLock()
         self._walk: Any = None
         self._next: Optional[Tuple[_Post, Optional[Begun]]] = None

@@ -143,12 +143,10 @@ class IterableDataset(_Base):
 
     def _read(self, order: Order, start: int, count: int, stopping: threading.Event) -> Callable[[], List[Any]]:
         """Returns what reads the rows at positions of an order: a range of the shuffled order, or a list of rows."""
-        if not self.dataset.has_orders:
-            return lambda: self.dataset._read_list(order.take(start, count))
-        if order.shuffle and start + count <= order.own:
+        if order.shuffle and start + count <= order.own and self.dataset._grouped is None:
             query = {"order": "shuffle", "seed": self.seed, "epoch": self.epoch, "shard": f"{self.rank}/{self.world}"}
             return self.dataset._task(start, count, query, stopping, _Lazily(order, start))
-        if order.world == 1 and start + count <= order.own:
+        if not order.shuffle and order.world == 1 and start + count <= order.own:
             return self.dataset._task(start, count, None, stopping)
         return lambda: self.dataset._read_list(order.take(start, count))
 
