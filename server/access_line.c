@@ -95,7 +95,7 @@ enum key {
     KEY_COUNT
 };
 
-/* What stands before the value of each member. */
+/* The text before the value of each member. */
 #define KEYS(first, before, after)                                                                            \
     {                                                                                                         \
         TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),          \

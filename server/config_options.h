@@ -21,7 +21,7 @@ enum { TD_OPTIONS_MAX = 48 };
 /* Where a value comes from. Later ones take precedence. */
 enum td_config_source { TD_CONFIG_DEFAULT, TD_CONFIG_FILE, TD_CONFIG_ENVIRONMENT, TD_CONFIG_ARGUMENT };
 
-/* What --print-config asks for: nothing, JSON, or a table with the sources. */
+/* The form that --print-config prints: none without it, JSON, or a table with the sources. */
 enum td_config_print { TD_CONFIG_PRINT_NOTHING, TD_CONFIG_PRINT_JSON, TD_CONFIG_PRINT_SOURCES };
 
 /* Durations are in nanoseconds, sizes in bytes. */

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import time
 
-import pytest
-
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
 
 
@@ -105,7 +103,6 @@ def test_faults_end_with_2_and_one_line(tmp_path):
     assert p.returncode == 1 and "directory is not UTF-8" in p.stderr and p.stdout == "", p
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_output_that_cannot_be_written_is_a_failure(tmp_path):
     with open("/dev/full", "w") as full:
         p = subprocess.run([str(tensord_binary()), "serve", str(tmp_path), "--print-config"], stdout=full,

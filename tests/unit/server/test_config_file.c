@@ -275,7 +275,7 @@ static void every_allocation_may_fail(void **state)
     tree_close(&place.tree);
 }
 
-/* What --print-config writes for each option is a value that the file may hold, and means the same. */
+/* --print-config writes each option as a value that the file may hold, and that means the same. */
 static void written_values_are_read_again(void **state)
 {
     (void)state;
