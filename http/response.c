@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 static const char json_type[] = "application/json";
 
@@ -173,7 +174,8 @@ void td_response_set_former_etag(struct td_response *response, const char *text)
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns)
 {
     int64_t modified_s = td_wall_of_ns(mtime_ns).seconds;
-    int64_t now_s = td_wall_now().seconds;
+    /* The clock of libmicrohttpd's Date, which is up to a tick behind td_wall_now(). */
+    int64_t now_s = (int64_t)time(NULL);
     response->last_modified_s = modified_s < now_s ? modified_s : now_s;
 }
 
