@@ -1,9 +1,10 @@
 """Small models for tests of inference engines, and processes that load them as ranks."""
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import transformers
 from conftest import CLIENT, REPO
@@ -18,17 +19,41 @@ MODELS = {
 }
 
 
-def run(script, folder, url, tp, way=""):
-    """Run `script FOLDER URL RANK TP PORT WAY` for all ranks at once, and return what each printed last, as JSON."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(PACKAGES)])}
-    ranks = []
-    for rank in range(tp):
-        arguments = [str(folder), url, str(rank), str(tp), str(port), way]
-        ranks.append(subprocess.Popen([sys.executable, "-W", "ignore", str(script), *arguments], env=environment,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    done = [rank.communicate(timeout=240) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * tp, done[0][1][-3000:]
-    return [json.loads(out.splitlines()[-1]) for out, _ in done]
+class Engine:
+    """A process that has imported an engine by a script, and forks the ranks of each run (engine_ranks.py)."""
+
+    def __init__(self, script, folder):
+        """Start the script. Output and errors of its ranks go below the folder."""
+        self.folder, self.runs = folder, 0
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(PACKAGES)])}
+        read, write = os.pipe()
+        with open(folder / "import.err", "w") as errors:
+            self.process = subprocess.Popen([sys.executable, "-W", "ignore", str(script), str(write)], env=environment,
+                                            stdin=subprocess.PIPE, stdout=errors, stderr=errors, pass_fds=[write],
+                                            text=True, start_new_session=True)
+        os.close(write)
+        self.statuses = open(read)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        """End the process, with ranks that still run."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdin.close()
+        self.statuses.close()
+
+    def run(self, folder, url, tp, way=""):
+        """Run all ranks at once, and return what each printed last, as JSON."""
+        self.runs += 1
+        store = self.folder / f"store-{self.runs}"  # by which ranks find each other; a port could be another's by then
+        outputs = [self.folder / f"rank-{rank}" for rank in range(tp)]
+        ranks = [[str(output), str(folder), url, str(rank), str(tp), str(store), way]
+                 for rank, output in enumerate(outputs)]
+        self.process.stdin.write(json.dumps(ranks) + "\n")
+        self.process.stdin.flush()
+        statuses = self.statuses.readline()
+        assert statuses, (self.folder / "import.err").read_text()[-3000:]
+        assert json.loads(statuses) == [0] * tp, Path(f"{outputs[0]}.err").read_text()[-3000:]
+        return [json.loads(output.read_text().splitlines()[-1]) for output in outputs]

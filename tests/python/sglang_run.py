@@ -1,4 +1,4 @@
-"""Loads a model by SGLang's own loader classes, on a processor: `sglang_run.py FOLDER URL RANK TP PORT WAY`.
+"""Loads a model by SGLang's own loader classes, on a processor, as a rank of engine_ranks.py.
 
 It prints, as JSON, the bytes of the rank's parameters, the names of those that differ between SGLang's own loader and
 the same model loaded from its URL, and the files that SGLang got for its configuration and its tokenizer. WAY "error":
@@ -12,7 +12,8 @@ import sys
 import types
 from unittest.mock import MagicMock
 
-folder, url, rank, tp, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:7]
+from engine_ranks import become_rank
+
 os.environ.update(SGLANG_USE_CPU_ENGINE="1")
 
 import torch  # noqa: E402
@@ -61,6 +62,8 @@ import tensord.plugins  # noqa: E402
 
 tensord.plugins.register_sglang()  # as SGLang does by the entry point, which sources that are not installed do not have
 HookRegistry.apply_hooks()
+folder, url, rank, tp, store, way = become_rank()
+rank, tp = int(rank), int(tp)
 
 
 def load(path):
@@ -68,7 +71,7 @@ def load(path):
                            attention_backend="torch_native", sampling_backend="pytorch")
     publish(arguments, role="scheduler", ranks=SpawnRanks(world_rank=rank, gpu_id=rank))
     if not torch.distributed.is_initialized():
-        init_distributed_environment(tp, rank, f"tcp://127.0.0.1:{port}", rank, "gloo")
+        init_distributed_environment(tp, rank, f"file://{store}", rank, "gloo")
         initialize_model_parallel("gloo")
     config = ModelConfig.from_server_args(arguments)
     load_config = LoadConfig(load_format=get_model().load_format)

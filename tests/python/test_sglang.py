@@ -1,5 +1,4 @@
 """SGLang's own loader, models and layers, without a GPU: tests/requirements-engines.txt has its wheel."""
-import functools
 from pathlib import Path
 
 import engines
@@ -7,7 +6,13 @@ import pytest
 import torch
 from conftest import bytes_of, url_of
 
-run = functools.partial(engines.run, Path(__file__).with_name("sglang_run.py"))
+RUN = Path(__file__).with_name("sglang_run.py")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with engines.Engine(RUN, tmp_path_factory.mktemp("sglang")) as engine:
+        yield engine.run
 
 
 def test_sglang_is_there():
@@ -16,7 +21,7 @@ def test_sglang_is_there():
 
 
 @pytest.mark.parametrize("name, tp", [("llama", 1), ("llama", 2), ("qwen3", 2), ("mixtral", 2)])
-def test_sglang_loads_the_same_parameters_from_its_part(serve, name, tp):
+def test_sglang_loads_the_same_parameters_from_its_part(serve, run, name, tp):
     torch.manual_seed(4)
     engines.MODELS[name]().to(torch.bfloat16).save_pretrained(serve.root / "m")
     (serve.root / "m" / "tokenizer").mkdir()
@@ -33,7 +38,7 @@ def test_sglang_loads_the_same_parameters_from_its_part(serve, name, tp):
     assert bytes_of(server, "safetensors") == 0
 
 
-def test_errors_name_what_to_do(serve):
+def test_errors_name_what_to_do(serve, run):
     torch.manual_seed(4)
     engines.MODELS["llama"]().save_pretrained(serve.root / "m")
     server = serve()

@@ -1,4 +1,4 @@
-"""Loads a model by vLLM's own loader classes, on a processor: `vllm_run.py MODEL URL RANK TP PORT WAY`.
+"""Loads a model by vLLM's own loader classes, on a processor, as a rank of engine_ranks.py.
 
 It prints, as JSON, the bytes of the rank's parameters, and the names of those that differ between vLLM's own
 `--load-format safetensors` and `--load-format tensord`. WAY "error": the error of the latter alone; an object: the
@@ -6,11 +6,10 @@ same, with that extra config; "hub": without a URL, by HF_ENDPOINT.
 """
 import json
 import os
-import sys
 
 import torch
+from engine_ranks import become_rank
 
-name, url, rank, tp, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:7]
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", VLLM_DO_NOT_TRACK="1")
 
 import vllm.platforms  # noqa: E402
@@ -48,6 +47,8 @@ mxfp4.select_mxfp4_moe_backend = lambda moe: (mxfp4.Mxfp4MoeBackend.EMULATION, N
 
 tensord.plugins.register_vllm()  # as vLLM does by the entry point, which sources that are not installed do not have
 tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than once
+name, url, rank, tp, store, way = become_rank()
+rank, tp = int(rank), int(tp)
 
 
 def load(load_format, extra=None):
@@ -58,7 +59,7 @@ def load(load_format, extra=None):
                         parallel_config=ParallelConfig(tensor_parallel_size=tp))
     with set_current_vllm_config(config):
         if not torch.distributed.is_initialized():
-            init_distributed_environment(tp, rank, f"tcp://127.0.0.1:{port}", rank, "gloo")
+            init_distributed_environment(tp, rank, f"file://{store}", rank, "gloo")
             initialize_model_parallel(tp)
         loader = get_model_loader(load_config)
         loader.download_model(model_config)

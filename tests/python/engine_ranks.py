@@ -1,0 +1,24 @@
+"""The processes of an engine's ranks. The import of an engine takes seconds, so one process imports it and forks the
+ranks of all runs."""
+import json
+import os
+import sys
+
+
+def become_rank():
+    """Fork the ranks that each line of standard input names, [[output, argument, ...], ...], and write their exit
+    statuses as JSON to the descriptor of the last argument of this process. Return in each rank, its output and errors
+    redirected to files, with its arguments: [FOLDER, URL, RANK, TP, STORE, WAY]."""
+    with open(int(sys.argv[-1]), "w") as statuses:
+        for line in sys.stdin:
+            ranks = []
+            for output, *arguments in json.loads(line):
+                rank = os.fork()
+                if rank == 0:
+                    for descriptor, name in ((1, output), (2, output + ".err")):
+                        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+                    return arguments
+                ranks.append(rank)
+            print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]), file=statuses,
+                  flush=True)
+        os._exit(0)
