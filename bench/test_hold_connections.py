@@ -28,7 +28,7 @@ class Held:
     def end(self):
         """Ends the standard input. Returns (status, remaining output, standard error)."""
         out, err = self.process.communicate(timeout=60)
-        self.stub.listener.close()
+        self.stub.close()
         return self.process.returncode, out, err
 
 

@@ -24,7 +24,14 @@ class Stub:
         self.answer = answer
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.thread = threading.Thread(target=self._accept, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        """Close the listener when no thread is about to accept from its descriptor, which the next one may get."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
 
     def _accept(self):
         while True:
@@ -61,7 +68,7 @@ def load(answer, *extra):
         run = subprocess.run([CLIENT, "--port", str(stub.port), "--path", "/f", "--file-size", str(SIZE)]
                              + [str(x) for x in extra], capture_output=True, text=True, timeout=60, check=False)
     finally:
-        stub.listener.close()
+        stub.close()
     return run.returncode, json.loads(run.stdout)
 
 
@@ -198,7 +205,7 @@ class LoadClient(unittest.TestCase):
                     client.kill()
             self.assertEqual((client.returncode, result["errors"]), (0, 0))
             self.assertTrue(0.1 < result["seconds"] < 100)
-            stub.listener.close()
+            stub.close()
         ended.set()
 
     def test_interval_needs_blocking_threads(self):

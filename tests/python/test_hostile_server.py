@@ -170,7 +170,8 @@ class Endless:
         self.begin, self.again, self.every = begin, again, every
         self.heads = []
         self.url = f"tensord://127.0.0.1:{self.listener.getsockname()[1]}/m"
-        threading.Thread(target=self.run, daemon=True).start()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
 
     def run(self):
         while True:
@@ -195,6 +196,8 @@ class Endless:
         return self
 
     def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()  # it must not accept from the descriptor, which another listener may get
         self.listener.close()
 
 
