@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 
@@ -41,7 +40,7 @@ class Worker:
     """worker.py with one module of calls; methods are that module's functions."""
 
     def __init__(self, module, python=NEWEST, **env):
-        self.home = tempfile.mkdtemp(prefix="tensord-client-")
+        self.home = harness.temporary_directory(self, "tensord-client-")
         self.err_path = Path(self.home) / "stderr"
         with open(self.err_path, "wb") as err:
             self.proc = subprocess.Popen([str(python), str(HERE / "worker.py"), module], stdin=subprocess.PIPE,
@@ -120,12 +119,15 @@ class CuttingProxy:
         self.guard = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()  # it must not accept from the descriptor, which another listener may get
         self.listener.close()
 
     def accept(self):

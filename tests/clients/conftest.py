@@ -16,6 +16,10 @@ for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswi
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
+def pytest_collection_modifyitems(items):
+    harness.longest_first(items, ("test_dcp_readers", "test_dataset_clients"))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def every_server_ended_well():
     yield

@@ -12,6 +12,11 @@ import fixtures  # noqa: E402
 import harness  # noqa: E402
 
 
+def pytest_collection_modifyitems(items):
+    longest = ("test_rank_memory", "test_history", "test_touched_files", "test_slow_clients", "test_changing_files")
+    harness.longest_first(items, longest)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def every_server_ended_well():
     """Check that no server outlives its module and that no server's output has a sanitizer report."""

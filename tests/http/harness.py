@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import urllib.parse
+import weakref
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,12 @@ def release_binary():
             f"{path} is no tensord without sanitizers: cmake --preset release && cmake --build --preset release, "
             "or set TENSORD_RELEASE")
     return path
+
+
+def longest_first(items, modules):
+    """Sort collected tests: those of these modules first. Run by several processes, a module each, they all end at
+    about the same time."""
+    items.sort(key=lambda item: item.path.stem not in modules)
 
 
 # ------------------------------------------------------------------------------------------------ bytes
@@ -512,6 +519,19 @@ def parse_metrics(text):
 
 # ----------------------------------------------------------------------------------------------- server
 
+def temporary_directory(owner, prefix):
+    """Make a directory that is removed with its owner, an object, at the latest when this process ends. Processes that
+    are forked from this one leave it alone."""
+    path, maker = tempfile.mkdtemp(prefix=prefix), os.getpid()
+
+    def remove():
+        if os.getpid() == maker:
+            shutil.rmtree(path, ignore_errors=True)
+
+    weakref.finalize(owner, remove)
+    return path
+
+
 class Server:
     """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended. With
     rescan="0" nothing is watched either, so that scans come only when they are asked for."""
@@ -522,7 +542,7 @@ class Server:
                  binary=None, nofile=None, hash_threads=None, host="127.0.0.1", watch=None):
         self.root, self.host = Path(root), host
         self.binary = Path(binary or tensord_binary())
-        self.tmp = tempfile.mkdtemp(prefix="tensord-test-")
+        self.tmp = temporary_directory(self, "tensord-test-")
         self.err_path = os.path.join(self.tmp, "stderr")
         self.out_path = os.path.join(self.tmp, "stdout")
         self.args = [str(self.binary), "serve", str(root), "--listen", f"{host}:0"]

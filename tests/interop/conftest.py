@@ -10,6 +10,10 @@ for folder in ("http", "data"):
 import harness  # noqa: E402
 
 
+def pytest_collection_modifyitems(items):
+    harness.longest_first(items, ("test_torch", "test_pickle"))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def every_server_ended_well():
     yield

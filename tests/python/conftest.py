@@ -22,6 +22,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's back
 import harness  # noqa: E402
 
 
+def pytest_collection_modifyitems(items):
+    longest = ("test_faults", "test_datasets_loaders", "test_datasets_training", "test_vllm", "test_dcp_reader")
+    harness.longest_first(items, longest)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def every_server_ended_well():
     yield
