@@ -58,9 +58,9 @@ build_with() { # BUILD_DIR CMAKE_ARGUMENT...
 
 generator_for() { [ -f "$1/CMakeCache.txt" ] || echo -GNinja; }
 
-build_preset() {
+build_preset() { # PRESET CMAKE_BUILD_ARGUMENT...
     cmake --preset "$1"
-    cmake --build --preset "$1" --parallel "$jobs"
+    cmake --build --preset "$@" --parallel "$jobs"
 }
 
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
@@ -70,11 +70,13 @@ run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
         --output-junit "$results/$step.xml" "$@"
 }
 
+# Each processor has a process that takes one file of tests after the other.
 run_pytest() { # STEP DIRECTORY_OR_FILE...
     local step=$1
     shift
     PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
-        --durations 5 --junitxml "$results/$step.xml"
+        --durations 5 --numprocesses "$jobs" --dist loadfile --no-loadscope-reorder --basetemp "${TMPDIR:?}/t" \
+        --junitxml "$results/$step.xml"
 }
 
 step_format() { scripts/check_format.sh; }
@@ -112,26 +114,27 @@ step_asan() {
     build_preset asan
     run_ctest asan build-asan
 }
+fuzz_one() { # RESULTS SECONDS TARGET
+    local output=$1/fuzz-$3.txt
+    if tests/fuzz/run.sh build-fuzz "$3" "$2" >"$output" 2>&1; then
+        echo "fuzz_$3: $(grep '^Done' "$output")"
+    else
+        printf 'fuzz_%s FAILED\n%s\n' "$3" "$(tail -n 60 "$output")"
+        return 1
+    fi
+}
+# Runs every target, past those that fail. A target has one thread, so each processor runs one.
 fuzz_each() { # SECONDS
     build_preset fuzz
-    local corpus name failed=0
-    for corpus in tests/fuzz/corpus/*/; do
-        name=$(basename "$corpus")
-        if tests/fuzz/run.sh build-fuzz "$name" "$1" >"$results/fuzz-$name.txt" 2>&1; then
-            echo "fuzz_$name: $(grep '^Done' "$results/fuzz-$name.txt")"
-        else
-            failed=1
-            echo "fuzz_$name FAILED"
-            tail -n 60 "$results/fuzz-$name.txt"
-        fi
-    done
-    return "$failed"
+    export -f fuzz_one
+    basename -a tests/fuzz/corpus/*/ |
+        xargs -n 1 -P "$jobs" bash -o pipefail -c 'fuzz_one "$@"' fuzz_one "$results" "$1"
 }
 step_fuzz() { fuzz_each 3; }
 step_fuzzing() { fuzz_each 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
-    build_preset tsan
+    build_preset tsan --target tsan_tests
     if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && setarch -R true 2>/dev/null; then
         exec setarch -R bash "$root/test.sh" --run-step tsan_tests
     fi
@@ -156,9 +159,15 @@ step_python() {
     TENSORD=$root/build-asan/tensord run_pytest python tests/python
 }
 step_docker() { run_pytest docker tests/docker; }
+# As nothing is compared, two halves may run at once; --client takes as long as all other modes.
 step_bench() {
     step_gcc
-    /usr/bin/python3 bench/run.py --quick
+    /usr/bin/python3 bench/run.py --quick --client &
+    local code=0
+    /usr/bin/python3 bench/run.py --quick --throughput --cold --memory --scale --parse --slices --hashing --decode \
+        --held --tail --datasets || code=1
+    wait "$!" || code=1
+    return "$code"
 }
 
 step_history() {
@@ -213,10 +222,8 @@ set_up_node() {
     npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error >&2 || return
     sha256sum <"$list" >"$stamp"
 }
-set_up() { # Called where a failing command does not end the script.
-    local needs
-    needs=$(needs_of "${chosen[@]}")
-    bash scripts/deps.sh test || return
+set_up_packages() { # NEEDS
+    local needs=$1
     case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
     case $needs in *,engines,*) set_up_alone .venv-engines tests/requirements-engines.txt || return ;; esac
     case $needs in *,readers,*) set_up_alone .venv-readers tests/requirements-readers.txt || return ;; esac
@@ -225,25 +232,53 @@ set_up() { # Called where a failing command does not end the script.
 }
 
 child=
-# Ends the step that runs, with all that it started, and then this script.
+packages=
+have_packages=yes
+# Waits for the packages that are set up beside the first steps. Fails if the set-up failed.
+await_packages() {
+    if [ -n "$packages" ]; then
+        wait "$packages" || have_packages=no
+        packages=
+        cat "$results/set-up.log" >&2
+        [ $have_packages = yes ] || echo "test.sh: the set-up failed, and so do all steps that need it" >&2
+    fi
+    [ $have_packages = yes ]
+}
+
+scratch=
+# A directory for the temporary files of one step, which any user can reach. Its path is short: some tests have sockets
+# there, whose paths have 107 bytes at most.
+make_scratch() {
+    scratch=$(mktemp -d "${TMPDIR:-/tmp}/td-XXXXXX")
+    chmod 1777 "$scratch"
+}
+remove_scratch() { [ -z "$scratch" ] || rm -rf --one-file-system "$scratch" || true; }
+# Ends the step and the set-up that run, with all that they started, and then this script.
 interrupted() {
     trap '' INT TERM HUP
-    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
-    [ -z "$child" ] || wait "$child" || true
+    local process
+    for process in $child $packages; do
+        kill -TERM "$process" 2>/dev/null || true
+        wait "$process" || true
+    done
+    remove_scratch
     echo "interrupted" >&2
     exit 130
 }
 
 run_step() { # NAME
-    local name=$1 limit kind about began code=0 logger verdict=ok
-    read -r _ _ limit kind _ about < <(grep "^$name " <<<"$steps")
+    local name=$1 limit kind needs about began code=0 logger verdict=ok
+    local command=(bash "$root/test.sh" --run-step "$name")
+    read -r _ _ limit kind needs about < <(grep "^$name " <<<"$steps")
+    [ "$needs" = - ] || await_packages || command=(false)
     printf '\n==== %s: %s\n' "$name" "$about"
     began=$SECONDS
     rm -f "$results/$name".*
     mkfifo "$results/$name.pipe"
     tee "$results/$name.log" <"$results/$name.pipe" &
     logger=$!
-    env --default-signal=INT,QUIT timeout --kill-after=30 "$limit" bash "$root/test.sh" --run-step "$name" \
+    make_scratch
+    env --default-signal=INT,QUIT TMPDIR="$scratch" timeout --kill-after=30 "$limit" "${command[@]}" \
         >"$results/$name.pipe" 2>&1 </dev/null &
     child=$!
     wait "$child" || code=$?
@@ -251,6 +286,7 @@ run_step() { # NAME
     # Something that was left running may hold the pipe open; it must not hold this script.
     timeout 5 tail -f /dev/null -s 0.1 --pid="$logger" 2>/dev/null || kill "$logger" 2>/dev/null || true
     wait "$logger" 2>/dev/null || true
+    remove_scratch
     rm -f "$results/$name.pipe"
     echo "$code $((SECONDS - began)) $kind" >"$results/$name.status"
     [ $code = 0 ] || verdict=FAILED
@@ -261,6 +297,10 @@ tier=full
 case ${1-} in
     --run-step)
         "step_$2"
+        exit
+        ;;
+    --set-up-packages)
+        set_up_packages "$2"
         exit
         ;;
     --list)
@@ -288,10 +328,13 @@ chosen=("$@")
 trap interrupted INT TERM HUP
 mkdir -p "$results"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
-if ! set_up; then
+if ! bash scripts/deps.sh test; then
     echo "test.sh: the set-up failed, nothing was run" >&2
     echo "0 passed, 1 failed"
     exit 1
 fi
+env --default-signal=INT,QUIT timeout --kill-after=30 1800 \
+    bash "$root/test.sh" --set-up-packages "$(needs_of "${chosen[@]}")" >"$results/set-up.log" 2>&1 </dev/null &
+packages=$!
 for name in "${chosen[@]}"; do run_step "$name"; done
 /usr/bin/python3 scripts/summarise.py "$results" "${chosen[@]}"
