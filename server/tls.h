@@ -1,6 +1,6 @@
 /* TLS of the ports: which credentials new connections get, and when their files are read again. Open connections keep
- * the credentials that they began with. Once the files have changed and stayed the same for TD_TLS_LOOK_NS, they are
- * read again, so that a certificate that has been written is not taken together with a key that has not. */
+ * the credentials that they began with. Once the files have changed, and are the same in two looks, they are read
+ * again, so that a certificate that has been written is not taken together with a key that has not. */
 #ifndef TD_SERVER_TLS_H
 #define TD_SERVER_TLS_H
 
@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Between two looks at the files. A change is noticed after two looks at most, and so within 10 s. */
-#define TD_TLS_LOOK_NS UINT64_C(2000000000)
+/* Least time between two looks at the files. A change is read at the second look after it. */
+#define TD_TLS_LOOK_NS UINT64_C(900000000)
 
 /* A certificate that ends sooner is warned of. */
 enum { TD_TLS_WARN_DAYS = 14 };

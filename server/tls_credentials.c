@@ -89,10 +89,8 @@ static bool read_key(const char *path, gnutls_x509_privkey_t *key, struct td_err
         int code = gnutls_x509_privkey_init(key);
         if (code >= 0)
             code = gnutls_x509_privkey_import2(*key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
-        bool is_locked = code == GNUTLS_E_DECRYPTION_FAILED || code == GNUTLS_E_PK_INVALID_PRIVKEY;
-        ok = code >= 0 || fail(err, code, what, path,
-                               is_locked ? "; it must have no passphrase"
-                                         : "; it must be PEM (-----BEGIN PRIVATE KEY-----) without a passphrase");
+        ok = code >= 0 ||
+             fail(err, code, what, path, "; it must be PEM (-----BEGIN PRIVATE KEY-----), without a passphrase");
         warn_of_readers(path, &st);
     }
     if (text.data != NULL)
