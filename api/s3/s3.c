@@ -352,8 +352,9 @@ static const char slow_down[] =
 
 /* The body for a client without TLS, of a port that has it. */
 static const char not_tls[] =
-    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code><Message>This port speaks HTTPS: use "
-    "an endpoint URL with https://</Message><Resource>/</Resource><RequestId>0000000000000000</RequestId></Error>\n";
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code><Message>This port speaks HTTPS: "
+    "use an endpoint URL with https://</Message><Resource>/</Resource>"
+    "<RequestId>0000000000000000</RequestId></Error>\n";
 
 static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 

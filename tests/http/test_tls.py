@@ -132,7 +132,8 @@ def test_versions_and_ciphers(tls_srv):
     assert "Cipher is TLS_AES_128_GCM_SHA256" in new and "ALPN protocol: http/1.1" in new
     assert "Cipher is ECDHE-ECDSA-AES128-GCM-SHA256" in s_client(
         tls_srv.port, "-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256")
-    for weak in ("AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256"):
+    for weak in ("AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES128-SHA",
+                 "DHE-RSA-AES128-GCM-SHA256"):
         assert "Cipher is (NONE)" in s_client(tls_srv.port, "-tls1_2", "-cipher", f"{weak}:@SECLEVEL=0"), weak
 
 
