@@ -31,7 +31,7 @@ static struct {
 } options = {.connections = 1, .seed = 1, .ciphers = "TLS_AES_128_GCM_SHA256"};
 
 static SSL_CTX *context;
-static _Atomic uint64_t errors, requests, bytes;
+static _Atomic uint64_t errors, requests, bytes, bytes_in_time;
 static _Atomic(const char *) first_error;
 static double end_s;
 
@@ -123,8 +123,9 @@ static bool ask(SSL *tls, struct worker *worker)
     uint64_t left = len;
     while (got >= 0 && (uint64_t)got <= left) {
         left -= (uint64_t)got;
+        atomic_fetch_add_explicit(&bytes, (uint64_t)got, memory_order_relaxed);
         if (now_s() <= end_s)
-            atomic_fetch_add_explicit(&bytes, (uint64_t)got, memory_order_relaxed);
+            atomic_fetch_add_explicit(&bytes_in_time, (uint64_t)got, memory_order_relaxed);
         if (left == 0)
             break;
         got = SSL_read(tls, worker->buffer, left < BUFFER_BYTES ? (int)left : BUFFER_BYTES);
@@ -241,7 +242,7 @@ static void report(struct worker *const *workers, double seconds)
                  ",\"seconds\":%.6f,\"gb_per_s\":%.6f,\"requests_per_s\":%.3f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
                  "\"max_us\":%.1f,\"client_cpu_s\":%.6f}\n",
                  atomic_load(&requests), atomic_load(&errors), error == NULL ? "" : error, atomic_load(&bytes), seconds,
-                 (double)atomic_load(&bytes) / 1e9 / seconds, (double)atomic_load(&requests) / seconds,
+                 (double)atomic_load(&bytes_in_time) / 1e9 / seconds, (double)atomic_load(&requests) / seconds,
                  count == 0 ? 0 : all[count / 2], count == 0 ? 0 : all[count - 1 - count / 100],
                  count == 0 ? 0 : all[count - 1], cpu_s);
 }
