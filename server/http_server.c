@@ -392,6 +392,7 @@ static struct td_request request_of(const struct session *session)
     return (struct td_request){
         .facade = exchange->facade,
         .is_local = td_address_is_loopback(&session->connection->address),
+        .is_encrypted = session->connection->is_encrypted,
         .client = session->connection->client,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},

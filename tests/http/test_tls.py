@@ -40,6 +40,7 @@ def write_model(root, name="m", rows=3000):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     root = tmp_path_factory.mktemp("served") / "root"
+    write_model(root, "a", rows=1)
     return root, write_model(root)
 
 
@@ -112,6 +113,14 @@ def test_a_request_may_wait_and_may_have_a_body(tls_srv):
     assert tls_srv.request("/rescan", method="POST", headers=[("Content-Length", "0")]).status == 200   # is local
 
 
+def test_links_to_further_pages_are_https(tls_srv):
+    """Clients of the Hub send their token there."""
+    for headers, scheme in (([], "https"), ([("X-Forwarded-Proto", "http")], "http"),
+                            ([("X-Forwarded-Proto", "https")], "https")):
+        r = tls_srv.get("/api/models?limit=1", headers)
+        assert r.get("Link").startswith(f"<{scheme}://127.0.0.1:{tls_srv.port}/"), r
+
+
 def test_boto3_reads_over_tls(tls_srv, ca, served):
     import boto3
     import botocore.config
@@ -119,7 +128,7 @@ def test_boto3_reads_over_tls(tls_srv, ca, served):
                       region_name="us-east-1", verify=str(ca.cert), aws_access_key_id="x", aws_secret_access_key="x",
                       config=botocore.config.Config(s3={"addressing_style": "path"}))
     bucket = next(b["Name"] for b in s3.list_buckets()["Buckets"])
-    key = next(o["Key"] for o in s3.list_objects_v2(Bucket=bucket)["Contents"] if "model.safetensors" in o["Key"])
+    key = next(o["Key"] for o in s3.list_objects_v2(Bucket=bucket)["Contents"] if o["Key"] == "m/model.safetensors")
     assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == served[1]
 
 
