@@ -27,7 +27,7 @@ struct target {
 
 /* What the arguments, or the environment, ask for. */
 struct wish {
-    char url[512];
+    char url[4096];
     struct td_https_trust trust;
 };
 
@@ -110,8 +110,9 @@ static bool write_url(const char *listen, bool has_tls, char *url, size_t capaci
     return n > 0 && (size_t)n < capacity;
 }
 
-/* Takes the server from the environment: the variables of `tensord serve`, as a container has them. With TLS the server
- * must have the certificate of the file, whose names and dates need not suit the loopback address. */
+/* Takes the server of this machine from the environment: the variables of `tensord serve`, as a container has them.
+ * With TLS the server must have the certificate of the file, whose names and dates need not suit the loopback address.
+ */
 static bool read_environment(struct wish *wish)
 {
     const char *plain = td_config_environment("plain-listen");
@@ -120,39 +121,38 @@ static bool read_environment(struct wish *wish)
     if (plain != NULL)
         return write_url(plain, false, wish->url, sizeof wish->url);
     wish->trust.pinned = cert;
-    return listen != NULL && write_url(listen, cert != NULL, wish->url, sizeof wish->url);
+    return write_url(listen != NULL ? listen : "127.0.0.1:8080", cert != NULL, wish->url, sizeof wish->url);
 }
 
 /* Reads the arguments. Returns false after it has complained. */
 static bool read_arguments(int argc, char **argv, struct wish *wish)
 {
-    const char *url = NULL;
+    size_t urls = 0;
+    bool is_local = false;
     memset(wish, 0, sizeof *wish);
     for (int i = 0; i < argc; i++) {
-        bool is_ca = strcmp(argv[i], "--ca") == 0;
-        if (strncmp(argv[i], "--ca=", 5) == 0) {
-            wish->trust.ca = argv[i] + 5;
-        } else if (is_ca && i + 1 < argc) {
+        if (strcmp(argv[i], "--local") == 0) {
+            is_local = true;
+        } else if (strcmp(argv[i], "--ca") == 0 && i + 1 < argc) {
             wish->trust.ca = argv[++i];
-        } else if (is_ca || strncmp(argv[i], "--", 2) == 0) {
-            td_terminal_complain(
-                is_ca ? "--ca needs a value: --ca FILE" : "health has no option \"%.200s\", only --ca FILE", argv[i]);
+        } else if (strncmp(argv[i], "--ca=", 5) == 0) {
+            wish->trust.ca = argv[i] + 5;
+        } else if (strncmp(argv[i], "--", 2) == 0) {
+            td_terminal_complain("health has the options --ca FILE and --local, not \"%.200s\"", argv[i]);
             return false;
-        } else if (url != NULL) {
-            url = NULL;
-            break;
         } else {
-            url = argv[i];
+            urls++;
+            (void)snprintf(wish->url, sizeof wish->url, "%s", argv[i]);
         }
     }
-    if (url != NULL && strlen(url) < sizeof wish->url)
-        memcpy(wish->url, url, strlen(url) + 1);
-    else if (argc != 0 || !read_environment(wish)) {
-        td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz, or none where TENSORD_LISTEN "
-                             "is set");
-        return false;
-    }
-    return true;
+    if (is_local && urls == 0 && read_environment(wish))
+        return true;
+    if (!is_local && urls == 1)
+        return true;
+    td_terminal_complain(is_local
+                             ? "health --local takes no URL, and needs TENSORD_LISTEN to be ADDRESS:PORT if it is set"
+                             : "health takes one URL, such as http://127.0.0.1:8080/readyz");
+    return false;
 }
 
 /* Connects to one of the host's addresses, waiting 3 s for each; later reads and writes wait as long. Returns the

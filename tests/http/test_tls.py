@@ -433,16 +433,18 @@ def test_health_over_https(served, tls_srv, ca, pair, tmp_path, start):
 
 def test_health_of_the_server_that_the_environment_describes(tls_srv, closed_srv, ca, pair):
     """As the image's HEALTHCHECK asks: the certificate need not be for the loopback address."""
-    listen = {"TENSORD_LISTEN": f"0.0.0.0:{tls_srv.port}"}
+    def health(**env):
+        return run("health", "--local", env={f"TENSORD_{k}": str(v) for k, v in env.items()})
+
     plain = url_of(tls_srv, "without TLS").removeprefix("http://")
-    assert run("health", env={**listen, "TENSORD_TLS_CERT": str(pair.cert)})[0] == 0
-    assert run("health", env={"TENSORD_LISTEN": plain})[0] == 0
-    assert run("health", env={"TENSORD_LISTEN": "x:1", "TENSORD_PLAIN_LISTEN": plain,
-                              "TENSORD_TLS_CERT": str(pair.cert)})[0] == 0
-    code, _, err = run("health", env={**listen, "TENSORD_TLS_CERT": str(ca.cert)})
+    assert health(LISTEN=f"0.0.0.0:{tls_srv.port}", TLS_CERT=pair.cert)[0] == 0
+    assert health(LISTEN=plain)[0] == 0
+    assert health(LISTEN="x:1", PLAIN_LISTEN=plain, TLS_CERT=pair.cert)[0] == 0
+    code, _, err = health(LISTEN=f":{tls_srv.port}", TLS_CERT=ca.cert)
     assert code == 1 and "the server has another certificate" in err
-    code, _, err = run("health", env={"TENSORD_LISTEN": f":{closed_srv.port}", "TENSORD_TLS_CERT": str(pair.cert)})
-    assert code == 1, err
+    code, _, err = health(LISTEN=f":{closed_srv.port}", TLS_CERT=pair.cert)
+    assert code == 1 and "did not answer" in err                                # it has no certificate of a client
+    assert health(LISTEN="x")[0] == 2 and run("health", "--local", "http://127.0.0.1:1")[0] == 2
 
 
 # -------------------------------------------------------------------------------------------- answers that end early
