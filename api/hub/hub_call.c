@@ -27,8 +27,9 @@ static bool is_plain_host(struct td_text host)
 }
 
 /* Returns whether the client uses TLS: by X-Forwarded-Proto, of a proxy, or else by the connection. Each proxy appends
- * its scheme to the field, so the client's scheme comes first. A client that forges the field breaks only its own links. X-Forwarded-Host is not read:
- * caches tell answers apart by Host, so a forged host would send other clients elsewhere. */
+ * its scheme to the field, so the client's scheme comes first. A client that forges the field breaks only its own
+ * links. X-Forwarded-Host is not read: caches tell answers apart by Host, so a forged host would send other clients
+ * elsewhere. */
 static bool is_https(const struct td_request *request)
 {
     size_t at = 0;
