@@ -43,9 +43,6 @@
  * TARGET_KEPT_BYTES: a buffer for targets that is longer is freed after each request. */
 enum { POOL_OTHER_BYTES = 12 * 1024, TARGET_KEPT_BYTES = 1024 };
 
-/* Size of the stack of a thread with TLS, for the arithmetic of a handshake. */
-enum { TLS_STACK_BYTES = 512 * 1024 };
-
 struct td_http_server {
     struct MHD_Daemon *daemon;     /* a thread for each connection */
     struct MHD_Daemon *tls_daemon; /* the same with TLS; NULL: there is no TLS */
@@ -792,7 +789,7 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
     bool has_tls = (how & MHD_USE_TLS) != 0;
     const struct td_config *config = server->config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
-    size_t stack_bytes = has_tls ? TLS_STACK_BYTES : TD_SMALL_STACK_BYTES; /* of every thread that it starts */
+    size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts; a handshake takes 28 KiB of it */
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
      * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
