@@ -60,7 +60,9 @@ static bool is_pinned(struct td_https *https, const char *path, struct td_error 
         ok = (gnutls_x509_crt_init(&wanted) >= 0 && gnutls_x509_crt_import(wanted, &pem, GNUTLS_X509_FMT_PEM) >= 0 &&
               gnutls_x509_crt_export2(wanted, GNUTLS_X509_FMT_DER, &der) >= 0) ||
              not_pem(path, err);
-    if (ok && (has == NULL || count == 0 || has->size != der.size || memcmp(has->data, der.data, der.size) != 0))
+    bool is_same = has != NULL && count > 0 && der.data != NULL && has->size == der.size &&
+                   memcmp(has->data, der.data, der.size) == 0;
+    if (ok && !is_same)
         ok = td_error_set(err, TD_PERMISSION_DENIED, "the server has another certificate than \"%.200s\"", path);
     if (wanted != NULL)
         gnutls_x509_crt_deinit(wanted);
