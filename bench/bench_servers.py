@@ -36,7 +36,8 @@ http {{
     fastcgi_temp_path {prefix}/tmp;
     uwsgi_temp_path {prefix}/tmp;
     scgi_temp_path {prefix}/tmp;
-    server {{ listen 127.0.0.1:{port}; root "{root}"; }}
+    {settings}
+    server {{ listen 127.0.0.1:{port}{listen}; root "{root}"; }}
 }}
 """
 
@@ -184,7 +185,7 @@ class Server:
 
     def read_port(self):
         with open(self.log, errors="replace") as f:
-            found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", f.read())
+            found = re.search(r"listening on https?://127\.0\.0\.1:(\d+)", f.read())
         if found:
             self.port = int(found.group(1))
         return found is not None
@@ -233,6 +234,7 @@ class Server:
 
 class Nginx(Server):
     name, nopush = "nginx", "off"
+    listen, settings = "", ""  # of the directive `listen`, and more directives
 
     def __init__(self, work, fixture, binary, connections=4096):
         super().__init__(work, fixture)
@@ -245,7 +247,7 @@ class Nginx(Server):
         with open(conf, "w") as f:
             f.write(NGINX_CONF.format(user="user root;\n" if os.geteuid() == 0 else "", prefix=self.work,
                                       nopush=self.nopush, port=self.port, root=self.fixture.root,
-                                      connections=self.connections))
+                                      connections=self.connections, listen=self.listen, settings=self.settings))
         return [self.binary, "-p", self.work, "-e", os.path.join(self.work, "error.log"), "-c", conf]
 
     def wait_ready(self):

@@ -31,6 +31,7 @@ import bench_servers  # noqa: E402
 import bench_slices  # noqa: E402
 import bench_tail  # noqa: E402
 import bench_throughput  # noqa: E402
+import bench_tls  # noqa: E402
 from bench_load import Load  # noqa: E402
 from bench_servers import BenchError  # noqa: E402
 
@@ -59,6 +60,7 @@ def parse_arguments():
     p = argparse.ArgumentParser(description="Compares tensord with nginx and with a raw send loop.")
     modes = p.add_argument_group("what to measure (throughput by default; several are possible)")
     modes.add_argument("--throughput", action="store_true", help="page-cached rates by range size and connections")
+    modes.add_argument("--tls", action="store_true", help="page-cached rates over TLS 1.3 beside nginx")
     modes.add_argument("--cold", action="store_true", help="first reads of a file that is not in the page cache")
     modes.add_argument("--memory", action="store_true", help="anonymous memory per active connection")
     modes.add_argument("--scale", action="store_true", help="2,000 files, 100,000 tensors: time, memory")
@@ -77,9 +79,9 @@ def parse_arguments():
                        help="rows of datasets: batches beside single GETs, the index beside dd, a shuffled order "
                             "entered at 90%% of 100,000,000 rows, cold rows beside pread, and a DataLoader beside "
                             "datasets, webdataset and mosaicml-streaming (takes 15 GB of disk)")
-    modes.add_argument("--all", action="store_true", help="all twelve")
+    modes.add_argument("--all", action="store_true", help="all thirteen")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all twelve in about a minute, or of those named, that only checks that "
+                       help="a small run of all thirteen in about a minute, or of those named, that only checks that "
                             "nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
@@ -110,7 +112,7 @@ def parse_arguments():
                         "the other (both is for --throughput)")
     p.add_argument("--congestion", type=list_of(str), metavar="NAMES",
                    help="congestion controls to measure under, such as cubic,bbr: sets the host's default during the "
-                        "run, as root (the host's own; for --throughput and --slices)")
+                        "run, as root (the host's own; for --throughput, --slices and --tls)")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
     p.add_argument("--json", metavar="FILE", help="writes all measurements of every round")
@@ -129,7 +131,7 @@ def settle_arguments(options):
     if options.before and not os.access(options.before, os.X_OK):
         raise BenchError("no tensord at %s, which --before names" % options.before)
     modes = ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode", "held",
-             "tail", "client", "datasets")
+             "tail", "client", "datasets", "tls")
     given = [m for m in modes if getattr(options, m) or options.all]
     options.modes = given or (list(modes) if options.quick else ["throughput"])
     if options.quick:
@@ -261,6 +263,13 @@ def run_modes(options, work, directory):
             binary = os.path.join(find_binaries(options, ("hold_connections",)), "hold_connections")
             results.append(bench_held.run(load, lambda n: make_servers(options, work, fixture, binaries, n), binary,
                                           fixture, options))
+        elif mode == "tls":
+            client = os.path.join(find_binaries(options, ("tls_load",)), "tls_load")
+            if not options.nginx:
+                raise BenchError("nginx is not installed (Debian: apt install nginx-light)")
+            for congestion in options.congestion or [None]:
+                with bench_servers.congestion_control(congestion) as name:
+                    results.append(bench_tls.run(client, work, fixture, options, name))
         elif mode == "hashing":
             results.append(bench_hashing.run(load, options, work, directory, fixture))
         elif mode == "tail":

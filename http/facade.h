@@ -50,6 +50,8 @@ struct td_facade {
      * (td_main_port, td_s3_port); no other facade's is used. */
     const char *busy;
     const char *crowded; /* the body of a 429 for an address with too many connections; NULL: busy */
+    const char *not_tls; /* the body of a 400 for a client that does not speak TLS on a port that does; not NULL where
+                          * busy is not */
 };
 
 #endif

@@ -126,6 +126,14 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->access_log_dropped));
 }
 
+static void write_certificate(const struct td_metrics *metrics, struct td_buffer *out)
+{
+    int64_t expiry_s = atomic_load(&metrics->certificate_expiry_s);
+    if (expiry_s != 0)
+        td_metrics_number(out, "tensord_tls_certificate_expiry_timestamp_seconds", "gauge",
+                          "When the certificate of new connections expires, in seconds since 1970.", (double)expiry_s);
+}
+
 static void write_ways(const struct td_metrics *metrics, struct td_buffer *out)
 {
     static const char *const names[TD_WAY_COUNT] = {NULL, "copy", "memory", "file", "checked"};
@@ -141,4 +149,5 @@ void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out)
     write_latency(metrics, out);
     write_ways(metrics, out);
     write_connections(metrics, out);
+    write_certificate(metrics, out);
 }

@@ -54,8 +54,9 @@ struct td_metrics {
     _Atomic uint64_t waiters;            /* requests that wait for a change; not in in_flight */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
-    _Atomic uint64_t malformed;          /* requests that the request guard refused */
-    _Atomic uint64_t access_log_dropped; /* lines */
+    _Atomic uint64_t malformed;           /* requests that the request guard refused */
+    _Atomic uint64_t access_log_dropped;  /* lines */
+    _Atomic int64_t certificate_expiry_s; /* since 1970; 0: there is no TLS */
 };
 
 /* Counts one answered request. sent_bytes: of its body. took_ns: from the request line to the last byte handed to the

@@ -53,6 +53,7 @@ struct td_acceptor {
     sem_t deaf;                               /* posted when the thread has closed the listening socket */
     char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
     const struct td_facade *facade;
+    bool has_tls;
     uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
     pthread_t thread;
     struct td_http_server *server;
@@ -115,7 +116,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
 }
 
 /* Writes the URL of a listening socket. */
-static void describe(int fd, char *url, size_t capacity)
+static void describe(int fd, bool has_tls, char *url, size_t capacity)
 {
     struct sockaddr_storage name;
     socklen_t len = sizeof name;
@@ -124,7 +125,9 @@ static void describe(int fd, char *url, size_t capacity)
     if (getsockname(fd, (struct sockaddr *)&name, &len) == 0)
         (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof host, port, sizeof port,
                           NI_NUMERICHOST | NI_NUMERICSERV);
-    (void)snprintf(url, capacity, strchr(host, ':') != NULL ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    bool is_ipv6 = strchr(host, ':') != NULL;
+    (void)snprintf(url, capacity, "http%s://%s%s%s:%s", has_tls ? "s" : "", is_ipv6 ? "[" : "", host,
+                   is_ipv6 ? "]" : "", port);
 }
 
 /* ---- accepting ----------------------------------------------------------------------------------------- */
@@ -144,18 +147,16 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
     return address;
 }
 
-/* Answers 503 or 429 and closes the connection; allocates nothing and does not wait. */
-static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
+/* Answers with an error and closes the connection; allocates nothing and does not wait. `field`: a header field, or
+ * empty. */
+static void answer_and_close(const struct td_facade *facade, int fd, const char *status, const char *field,
+                             const char *body)
 {
-    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s"
                                  "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
-    const struct td_facade *facade = acceptor->facade;
-    bool is_crowded = over == TD_OVER_ADDRESS && facade->crowded != NULL;
-    const char *body = is_crowded ? facade->crowded : facade->busy;
     char answer[1024];
     char discard[2048];
-    int n = snprintf(answer, sizeof answer, format, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
-                     facade->error_type, strlen(body));
+    int n = snprintf(answer, sizeof answer, format, status, facade->error_type, strlen(body), field);
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
         (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -165,6 +166,19 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     while (recv(fd, discard, sizeof discard, MSG_DONTWAIT) > 0)
         continue;
     (void)close(fd);
+}
+
+/* Answers 503 or 429 and closes the connection. With TLS an answer would need a handshake, for which nothing is to be
+ * spent: the connection is closed. */
+static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
+{
+    const struct td_facade *facade = acceptor->facade;
+    bool is_crowded = over == TD_OVER_ADDRESS && facade->crowded != NULL;
+    if (acceptor->has_tls)
+        (void)close(fd);
+    else
+        answer_and_close(facade, fd, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
+                         "Retry-After: 1\r\n", is_crowded ? facade->crowded : facade->busy);
 }
 
 /* Logs why connections cannot be accepted, once a minute. */
@@ -214,14 +228,28 @@ static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
         silent->next->previous = silent->previous;
 }
 
+/* Closes a connection whose client does not speak TLS, on a port that does. */
+static void refuse_plain(const struct td_acceptor *acceptor, struct silent *silent)
+{
+    int fd = silent->connection->fd;
+    td_connection_close(silent->connection);
+    answer_and_close(acceptor->facade, fd, "400 Bad Request", "", acceptor->facade->not_tls);
+    atomic_fetch_add(&acceptor->metrics->malformed, 1);
+    free(silent);
+}
+
 /* Looks at the first bytes, without taking them from the socket. Returns their number, 0 when the connection has ended,
- * or -1 when there are none yet; sets *lane when there are some. */
+ * or -1 when there are none yet; sets *lane when there are some: to TD_LANE_OWN, with TLS, when they do not begin a
+ * handshake. */
 static ssize_t look(const struct td_acceptor *acceptor, int fd, enum td_lane *lane)
 {
     enum { LOOK_BYTES = 4096 };
+    static const char handshake = 0x16; /* the type of a TLS record (RFC 8446 section 5.1) */
     char bytes[LOOK_BYTES];
-    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
-    if (n > 0)
+    ssize_t n = recv(fd, bytes, acceptor->has_tls ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (n > 0 && acceptor->has_tls)
+        *lane = bytes[0] == handshake ? TD_LANE_TLS : TD_LANE_OWN;
+    else if (n > 0)
         *lane = td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n));
     return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
 }
@@ -235,7 +263,16 @@ static void drop(struct silent *silent)
     free(silent);
 }
 
-/* Passes a connection on that has sent something, and closes one that has ended. */
+/* Passes a connection on that has sent something, unless it is not TLS on a port that is. */
+static void begin(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
+{
+    if (acceptor->has_tls && lane != TD_LANE_TLS)
+        refuse_plain(acceptor, silent);
+    else
+        pass_on(acceptor, silent, lane);
+}
+
+/* Begins with a connection that has sent something, and closes one that has ended. */
 static void hear(struct td_acceptor *acceptor, struct silent *silent)
 {
     enum td_lane lane;
@@ -244,7 +281,7 @@ static void hear(struct td_acceptor *acceptor, struct silent *silent)
         return;
     unwatch(acceptor, silent);
     if (n > 0)
-        pass_on(acceptor, silent, lane);
+        begin(acceptor, silent, lane);
     else
         drop(silent);
 }
@@ -253,7 +290,7 @@ static void hear(struct td_acceptor *acceptor, struct silent *silent)
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
-    enum td_lane lane = TD_LANE_OWN;
+    enum td_lane lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN;
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
@@ -277,10 +314,11 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
         return;
     }
     connection->facade = acceptor->facade;
+    connection->is_encrypted = acceptor->has_tls;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
     *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
     if (look(acceptor, fd, &lane) > 0 || !watch(acceptor, silent))
-        pass_on(acceptor, silent, lane);
+        begin(acceptor, silent, lane);
 }
 
 /* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
@@ -393,14 +431,25 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
     (void)sem_init(&acceptor->deaf, 0, 0);
     acceptor->listen_fd = acceptor->epoll_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
     acceptor->facade = config->facade;
+    acceptor->has_tls = config->has_tls;
     if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
         td_acceptor_destroy(acceptor);
         return false;
     }
     td_congestion_listen(acceptor->listen_fd, acceptor->far_congestion);
-    describe(acceptor->listen_fd, url, url_capacity);
+    describe(acceptor->listen_fd, acceptor->has_tls, url, url_capacity);
     *out = acceptor;
     return true;
+}
+
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof name;
+    if (getsockname(acceptor->listen_fd, (struct sockaddr *)&name, &len) != 0)
+        return false;
+    struct in6_addr address = address_of(&name);
+    return td_address_is_loopback(&address);
 }
 
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,

@@ -14,13 +14,18 @@ struct td_acceptor_config {
     const char *option;             /* the option that set the address, for error messages: "--listen" */
     const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
     const struct td_facade *facade; /* td_main_port or td_s3_port */
+    bool has_tls;
 };
 
 /* Binds and listens, but accepts no connection yet: clients wait in the kernel's queue. Writes the URL of the port to
- * `url`, such as http://127.0.0.1:8080. The config is read during the call alone. Errors: TD_INVALID_ARGUMENT for a
- * malformed address, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED. */
+ * `url`, such as http://127.0.0.1:8080 or, with TLS, https://127.0.0.1:8443. The config is read during the call alone.
+ * Errors: TD_INVALID_ARGUMENT for a malformed address, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED.
+ */
 bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err);
+
+/* Returns whether only this machine can reach the address: it is in 127.0.0.0/8, or ::1. */
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor);
 
 /* Starts accepting connections. Each one that is within the limits is registered and handed to the server. Server,
  * registry and metrics are borrowed and must outlive the acceptor. Call once. Errors: TD_RESOURCE_EXHAUSTED. */

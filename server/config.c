@@ -154,6 +154,22 @@ static bool apply(struct td_config *config, const char *file, int argc, char **a
            apply_environment(config, err) && apply_arguments(config, argc, argv, err);
 }
 
+/* Checks the options of TLS, of which some need others. */
+static bool check_tls(const struct td_config *config, struct td_error *err)
+{
+    bool has_cert = config->tls_cert[0] != '\0';
+    bool has_key = config->tls_key[0] != '\0';
+    if (has_cert != has_key)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "--tls-%s is given without --tls-%s; TLS needs both",
+                            has_cert ? "cert" : "key", has_cert ? "key" : "cert");
+    if (!has_cert && config->tls_client_ca[0] != '\0')
+        return td_error_set(err, TD_INVALID_ARGUMENT, "--tls-client-ca needs TLS: give --tls-cert and --tls-key, too");
+    if (!has_cert && config->plain_listen[0] != '\0')
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "--plain-listen is for a server with TLS: without --tls-cert, --listen is plain already");
+    return true;
+}
+
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err)
 {
     memset(config, 0, sizeof *config);
@@ -165,6 +181,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
+    ok = ok && check_tls(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;

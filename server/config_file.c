@@ -4,61 +4,13 @@
 
 #include "core/json.h"
 #include "server/suggest.h"
+#include "server/whole_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Most bytes of a path and of a key or value that a message shows. */
 enum { PATH_SHOWN = 160, VALUE_SHOWN = 64 };
-
-/* ---- reading ------------------------------------------------------------------------------------------- */
-
-static bool refuse_long(const char *path, struct td_error *err)
-{
-    return td_error_set(err, TD_FAILED_PRECONDITION, "\"%.*s\" has more than %d bytes, too many for a configuration",
-                        TD_SHOW(td_text_of(path), PATH_SHOWN), TD_CONFIG_FILE_BYTES);
-}
-
-/* Appends the file's content. Reads on to the end, since a file may grow after its size was asked for. */
-static bool read_content(int fd, const char *path, struct td_buffer *out, struct td_error *err)
-{
-    enum { STEP = 64 * 1024 };
-    for (;;) {
-        if (!td_buffer_reserve(out, STEP))
-            return td_buffer_refuse(out, err);
-        ssize_t n = read(fd, out->data + out->len, STEP);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return td_error_sys(err, TD_IO, errno, "cannot read the configuration \"%.*s\"",
-                                TD_SHOW(td_text_of(path), PATH_SHOWN));
-        if (n == 0)
-            return true;
-        out->len += (size_t)n;
-        if (out->len > TD_CONFIG_FILE_BYTES)
-            return refuse_long(path, err);
-    }
-}
-
-/* Appends the content of a regular file. Does not wait for the writer of a FIFO. */
-static bool read_file(const char *path, struct td_buffer *out, struct td_error *err)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return td_error_sys(err, TD_IO, errno, "cannot open the configuration \"%.*s\"",
-                            TD_SHOW(td_text_of(path), PATH_SHOWN));
-    bool is_regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    bool ok = is_regular ? read_content(fd, path, out, err)
-                         : td_error_set(err, TD_FAILED_PRECONDITION, "the configuration \"%.*s\" is not a regular file",
-                                        TD_SHOW(td_text_of(path), PATH_SHOWN));
-    (void)close(fd);
-    return ok;
-}
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
@@ -224,7 +176,7 @@ bool td_config_file_read(struct td_config *config, const char *path, struct td_e
     struct td_error fault = TD_ERROR_INIT;
     struct td_buffer content;
     td_buffer_init(&content);
-    bool ok = read_file(path, &content, err);
+    bool ok = td_whole_file_read(path, "configuration", TD_CONFIG_FILE_BYTES, &content, NULL, err);
     if (ok) {
         ok = read_settings(config, td_buffer_text(&content), &fault);
         if (!ok)

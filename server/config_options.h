@@ -26,10 +26,14 @@ enum td_config_print { TD_CONFIG_PRINT_NOTHING, TD_CONFIG_PRINT_JSON, TD_CONFIG_
 
 /* Durations are in nanoseconds, sizes in bytes. */
 struct td_config {
-    const char *directory;  /* to serve */
-    const char *file;       /* the configuration file; empty: none */
-    const char *listen;     /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
-    const char *s3_listen;  /* the same, for S3 clients; empty: no such port */
+    const char *directory;          /* to serve */
+    const char *file;               /* the configuration file; empty: none */
+    const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
+    const char *s3_listen;          /* the same, for S3 clients; empty: no such port */
+    const char *tls_cert, *tls_key; /* files; empty: no TLS */
+    const char *tls_client_ca;      /* a file; empty: clients need no certificate */
+    const char *plain_listen;       /* as listen, without TLS, on a loopback address; empty: no such port */
+    bool require_tls;
     const char *access_log; /* a file, "-" or "off" */
     const char *log_format; /* "text" or "json" */
     const char *log_level;  /* "error", "warn", "info" or "debug" */

@@ -56,6 +56,15 @@ uint64_t td_socket_acknowledged_bytes(int fd)
     return info_of(fd).tcpi_bytes_acked;
 }
 
+uint64_t td_socket_given_bytes(int fd)
+{
+    int queued = 0;
+    /* The queue first: what is acknowledged meanwhile counts twice rather than not at all. */
+    if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued < 0)
+        queued = 0;
+    return td_socket_acknowledged_bytes(fd) + (uint64_t)queued;
+}
+
 void td_connection_shorten_queue(struct td_connection *connection)
 {
     if (connection->near)

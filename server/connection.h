@@ -61,6 +61,8 @@ struct td_connection {
     struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
     struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
     bool near;                     /* its send queue is short; used by its own thread alone */
+    bool is_encrypted;             /* with TLS: only libmicrohttpd may send; set before the first request */
+    bool more_follows;             /* more of the answer follows what is being sent; used by its own thread alone */
     struct td_sent_body sent_body; /* of the answer that is being sent; empty: it goes another way */
     /* an answer that is being sent by reference; used by its own thread alone */
     struct td_blob *referenced; /* one reference; NULL: none */
@@ -220,6 +222,10 @@ void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *bl
 /* Shortens the send queue, once per connection, if the path is short. For answers of TD_NEAR_ANSWER_BYTES or more that
  * are copied: one sent by reference is not in the send queue as memory of its own. */
 void td_connection_shorten_queue(struct td_connection *connection);
+
+/* Returns how many bytes were given to the socket since the connection began, or some more; 0 for a socket that is not
+ * TCP. */
+uint64_t td_socket_given_bytes(int fd);
 
 /* Returns how many bytes the client has acknowledged since the connection began; 0 for a socket that is not TCP. */
 uint64_t td_socket_acknowledged_bytes(int fd);

@@ -24,11 +24,13 @@
 #include "core/waiting.h"
 #include "server/access_line.h"
 #include "server/jobs.h"
+#include "server/listen_address.h"
 #include "server/request_guard.h"
 #include "server/transfer.h"
 #include "server/uploads.h"
 #include "server/waiters.h"
 
+#include <gnutls/abstract.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +44,9 @@
 enum { POOL_OTHER_BYTES = 12 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
-    struct MHD_Daemon *daemon;   /* a thread for each connection */
-    struct MHD_Daemon **workers; /* each a thread for many connections */
+    struct MHD_Daemon *daemon;     /* a thread for each connection */
+    struct MHD_Daemon *tls_daemon; /* the same with TLS; NULL: there is no TLS */
+    struct MHD_Daemon **workers;   /* each a thread for many connections */
     size_t worker_count;
     _Atomic size_t next_worker; /* for the next connection; counts on */
     struct td_jobs *jobs;       /* of the workers */
@@ -52,6 +55,7 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
+    struct td_tls *tls;
     struct td_uploads uploads;  /* all request bodies that are being read or handled */
     _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
 };
@@ -92,6 +96,7 @@ struct exchange {
     char request_id[TD_REQUEST_ID_BYTES];
     struct td_transfer transfer;
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
+    uint64_t given_bytes;      /* with TLS, to the socket before a long answer */
 };
 
 /* The state of one connection; used by its thread alone or, while it is suspended, by the job or the waker alone. */
@@ -101,9 +106,10 @@ struct session {
     bool job_closes; /* the job's answer ends the connection */
     struct td_http_server *server;
     struct td_connection *connection;
-    uint64_t received_bytes; /* of all requests, with their headers */
-    uint64_t sent_bytes;     /* of all answers that have ended, with their headers */
-    char *target;            /* raw; kept between requests while small */
+    struct td_tls_credentials *credentials; /* one reference; NULL: without TLS */
+    uint64_t received_bytes;                /* of all requests, with their headers */
+    uint64_t sent_bytes;                    /* of all answers that have ended, with their headers */
+    char *target;                           /* raw; kept between requests while small */
     size_t target_len, target_capacity;
     struct exchange exchange;
     struct td_access_lines access_lines; /* all zero when the log is off */
@@ -205,6 +211,15 @@ static void prepare_worker(void)
     is_prepared = true;
 }
 
+/* Gives the connection's credentials to its session of GnuTLS, which libmicrohttpd has just made. Without memory the
+ * handshake fails. */
+static void begin_tls(struct session *session, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info != NULL)
+        session->credentials = td_tls_begin(session->server->tls, info->tls_session, session->connection);
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -218,6 +233,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
                 session->connection->mhd = connection;
                 if (session->connection->jobs != NULL)
                     prepare_worker();
+                if (session->connection->is_encrypted)
+                    begin_tls(session, connection);
                 if (td_access_log_is_on(server->log))
                     td_access_lines_init(&session->access_lines, &session->connection->address, td_log_get_form());
             }
@@ -238,6 +255,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         td_connection_close(session->connection);
     drop_upload(session);
     td_access_lines_fini(&session->access_lines);
+    td_tls_credentials_unref(session->credentials); /* GnuTLS does not use them to end a session */
     free(session->target);
     free(session);
     *context = NULL;
@@ -357,16 +375,12 @@ static enum MHD_Result queue(struct session *session)
     exchange->made = NULL;
     session->received_bytes = connection->received_bytes;
     exchange->stage = STAGE_QUEUED;
+    if (connection->is_encrypted && exchange->transfer.is_long)
+        exchange->given_bytes = td_socket_given_bytes(connection->fd);
     td_connection_set_phase(connection, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
     td_transfer_release(made, &exchange->transfer);
     return result;
-}
-
-/* Returns whether the address is in 127.0.0.0/8, IPv4-mapped, or ::1. */
-static bool is_loopback(const struct in6_addr *address)
-{
-    return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
 }
 
 static struct td_request request_of(const struct session *session)
@@ -374,7 +388,8 @@ static struct td_request request_of(const struct session *session)
     const struct exchange *exchange = &session->exchange;
     return (struct td_request){
         .facade = exchange->facade,
-        .is_local = is_loopback(&session->connection->address),
+        .is_local = td_address_is_loopback(&session->connection->address),
+        .is_encrypted = session->connection->is_encrypted,
         .client = session->connection->client,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
@@ -634,6 +649,16 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
         td_access_log_write(session->server->log, line.p, line.len);
 }
 
+/* Returns the bytes of the answer, header and body, that the client has acknowledged; with TLS some fewer. */
+static uint64_t acknowledged_bytes(const struct session *session)
+{
+    const struct td_connection *connection = session->connection;
+    uint64_t bytes = td_socket_acknowledged_bytes(connection->fd);
+    uint64_t before = connection->is_encrypted ? session->exchange.given_bytes : session->sent_bytes;
+    bytes = bytes > before ? bytes - before : 0;
+    return connection->is_encrypted ? td_tls_plain_bytes(bytes) : bytes;
+}
+
 /* Returns the body bytes sent: all of a complete answer; of a cut one those that the client has acknowledged. A small
  * answer is sent in one piece or, when the client is gone, not at all. */
 static uint64_t sent_body_bytes(const struct session *session, bool complete)
@@ -644,9 +669,9 @@ static uint64_t sent_body_bytes(const struct session *session, bool complete)
         return 0;
     if (complete || !exchange->transfer.is_long)
         return complete ? body_bytes : 0;
-    uint64_t sent = td_socket_acknowledged_bytes(session->connection->fd);
-    uint64_t before = session->sent_bytes + exchange->transfer.header_bytes;
-    sent = sent > before ? sent - before : 0;
+    uint64_t sent = acknowledged_bytes(session);
+    uint64_t header_bytes = exchange->transfer.header_bytes;
+    sent = sent > header_bytes ? sent - header_bytes : 0;
     return sent < body_bytes ? sent : body_bytes;
 }
 
@@ -737,12 +762,34 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
     return strlen(text);
 }
 
+/* Each session is given its credentials when its connection begins (begin_tls); without them there is no handshake. */
+static int no_credentials(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+                          const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
+                          unsigned int *chain_length, gnutls_privkey_t *key)
+{
+    (void)session;
+    (void)authorities;
+    (void)authority_count;
+    (void)algorithms;
+    (void)algorithm_count;
+    (void)chain;
+    (void)chain_length;
+    (void)key;
+    return -1;
+}
+
 /* Starts a daemon of libmicrohttpd without a listening socket; NULL on failure. */
 static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned int how)
 {
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TD_TLS_PRIORITIES},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_credentials},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    bool has_tls = (how & MHD_USE_TLS) != 0;
     const struct td_config *config = server->config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
-    size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts */
+    size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts; a handshake takes 28 KiB of it */
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
      * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
@@ -757,7 +804,21 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
                             MHD_OPTION_THREAD_STACK_SIZE, stack_bytes,            //
                             MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                            MHD_OPTION_ARRAY, has_tls ? tls : &tls[2],            //
                             MHD_OPTION_END);
+}
+
+/* Starts the daemons that have a thread for each connection. */
+static bool start_daemons(struct td_http_server *server, struct td_error *err)
+{
+    static const unsigned int how = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL;
+    server->daemon = start_daemon(server, how);
+    if (server->daemon != NULL && server->tls != NULL)
+        server->tls_daemon = start_daemon(server, how | MHD_USE_TLS);
+    if (server->daemon != NULL && (server->tls == NULL || server->tls_daemon != NULL))
+        return true;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start%s; --log-level debug may say why",
+                        server->daemon == NULL ? "" : " with TLS");
 }
 
 /* Starts the workers and what runs their jobs. */
@@ -799,7 +860,8 @@ static bool start_waiters(struct td_http_server *server, struct td_error *err)
 }
 
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
-                           struct td_access_log *log, struct td_http_server **out, struct td_error *err)
+                           struct td_access_log *log, struct td_tls *tls, struct td_http_server **out,
+                           struct td_error *err)
 {
     struct td_http_server *server = calloc(1, sizeof *server);
     if (server == NULL)
@@ -812,11 +874,8 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->api = api;
     server->registry = registry;
     server->log = log;
-    server->daemon =
-        start_daemon(server, MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL);
-    bool ok = server->daemon != NULL ||
-              td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
-    if (ok && start_workers(server, err) && start_waiters(server, err)) {
+    server->tls = tls;
+    if (start_daemons(server, err) && start_workers(server, err) && start_waiters(server, err)) {
         *out = server;
         return true;
     }
@@ -837,6 +896,8 @@ void td_http_server_destroy(struct td_http_server *server)
         td_jobs_close(server->jobs);
     for (size_t i = 0; i < server->worker_count; i++)
         MHD_stop_daemon(server->workers[i]);
+    if (server->tls_daemon != NULL)
+        MHD_stop_daemon(server->tls_daemon);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
     td_jobs_destroy(server->jobs);
@@ -854,7 +915,7 @@ void td_http_server_end_waits(struct td_http_server *server)
 bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
                         const struct sockaddr *address, unsigned int address_len)
 {
-    struct MHD_Daemon *daemon = server->daemon;
+    struct MHD_Daemon *daemon = lane == TD_LANE_TLS ? server->tls_daemon : server->daemon;
     if (lane == TD_LANE_SHARED && server->worker_count > 0) {
         daemon = server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
         connection->jobs = server->jobs;

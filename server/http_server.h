@@ -9,13 +9,16 @@
 #include "server/config.h"
 #include "server/connection.h"
 #include "server/lane.h"
+#include "server/tls.h"
 
 struct td_http_server;
 
-/* Starts libmicrohttpd without a listening socket; connections come from td_http_server_add. All arguments are borrowed
- * and must outlive the server. Fails with TD_RESOURCE_EXHAUSTED. */
+/* Starts libmicrohttpd without a listening socket; connections come from td_http_server_add. tls: of the connections in
+ * TD_LANE_TLS; NULL: there are none. All arguments are borrowed and must outlive the server. Fails with
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
-                           struct td_access_log *log, struct td_http_server **out, struct td_error *err);
+                           struct td_access_log *log, struct td_tls *tls, struct td_http_server **out,
+                           struct td_error *err);
 
 /* Ends every connection, waits for its thread, and frees the server. NULL is allowed. */
 void td_http_server_destroy(struct td_http_server *server);

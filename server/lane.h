@@ -9,8 +9,9 @@
 struct td_facade;
 
 enum td_lane {
-    TD_LANE_OWN,   /* a thread of its own */
-    TD_LANE_SHARED /* a thread that serves many connections and never waits */
+    TD_LANE_OWN,    /* a thread of its own */
+    TD_LANE_SHARED, /* a thread that serves many connections and never waits */
+    TD_LANE_TLS     /* a thread of its own, with TLS: all connections of a port with TLS */
 };
 
 /* Longest range, or sum of ranges, that is taken for a short answer. */

@@ -30,3 +30,8 @@ bool td_listen_address_is_valid(const char *listen)
     const char *port;
     return td_listen_address_split(listen, address, sizeof address, &port);
 }
+
+bool td_address_is_loopback(const struct in6_addr *address)
+{
+    return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+}

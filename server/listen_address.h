@@ -2,6 +2,7 @@
 #ifndef TD_SERVER_LISTEN_ADDRESS_H
 #define TD_SERVER_LISTEN_ADDRESS_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,5 +15,8 @@ bool td_listen_address_split(const char *listen, char *address, size_t capacity,
 
 /* Returns whether td_listen_address_split accepts the text. */
 bool td_listen_address_is_valid(const char *listen);
+
+/* Returns whether the address is in 127.0.0.0/8, IPv4-mapped, or ::1: only this machine has it. */
+bool td_address_is_loopback(const struct in6_addr *address);
 
 #endif

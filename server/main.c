@@ -36,7 +36,7 @@ static void help(FILE *out)
         "                                    read every file to its end and compare its digest with the one that a\n"
         "                                    server recorded in its --state-dir (or TENSORD_STATE_DIR), and with the\n"
         "                                    blob's name in a Hugging Face cache\n"
-        "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
+        "  tensord health URL [--ca FILE]    exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path it asks for /readyz\n"
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
         "  tensord --version\n"
@@ -46,8 +46,8 @@ static void help(FILE *out)
     td_config_help(out);
     (void)fputs(
         "\n"
-        "signals: SIGHUP reads the --config file again and scans DIR; SIGTERM drains and exits 0, a second one exits\n"
-        "         at once.\n"
+        "signals: SIGHUP reads the --config file and the certificate again and scans DIR; SIGTERM drains and exits 0,\n"
+        "         a second one exits at once.\n"
         "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs,\n"
         "            or is not healthy; 2 wrong usage or configuration; 3 verify had nothing to compare.\n",
         out);

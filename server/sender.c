@@ -74,8 +74,8 @@ static ssize_t send_plainly(int socket, const void *bytes, size_t len, int flags
     return sendto(socket, bytes, len, flags, NULL, 0);
 }
 
-/* Does what the C library's sendmsg does, by a function that is not the program's own. */
-static ssize_t send_message_plainly(int socket, const struct msghdr *message, int flags)
+/* By a function that is not the program's own. */
+ssize_t td_sender_pass(int socket, const struct msghdr *message, int flags)
 {
     struct mmsghdr one = {.msg_hdr = *message};
     return sendmmsg(socket, &one, 1, flags) == 1 ? (ssize_t)one.msg_len : -1;
@@ -111,6 +111,6 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
     if (is_both && !atomic_load_explicit(&is_bound, memory_order_relaxed))
         atomic_store_explicit(&is_bound, true, memory_order_relaxed);
     if (!is_both || body == NULL || parts[1].iov_base != memory || !stands_for(body, memory, parts[1].iov_len))
-        return send_message_plainly(socket, message, flags);
+        return td_sender_pass(socket, message, flags);
     return send_both(socket, body, parts, flags);
 }

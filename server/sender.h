@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 /* A body. */
@@ -29,6 +30,10 @@ char *td_sender_memory(size_t len);
  * Returns false, with nothing registered, for a descriptor that is too large for the table. Called by the thread that
  * sends to the socket or, as td_sender_end, while that thread waits. */
 bool td_sender_begin(int socket, const struct td_sent *body);
+
+/* Sends a message as sendmsg(2) does, and never a registered body: for all who send to a socket beside libmicrohttpd.
+ */
+ssize_t td_sender_pass(int socket, const struct msghdr *message, int flags);
 
 /* Ends the registration, before the socket is closed. Does nothing without one. */
 void td_sender_end(int socket);

@@ -85,6 +85,7 @@ static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
     if (n == left && !td_body_unchanged(&transfer->body))
         return abort_transfer(transfer, &err);
     transfer->done += n;
+    transfer->connection->more_follows = n < left;
     return (ssize_t)n;
 }
 
@@ -394,8 +395,11 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
     if (body->total_bytes >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(body))
         td_body_prefetch(body, TD_PREFETCH_BYTES);
-    bool for_sender = is_for_sender(body, connection);
-    bool pinned = (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
+    /* With TLS the bytes are read here and not by the kernel, so nothing is sent from where it lies: a file that
+     * shrinks would raise SIGBUS in GnuTLS. */
+    bool for_sender = !connection->is_encrypted && is_for_sender(body, connection);
+    bool pinned =
+        !connection->is_encrypted && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
     bool ready = (pinned || connection->jobs == NULL) && is_ready(body, connection);
     if (pinned && !ready) {
         td_connection_unpin(connection);
@@ -415,6 +419,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     struct MHD_Response *made = NULL;
     uint64_t total = response->body.total_bytes;
     *transfer = (struct td_transfer){.way = TD_WAY_NONE, .is_long = total > TD_FLAT_BYTES};
+    connection->more_follows = false;
     uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : total;
     if (response->status == 304 || head || total == 0) {
         made = create_bodiless(announced_bytes);

@@ -26,15 +26,16 @@ static bool is_plain_host(struct td_text host)
     return host.len > 0;
 }
 
-/* Returns whether the client uses TLS, by X-Forwarded-Proto. Each proxy appends its scheme to the field, so the
- * client's scheme comes first. A client that forges the field breaks only its own links. X-Forwarded-Host is not read:
- * caches tell answers apart by Host, so a forged host would send other clients elsewhere. */
+/* Returns whether the client uses TLS: by X-Forwarded-Proto, of a proxy, or else by the connection. Each proxy appends
+ * its scheme to the field, so the client's scheme comes first. A client that forges the field breaks only its own
+ * links. X-Forwarded-Host is not read: caches tell answers apart by Host, so a forged host would send other clients
+ * elsewhere. */
 static bool is_https(const struct td_request *request)
 {
     size_t at = 0;
     const struct td_header *field = td_request_next_header(request, "X-Forwarded-Proto", &at);
     if (field == NULL)
-        return false;
+        return request->is_encrypted;
     struct td_text scheme = {.p = field->value.p, .len = 0};
     while (scheme.len < field->value.len && isalpha((unsigned char)scheme.p[scheme.len]))
         scheme.len++;

@@ -446,4 +446,6 @@ const struct td_facade td_native_facade = {
             "(--max-connections); try again\",\"details\":{}}}\n",
     .crowded = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
                "many connections (--max-connections-per-address)\",\"details\":{}}}\n",
+    .not_tls = "{\"error\":{\"code\":400,\"status\":\"INVALID_ARGUMENT\",\"message\":\"this port speaks HTTPS: use "
+               "https:// in the URL\",\"details\":{}}}\n",
 };

@@ -350,6 +350,12 @@ static const char slow_down[] =
     "request rate: there are too many connections</Message><Resource>/</Resource>"
     "<RequestId>0000000000000000</RequestId></Error>\n";
 
+/* The body for a client without TLS, of a port that has it. */
+static const char not_tls[] =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code><Message>This port speaks HTTPS: "
+    "use an endpoint URL with https://</Message><Resource>/</Resource>"
+    "<RequestId>0000000000000000</RequestId></Error>\n";
+
 static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
@@ -362,4 +368,5 @@ const struct td_facade td_s3_facade = {
     .request_id_header = "x-amz-request-id",
     .write_methods = write_methods,
     .busy = slow_down,
+    .not_tls = not_tls,
 };

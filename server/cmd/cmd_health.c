@@ -2,6 +2,9 @@
 
 #include "core/digits.h"
 #include "core/error.h"
+#include "server/cmd/https_client.h"
+#include "server/config.h"
+#include "server/listen_address.h"
 #include "server/terminal.h"
 
 #include <ctype.h>
@@ -19,13 +22,21 @@
 struct target {
     char host[256], port[8];
     const char *path;
+    bool has_tls;
 };
 
-/* Reads host[:port]; an IPv6 address is in brackets. The port is 80 without one. Returns false for other text. */
+/* What the arguments, or the environment, ask for. */
+struct wish {
+    char url[4096];
+    struct td_https_trust trust;
+};
+
+/* Reads host[:port]; an IPv6 address is in brackets. The port is 80 or, with TLS, 443 without one. Returns false for
+ * other text. */
 static bool split_authority(struct td_text start, struct target *out)
 {
     const char *colon = NULL;
-    uint64_t port = 80;
+    uint64_t port = out->has_tls ? 443 : 80;
     for (size_t i = 0; i < start.len; i++) {
         if (start.p[i] == ':')
             colon = start.p + i;
@@ -47,28 +58,100 @@ static bool split_authority(struct td_text start, struct target *out)
     return true;
 }
 
-/* Splits http://host[:port][/path], which must be printable ASCII like any URL (RFC 3986 section 2). Returns false
+/* Returns what follows the scheme of the URL, and sets whether that is https; NULL for another scheme. */
+static const char *skip_scheme(const char *url, bool *has_tls)
+{
+    static const char plain[] = "http://";
+    static const char tls[] = "https://";
+    *has_tls = strncasecmp(url, tls, sizeof tls - 1) == 0;
+    if (*has_tls)
+        return url + sizeof tls - 1;
+    return strncasecmp(url, plain, sizeof plain - 1) == 0 ? url + sizeof plain - 1 : NULL;
+}
+
+/* Splits http[s]://host[:port][/path], which must be printable ASCII like any URL (RFC 3986 section 2). Returns false
  * after it has complained. */
 static bool split_url(const char *url, struct target *out)
 {
-    static const char scheme[] = "http://";
     bool printable = url[0] != '\0';
     for (const char *c = url; *c != '\0'; c++)
         printable = printable && *c > ' ' && *c < 0x7F;
-    if (printable && strncasecmp(url, scheme, sizeof scheme - 1) != 0) {
+    const char *start = skip_scheme(url, &out->has_tls);
+    if (printable && start == NULL) {
         bool has_scheme = strstr(url, "://") != NULL;
-        td_terminal_complain("the URL must begin with http:// (health has no TLS), but it is \"%.200s\"%s%.200s%s", url,
+        td_terminal_complain("the URL must begin with http:// or https://, but it is \"%.200s\"%s%.200s%s", url,
                              has_scheme ? "" : "; did you mean http://", has_scheme ? "" : url, has_scheme ? "" : "?");
         return false;
     }
     if (printable) {
-        const char *start = url + sizeof scheme - 1;
         size_t len = strcspn(start, "/");
         out->path = start[len] == '/' ? start + len : "/readyz";
         if (split_authority(td_text_n(start, len), out))
             return true;
     }
     td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz, not \"%.200s\"", url);
+    return false;
+}
+
+/* Writes the URL by which this machine reaches a port to listen on. Returns false for an address that is not one. */
+static bool write_url(const char *listen, bool has_tls, char *url, size_t capacity)
+{
+    char address[TD_LISTEN_ADDRESS_BYTES];
+    const char *port;
+    if (!td_listen_address_split(listen, address, sizeof address, &port))
+        return false;
+    if (address[0] == '\0' || strcmp(address, "0.0.0.0") == 0)
+        (void)snprintf(address, sizeof address, "127.0.0.1");
+    else if (strcmp(address, "::") == 0)
+        (void)snprintf(address, sizeof address, "::1");
+    bool is_ipv6 = strchr(address, ':') != NULL;
+    int n = snprintf(url, capacity, "http%s://%s%s%s:%s/readyz", has_tls ? "s" : "", is_ipv6 ? "[" : "", address,
+                     is_ipv6 ? "]" : "", port);
+    return n > 0 && (size_t)n < capacity;
+}
+
+/* Takes the server of this machine from the environment: the variables of `tensord serve`, as a container has them.
+ * With TLS the server must have the certificate of the file, whose names and dates need not suit the loopback address.
+ */
+static bool read_environment(struct wish *wish)
+{
+    const char *plain = td_config_environment("plain-listen");
+    const char *listen = td_config_environment("listen");
+    const char *cert = td_config_environment("tls-cert");
+    if (plain != NULL)
+        return write_url(plain, false, wish->url, sizeof wish->url);
+    wish->trust.pinned = cert;
+    return write_url(listen != NULL ? listen : "127.0.0.1:8080", cert != NULL, wish->url, sizeof wish->url);
+}
+
+/* Reads the arguments. Returns false after it has complained. */
+static bool read_arguments(int argc, char **argv, struct wish *wish)
+{
+    size_t urls = 0;
+    bool is_local = false;
+    memset(wish, 0, sizeof *wish);
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--local") == 0) {
+            is_local = true;
+        } else if (strcmp(argv[i], "--ca") == 0 && i + 1 < argc) {
+            wish->trust.ca = argv[++i];
+        } else if (strncmp(argv[i], "--ca=", 5) == 0) {
+            wish->trust.ca = argv[i] + 5;
+        } else if (strncmp(argv[i], "--", 2) == 0) {
+            td_terminal_complain("health has the options --ca FILE and --local, not \"%.200s\"", argv[i]);
+            return false;
+        } else {
+            urls++;
+            (void)snprintf(wish->url, sizeof wish->url, "%s", argv[i]);
+        }
+    }
+    if (is_local && urls == 0 && read_environment(wish))
+        return true;
+    if (!is_local && urls == 1)
+        return true;
+    td_terminal_complain(is_local
+                             ? "health --local takes no URL, and needs TENSORD_LISTEN to be ADDRESS:PORT if it is set"
+                             : "health takes one URL, such as http://127.0.0.1:8080/readyz");
     return false;
 }
 
@@ -107,18 +190,35 @@ static int connect_to(const struct target *target, struct td_error *err)
     return fd;
 }
 
+/* Sends the whole request, over TLS unless https is NULL. */
+static bool send_all(int fd, struct td_https *https, const char *bytes, size_t len)
+{
+    return https != NULL ? td_https_send(https, bytes, len) : send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+/* Receives as recv(2) does, over TLS unless https is NULL. */
+static ssize_t receive(int fd, struct td_https *https, char *bytes, size_t capacity)
+{
+    ssize_t n = -1;
+    if (https != NULL)
+        return td_https_receive(https, bytes, capacity);
+    do
+        n = recv(fd, bytes, capacity, 0);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 /* Sends a GET and reads as much of the answer as fits. Returns its length, or -1. */
-static ssize_t fetch(int fd, const char *host, const char *path, char *answer, size_t capacity)
+static ssize_t fetch(int fd, struct td_https *https, const struct target *target, char *answer, size_t capacity)
 {
     char request[2048];
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host);
-    if (n < 0 || (size_t)n >= sizeof request || send(fd, request, (size_t)n, MSG_NOSIGNAL) != n)
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", target->path,
+                     target->host);
+    if (n < 0 || (size_t)n >= sizeof request || !send_all(fd, https, request, (size_t)n))
         return -1;
     size_t used = 0;
     while (used < capacity - 1) {
-        ssize_t got = recv(fd, answer + used, capacity - 1 - used, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
+        ssize_t got = receive(fd, https, answer + used, capacity - 1 - used);
         if (got < 0)
             return -1;
         if (got == 0)
@@ -131,43 +231,57 @@ static ssize_t fetch(int fd, const char *host, const char *path, char *answer, s
 
 void td_cmd_health_help(FILE *out)
 {
-    (void)fputs("tensord health asks a server whether it is healthy, and prints the answer.\n"
-                "\n"
-                "usage:\n"
-                "  tensord health URL     such as http://127.0.0.1:8080; without a path it asks for /readyz\n"
-                "\n"
-                "exit codes: 0 the answer was 2xx, 1 it was another or there was none, 2 wrong usage.\n",
-                out);
+    (void)fputs(
+        "tensord health asks a server whether it is healthy, and prints the answer.\n"
+        "\n"
+        "usage:\n"
+        "  tensord health URL [--ca FILE]   such as http://127.0.0.1:8080; without a path it asks for /readyz.\n"
+        "                                   With https:// the server's certificate must be for the URL's name,\n"
+        "                                   and of an authority in FILE, or else of one that the system trusts\n"
+        "  tensord health                   of the server that TENSORD_LISTEN, TENSORD_PLAIN_LISTEN and\n"
+        "                                   TENSORD_TLS_CERT describe, on this machine\n"
+        "\n"
+        "exit codes: 0 the answer was 2xx, 1 it was another or there was none, 2 wrong usage.\n",
+        out);
+}
+
+/* Prints the answer. Returns the exit code. */
+static int judge(const char *url, const char *answer, ssize_t n)
+{
+    if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
+        !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
+        td_terminal_complain(n <= 0 ? "%s did not answer" : "the answer of %s is not HTTP", url);
+        return TD_EXIT_FAILED;
+    }
+    bool healthy = answer[9] == '2';
+    const char *body = strstr(answer, "\r\n\r\n");
+    if (!healthy)
+        td_terminal_complain("%s answered %.3s", url, answer + 9);
+    (void)printf("%.3s ", answer + 9);
+    td_terminal_text(stdout, body == NULL || body[4] == '\0' ? "\n" : body + 4);
+    return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
 }
 
 int td_cmd_health(int argc, char **argv)
 {
     struct target target;
+    struct wish wish;
     struct td_error err = TD_ERROR_INIT;
+    struct td_https *https = NULL;
     char answer[8192];
-    if (argc != 1) {
-        td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz");
-        return TD_EXIT_USAGE;
-    }
-    if (!split_url(argv[0], &target))
+    if (!read_arguments(argc, argv, &wish) || !split_url(wish.url, &target))
         return TD_EXIT_USAGE;
     int fd = connect_to(&target, &err);
     if (fd < 0) {
         td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
     }
-    ssize_t n = fetch(fd, target.host, target.path, answer, sizeof answer);
+    int code = TD_EXIT_FAILED;
+    if (target.has_tls && !td_https_begin(fd, target.host, &wish.trust, &https, &err))
+        td_terminal_complain("%s: %s", wish.url, err.message);
+    else
+        code = judge(wish.url, answer, fetch(fd, https, &target, answer, sizeof answer));
+    td_https_end(https);
     (void)close(fd);
-    if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
-        !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
-        td_terminal_complain(n <= 0 ? "%s did not answer" : "the answer of %s is not HTTP", argv[0]);
-        return TD_EXIT_FAILED;
-    }
-    bool healthy = answer[9] == '2';
-    const char *body = strstr(answer, "\r\n\r\n");
-    if (!healthy)
-        td_terminal_complain("%s answered %.3s", argv[0], answer + 9);
-    (void)printf("%.3s ", answer + 9);
-    td_terminal_text(stdout, body == NULL || body[4] == '\0' ? "\n" : body + 4);
-    return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
+    return code;
 }

@@ -16,8 +16,10 @@
 #include "server/acceptor.h"
 #include "server/cmd/print_config.h"
 #include "server/config.h"
+#include "server/exposure.h"
 #include "server/notify.h"
 #include "server/terminal.h"
+#include "server/tls.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -40,7 +42,8 @@ struct service {
     struct td_config used;   /* at the start, with what was chosen or lowered to suit the machine; strings borrowed */
     sigset_t signals;
     int lease_signal;
-    struct td_acceptor *acceptor, *s3_acceptor;
+    struct td_acceptor *acceptor, *s3_acceptor, *plain_acceptor;
+    struct td_tls *tls; /* NULL: the ports are plain */
     struct td_access_log *log;
     struct td_catalog *catalog;
     struct td_api api;
@@ -54,7 +57,7 @@ struct service {
     bool told_ready;          /* systemd knows that the service is ready */
     bool reloading;           /* systemd waits for the end of a scan that SIGHUP asked for */
     uint64_t reload_end_scan; /* which is this one, by td_catalog_status.scan_count */
-    char url[128], s3_url[128];
+    char url[128], s3_url[128], plain_url[128];
 };
 
 /* Limits the free memory that malloc keeps. By default it keeps ever larger blocks in each of its arenas, of which
@@ -126,23 +129,77 @@ static void fit_descriptors(struct td_config *config)
     config->max_maps = maps;
 }
 
-/* Binds the main port and, if --s3-listen is given, the S3 port. */
+/* Reads the certificate, if there is one. */
+static bool begin_tls(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->used;
+    struct td_tls_files files = {.cert = config->tls_cert, .key = config->tls_key, .client_ca = config->tls_client_ca};
+    return config->tls_cert[0] == '\0' || td_tls_create(&files, &service->tls, err);
+}
+
+/* Reads the certificate's files again if they have changed, or in any case, and shows in the metrics when it expires.
+ */
+static void keep_tls(struct service *service, bool always)
+{
+    if (service->tls == NULL)
+        return;
+    if (always)
+        td_tls_reload(service->tls);
+    else
+        td_tls_watch(service->tls);
+    atomic_store(&service->api.metrics.certificate_expiry_s, td_tls_expiry_s(service->tls));
+}
+
+/* Binds the port of --plain-listen, if there is one. */
+static bool bind_plain_port(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->used;
+    struct td_acceptor_config port = {
+        .option = "--plain-listen", .listen = config->plain_listen, .facade = td_main_port};
+    if (config->plain_listen[0] == '\0')
+        return true;
+    return td_acceptor_create(&port, service->plain_url, sizeof service->plain_url, &service->plain_acceptor, err) &&
+           (td_acceptor_is_loopback(service->plain_acceptor) ||
+            td_error_set(err, TD_INVALID_ARGUMENT,
+                         "--plain-listen takes an address of this machine alone, such as 127.0.0.1:8082, since it has "
+                         "no TLS; others reach \"%s\"",
+                         config->plain_listen));
+}
+
+/* Binds the main port and, if they are given, those of --s3-listen and --plain-listen. */
 static bool bind_ports(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->used;
-    struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen, .facade = td_main_port};
-    struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port};
+    bool has_tls = service->tls != NULL;
+    struct td_acceptor_config main_port = {
+        .option = "--listen", .listen = config->listen, .facade = td_main_port, .has_tls = has_tls};
+    struct td_acceptor_config s3_port = {
+        .option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port, .has_tls = has_tls};
     return td_acceptor_create(&main_port, service->url, sizeof service->url, &service->acceptor, err) &&
            (config->s3_listen[0] == '\0' ||
-            td_acceptor_create(&s3_port, service->s3_url, sizeof service->s3_url, &service->s3_acceptor, err));
+            td_acceptor_create(&s3_port, service->s3_url, sizeof service->s3_url, &service->s3_acceptor, err)) &&
+           bind_plain_port(service, err);
+}
+
+/* Judges what is open to others without TLS. */
+static bool judge_exposure(const struct service *service, struct td_error *err)
+{
+    struct td_exposure exposure = {.has_tls = service->tls != NULL, .require_tls = service->used.require_tls};
+    if (service->s3_acceptor != NULL && !td_acceptor_is_loopback(service->s3_acceptor))
+        exposure.url = service->s3_url;
+    if (!td_acceptor_is_loopback(service->acceptor))
+        exposure.url = service->url;
+    return td_exposure_judge_tls(&exposure, err);
 }
 
 static bool start_accepting(struct service *service, struct td_error *err)
 {
     struct td_metrics *metrics = &service->api.metrics;
-    return td_acceptor_start(service->acceptor, service->server, &service->registry, metrics, err) &&
-           (service->s3_acceptor == NULL ||
-            td_acceptor_start(service->s3_acceptor, service->server, &service->registry, metrics, err));
+    struct td_acceptor *const acceptors[] = {service->acceptor, service->s3_acceptor, service->plain_acceptor};
+    for (size_t i = 0; i < sizeof acceptors / sizeof *acceptors; i++)
+        if (acceptors[i] != NULL && !td_acceptor_start(acceptors[i], service->server, &service->registry, metrics, err))
+            return false;
+    return true;
 }
 
 /* Returns the value of --rescan-from, whose words the options' table has checked. */
@@ -192,7 +249,7 @@ static bool start(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(config);
-    if (!bind_ports(service, err) ||
+    if (!begin_tls(service, err) || !bind_ports(service, err) || !judge_exposure(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
@@ -216,16 +273,19 @@ static bool start(struct service *service, struct td_error *err)
     if (!service->api_made)
         return false;
     service->api.s3_listen = config->s3_listen;
+    keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
     struct td_registry_limits limits = registry_limits(service);
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
-           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
+           td_http_server_create(config, &service->api, &service->registry, service->log, service->tls,
+                                 &service->server, err) &&
            start_accepting(service, err);
 }
 
 static void stop(struct service *service)
 {
+    td_acceptor_destroy(service->plain_acceptor);
     td_acceptor_destroy(service->s3_acceptor);
     td_acceptor_destroy(service->acceptor);
     td_http_server_destroy(service->server);
@@ -235,6 +295,7 @@ static void stop(struct service *service)
         td_api_fini(&service->api);
     td_catalog_destroy(service->catalog);
     td_access_log_destroy(service->log);
+    td_tls_destroy(service->tls);
 }
 
 /* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
@@ -385,11 +446,13 @@ static void reload_config(struct service *service)
     td_buffer_fini(&kept);
 }
 
-/* Reads the configuration again and scans, and tells systemd that the service reloads, once it is known to be ready. */
+/* Reads the configuration and the certificate again and scans, and tells systemd that the service reloads, once it is
+ * known to be ready. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
     reload_config(service);
+    keep_tls(service, true);
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
@@ -418,6 +481,7 @@ static void serve(struct service *service)
     for (;;) {
         tell_state(service);
         int number = wait_signal(service, loop_step_ns(service));
+        keep_tls(service, false);
         if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
             break_leases(service);
         if (is_end(number))
@@ -445,6 +509,7 @@ static void drain(struct service *service)
             return;
     td_acceptor_stop(service->acceptor);
     td_acceptor_stop(service->s3_acceptor);
+    td_acceptor_stop(service->plain_acceptor);
     atomic_store(&service->registry.draining, true);
     uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
     while (td_registry_count(&service->registry) > 0) {
@@ -490,13 +555,15 @@ void td_cmd_serve_help(FILE *out)
         "the key \"max-files\"; FILE also has the key \"directory\", for DIR:\n",
         out);
     td_config_help(out);
-    (void)fputs("\n"
-                "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
-                "\n"
-                "SIGHUP reads FILE again and scans DIR; the log names the keys whose new values need a restart.\n"
-                "\n"
-                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
-                out);
+    (void)fputs(
+        "\n"
+        "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
+        "\n"
+        "SIGHUP reads FILE and the certificate again and scans DIR; the log names the keys whose new values need\n"
+        "a restart.\n"
+        "\n"
+        "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
+        out);
 }
 
 /* Prints the configuration. Returns the exit code. */
@@ -523,6 +590,8 @@ static int run(struct service *service)
                service->url);
         if (service->s3_acceptor != NULL)
             td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->s3_url);
+        if (service->plain_acceptor != NULL)
+            td_log(TD_LOG_INFO, "listening without TLS on %s", service->plain_url);
         serve(service);
         drain(service);
         td_registry_cut_all(&service->registry);

@@ -304,9 +304,9 @@ class Response:
 
 
 class Conn:
-    """One TCP connection, with a strict reader of HTTP/1.1 answers."""
+    """One TCP connection, with a strict reader of HTTP/1.1 answers. tls: an ssl.SSLContext, for a port with TLS."""
 
-    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1", mss=None):
+    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1", mss=None, tls=None):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
@@ -321,6 +321,9 @@ class Conn:
             self.sock.close()
             raise
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            plain, self.sock = self.sock, None
+            self.sock = tls.wrap_socket(plain, server_hostname=host)   # closes the socket when it fails
         self.buf = b""
         self.port = port
         self.eof = False
@@ -534,13 +537,14 @@ def temporary_directory(owner, prefix):
 
 class Server:
     """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended. With
-    rescan="0" nothing is watched either, so that scans come only when they are asked for."""
+    rescan="0" nothing is watched either, so that scans come only when they are asked for. tls: an ssl.SSLContext, if
+    the options in args give the server a certificate."""
 
     live = []
 
     def __init__(self, root, *args, settle="0.05", rescan="1", access_log="-", env=None, ready=True, timeout=30,
-                 binary=None, nofile=None, hash_threads=None, host="127.0.0.1", watch=None):
-        self.root, self.host = Path(root), host
+                 binary=None, nofile=None, hash_threads=None, host="127.0.0.1", watch=None, tls=None):
+        self.root, self.host, self.tls = Path(root), host, tls
         self.binary = Path(binary or tensord_binary())
         self.tmp = temporary_directory(self, "tensord-test-")
         self.err_path = os.path.join(self.tmp, "stderr")
@@ -599,7 +603,7 @@ class Server:
     def _wait_port(self, timeout):
         deadline = time.monotonic() + timeout
         while True:
-            m = re.search(rf"listening on http://{re.escape(self.host)}:(\d+)", self.stderr())
+            m = re.search(rf"listening on https?://{re.escape(self.host)}:(\d+)", self.stderr())
             if m:
                 return int(m.group(1))
             if self.proc.poll() is not None:
@@ -642,7 +646,7 @@ class Server:
             time.sleep(every)
 
     def conn(self, **kw):
-        return Conn(self.port, host=self.host, **kw)
+        return Conn(self.port, **{"host": self.host, "tls": self.tls, **kw})
 
     def request(self, target, headers=(), method="GET", version="HTTP/1.1", **kw):
         with self.conn(**kw) as c:
@@ -773,7 +777,7 @@ class Transfer:
     """A GET whose body is read in steps: begin, do something to the file, finish."""
 
     def __init__(self, s, target, rcvbuf=1 << 18, headers=()):
-        self.c = Conn(s.port, rcvbuf=rcvbuf, timeout=20)
+        self.c = s.conn(rcvbuf=rcvbuf, timeout=20)
         self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h
                                                                                          for h in headers)))
         self.head = self.c.read_head(target)

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import pki
 from harness import REPO, Server, age, tensor, write_by_hand
 
 RULES = REPO / "docs/monitoring/tensord-alerts.yml"
@@ -33,7 +34,8 @@ def page(tmp_path_factory):
     (root / "bad/model.safetensors").write_bytes(b"\xff" * 64)
     for name in ("m", "d", "bad"):
         age(root / name)
-    with Server(root) as s:
+    ca = pki.Authority(tmp_path_factory.mktemp("pki"))
+    with Server(root, *pki.options_of(ca.sign("server")), tls=ca.context()) as s:
         for target in ("/models", "/models/m/tensors/w", "/nope", "/readyz", "/healthz"):
             s.get(target)
         assert s.get("/models/m/tensors/w", [("Range", "bytes=0-3")]).status == 206
@@ -73,7 +75,7 @@ def test_the_dashboard_shows_what_an_operator_asks_for():
     text = "\n".join(expressions())
     for name in ("requests_total", "sent_bytes_total", "duration_seconds_bucket", "http_connections", "refused_total",
                  "models", "unreadable_files", "failed_scans_total", "hashed_file_bytes", "row_index_bytes",
-                 "decode_cache_bytes"):
+                 "decode_cache_bytes", "certificate_expiry"):
         assert name in text, name
     ids = [p["id"] for p in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids)) and len(ids) > 15
@@ -108,9 +110,11 @@ FIRING = {
     "TensordFilesWithErrors": {"tensord_unreadable_files": "1x40"},
     "TensordBlobsDamaged": {"tensord_hash_mismatches_total": "0x20 1x20"},
     "TensordAnswersCut": {'tensord_http_cut_transfers_total{reason="changed"}': "0+1x40"},
+    "TensordCertificateEnds": {"tensord_tls_certificate_expiry_timestamp_seconds": f"{13 * 86400}x40"},
     "TensordLogLinesLost": {"tensord_access_log_dropped_lines_total": "0+5x40"},
 }
 HEALTHY = {
+    "tensord_tls_certificate_expiry_timestamp_seconds": f"{15 * 86400}x40",
     "up": "1x40", "tensord_ready": "1x40", "tensord_root_missing": "0x40", "tensord_scan_failed": "0x40",
     'tensord_http_requests_total{code="200",route="tensor"}': "0+1000x40",
     'tensord_http_requests_total{code="503",route="tensor"}': "0+1x40",

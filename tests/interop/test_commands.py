@@ -296,9 +296,8 @@ def test_a_directory_in_place_of_a_command(tmp_path):
 # ------------------------------------------------------------------------------------------------ health
 
 @pytest.mark.parametrize("url, says", [
-    ("https://127.0.0.1:8443",
-     b'must begin with http:// (health has no TLS), but it is "https://127.0.0.1:8443"\n'),
-    ("ftp://127.0.0.1", b'must begin with http:// (health has no TLS), but it is "ftp://127.0.0.1"\n'),
+    ("ftp://127.0.0.1", b'must begin with http:// or https://, but it is "ftp://127.0.0.1"\n'),
+    ("https://", b'such as http://127.0.0.1:8080/readyz, not "https://"\n'),
     ("127.0.0.1:8080", b'but it is "127.0.0.1:8080"; did you mean http://127.0.0.1:8080?\n'),
     ("localhost:8080/readyz", b"did you mean http://localhost:8080/readyz?\n"),
     ("http://", b'such as http://127.0.0.1:8080/readyz, not "http://"\n'),

@@ -40,7 +40,7 @@ static void forget_environment(void)
 static bool parse(struct td_config *config, const char *line, struct td_error *err)
 {
     static char words[1024];
-    char *argv[64];
+    char *argv[96];
     int argc = 0;
     char *save = NULL;
     assert_true(strlen(line) < sizeof words);
@@ -73,7 +73,11 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.rescan_from, "local");
     assert_string_equal(config.state_dir, "");
     assert_string_equal(config.files, "mutable");
-    assert_true(config.workers == TD_CONFIG_AUTO);
+    assert_string_equal(config.tls_cert, "");
+    assert_string_equal(config.tls_key, "");
+    assert_string_equal(config.tls_client_ca, "");
+    assert_string_equal(config.plain_listen, "");
+    assert_true(config.workers == TD_CONFIG_AUTO && !config.require_tls);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
@@ -98,7 +102,8 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources";
+        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources "
+        "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -126,6 +131,11 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
     assert_true(config.workers == 5 && config.print == TD_CONFIG_PRINT_SOURCES);
+    assert_string_equal(config.tls_cert, "c.pem");
+    assert_string_equal(config.tls_key, "k.pem");
+    assert_string_equal(config.tls_client_ca, "a.pem");
+    assert_string_equal(config.plain_listen, "127.0.0.1:82");
+    assert_true(config.require_tls);
     assert_string_equal(config.file, "");
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
 }
@@ -236,6 +246,12 @@ static void mistakes_are_explained(void **state)
         {"a --listen ''", "ADDRESS:PORT"},
         {"a --s3-listen :65536", "--s3-listen takes ADDRESS:PORT, such as 127.0.0.1:8081"},
         {"a --s3-listen ''", NULL},
+        {"a --tls-cert c", "--tls-cert is given without --tls-key"},
+        {"a --tls-key k", "--tls-key is given without --tls-cert"},
+        {"a --tls-cert c --tls-key k", NULL},
+        {"a --tls-client-ca c", "--tls-client-ca needs TLS"},
+        {"a --plain-listen :1", "--plain-listen is for a server with TLS"},
+        {"a --tls-cert c --tls-key k --plain-listen x", "--plain-listen takes ADDRESS:PORT, such as 127.0.0.1:8082"},
         {"a --directory b", "unknown option \"--directory\""},
         {"a --config", "--config FILE"},
         {"a --print-config=", "=sources"},
@@ -342,40 +358,19 @@ static void variables_are_judged(void **state)
 static void help_lists_all(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--listen",
-                                          "--max-connections",
-                                          "--max-connections-per-address",
-                                          "--max-header-bytes",
-                                          "--header-timeout",
-                                          "--idle-timeout",
-                                          "--max-body-bytes",
-                                          "--body-timeout",
-                                          "--send-timeout",
-                                          "--min-rate",
-                                          "--drain-delay",
-                                          "--drain-timeout",
-                                          "--rescan-interval",
-                                          "--settle",
-                                          "--leases",
-                                          "--max-files",
-                                          "--max-maps",
-                                          "--access-log",
-                                          "--log-level",
-                                          "--max-memory",
-                                          "--state-dir",
-                                          "--hash-threads",
-                                          "--s3-listen",
-                                          "--require-models",
-                                          "--rescan-from",
-                                          "--decode-memory",
-                                          "--files",
-                                          "--workers",
-                                          "--index-threads",
-                                          "--log-format",
-                                          "--max-waiters",
-                                          "--watch",
-                                          "--config",
-                                          "--print-config[=sources]"};
+    static const char *const options[] = {"--listen",           "--max-connections", "--max-connections-per-address",
+                                          "--max-header-bytes", "--header-timeout",  "--idle-timeout",
+                                          "--max-body-bytes",   "--body-timeout",    "--send-timeout",
+                                          "--min-rate",         "--drain-delay",     "--drain-timeout",
+                                          "--rescan-interval",  "--settle",          "--leases",
+                                          "--max-files",        "--max-maps",        "--access-log",
+                                          "--log-level",        "--max-memory",      "--state-dir",
+                                          "--hash-threads",     "--s3-listen",       "--require-models",
+                                          "--rescan-from",      "--decode-memory",   "--files",
+                                          "--workers",          "--index-threads",   "--log-format",
+                                          "--max-waiters",      "--watch",           "--tls-cert",
+                                          "--tls-key",          "--tls-client-ca",   "--plain-listen",
+                                          "--require-tls",      "--config",          "--print-config[=sources]"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -2,6 +2,8 @@
 
 #include "tests/unit/unit.h"
 
+#include <arpa/inet.h>
+
 /* NULL as the address: refused. */
 static void addresses_and_ports(void **state)
 {
@@ -47,11 +49,30 @@ static void an_address_has_to_fit(void **state)
     assert_false(td_listen_address_split("abcd:1", address, sizeof address, &port));
 }
 
+/* RFC 1122 section 3.2.1.3 and RFC 4291 sections 2.5.3 and 2.5.5.2. */
+static void loopback_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is_loopback;
+    } rows[] = {
+        {"::1", true},         {"::ffff:127.0.0.1", true},  {"::ffff:127.255.0.9", true}, {"::", false},
+        {"::2", false},        {"::ffff:128.0.0.1", false}, {"::ffff:0.0.0.0", false},    {"::127.0.0.1", false},
+        {"2001:db8::1", false}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct in6_addr address;
+        assert_int_equal(inet_pton(AF_INET6, rows[i].text, &address), 1);
+        CHECK(td_address_is_loopback(&address) == rows[i].is_loopback, "%s", rows[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_and_ports),
         cmocka_unit_test(an_address_has_to_fit),
+        cmocka_unit_test(loopback_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -409,28 +409,33 @@ static void runs_of_files_go_by_reference(void **state)
         bool is_shared; /* its thread */
         bool by_sender;
         bool has_large_number; /* the descriptor: server/sender does not take it, and libmicrohttpd sends the body */
+        bool is_encrypted;
     } rows[] = {
-        {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE, false, true, false},
-        {LARGE, 1, false, false, true, TD_WAY_FILE, false, true, false},
-        {TD_TURN_BYTES, 1, false, false, true, TD_WAY_FILE, true, true, false},
-        {TD_TURN_BYTES + 1, 1, false, false, true, TD_WAY_FILE, true, false, false},
-        {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY, false, false, false},
-        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_FILE, false, true, false},
-        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_FILE, true, true, false},
-        {TD_TURN_BYTES, 2, false, false, true, TD_WAY_MEMORY, true, false, false},
-        {1000, 2000, false, false, true, TD_WAY_MEMORY, false, true, false},
-        {1000, 200, false, false, true, TD_WAY_MEMORY, true, true, false},
-        {LARGE, 1, true, false, true, TD_WAY_MEMORY, false, true, false},
-        {LARGE, 1, false, true, true, TD_WAY_MEMORY, false, true, false},
-        {LARGE, 1, false, false, false, TD_WAY_CHECKED, false, true, false},
-        {1000, 2000, false, false, false, TD_WAY_CHECKED, false, true, false},
-        {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY, false, false, false},
-        {TD_TURN_BYTES, 1, false, false, false, TD_WAY_COPY, true, false, false},
-        {TD_TURN_BYTES + 1, 1, false, false, false, TD_WAY_CHECKED, true, false, false},
-        {LARGE, 1, false, false, true, TD_WAY_FILE, false, false, true},
-        {TD_LOOK_BYTES, 1, true, false, true, TD_WAY_MEMORY, false, false, true},
-        {TD_LOOK_BYTES + 1, 1, true, false, true, TD_WAY_CHECKED, false, false, true},
-        {TD_LOOK_BYTES, 2, false, false, true, TD_WAY_CHECKED, false, false, true},
+        {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE, false, true, false, false},
+        {LARGE, 1, false, false, true, TD_WAY_FILE, false, true, false, false},
+        {TD_TURN_BYTES, 1, false, false, true, TD_WAY_FILE, true, true, false, false},
+        {TD_TURN_BYTES + 1, 1, false, false, true, TD_WAY_FILE, true, false, false, false},
+        {TD_REFERENCE_BYTES, 1, false, false, true, TD_WAY_MEMORY, false, false, false, false},
+        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_FILE, false, true, false, false},
+        {TD_REFERENCE_BYTES + 1, 2, false, false, true, TD_WAY_FILE, true, true, false, false},
+        {TD_TURN_BYTES, 2, false, false, true, TD_WAY_MEMORY, true, false, false, false},
+        {1000, 2000, false, false, true, TD_WAY_MEMORY, false, true, false, false},
+        {1000, 200, false, false, true, TD_WAY_MEMORY, true, true, false, false},
+        {LARGE, 1, true, false, true, TD_WAY_MEMORY, false, true, false, false},
+        {LARGE, 1, false, true, true, TD_WAY_MEMORY, false, true, false, false},
+        {LARGE, 1, false, false, false, TD_WAY_CHECKED, false, true, false, false},
+        {1000, 2000, false, false, false, TD_WAY_CHECKED, false, true, false, false},
+        {TD_FLAT_BYTES, 1, false, false, false, TD_WAY_COPY, false, false, false, false},
+        {TD_TURN_BYTES, 1, false, false, false, TD_WAY_COPY, true, false, false, false},
+        {TD_TURN_BYTES + 1, 1, false, false, false, TD_WAY_CHECKED, true, false, false, false},
+        {LARGE, 1, false, false, true, TD_WAY_FILE, false, false, true, false},
+        {TD_LOOK_BYTES, 1, true, false, true, TD_WAY_MEMORY, false, false, true, false},
+        {TD_LOOK_BYTES + 1, 1, true, false, true, TD_WAY_CHECKED, false, false, true, false},
+        {TD_LOOK_BYTES, 2, false, false, true, TD_WAY_CHECKED, false, false, true, false},
+        {TD_FLAT_BYTES, 1, false, false, true, TD_WAY_COPY, false, false, false, true},
+        {TD_FLAT_BYTES + 1, 1, false, false, true, TD_WAY_CHECKED, false, false, false, true},
+        {LARGE, 1, false, false, true, TD_WAY_CHECKED, false, false, false, true},
+        {1000, 2000, false, false, true, TD_WAY_CHECKED, false, false, false, true},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct td_response response;
@@ -439,6 +444,7 @@ static void runs_of_files_go_by_reference(void **state)
         td_response_init(&response);
         response.facade = &td_native_facade;
         response.close = rows[i].close;
+        connection.is_encrypted = rows[i].is_encrypted;
         connection.proves_nothing = rows[i].has_unread;
         connection.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
         atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
@@ -449,6 +455,7 @@ static void runs_of_files_go_by_reference(void **state)
         struct MHD_Response *made = td_transfer_create(&response, &connection, false, &transfer);
         assert_non_null(made);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
+        CHECK(!rows[i].is_encrypted || atomic_load(&connection.pinned[0]) == NULL, "row %zu", i);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
         assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
         td_transfer_release(made, &transfer);

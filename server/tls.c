@@ -1,0 +1,163 @@
+#include "server/tls.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "server/sender.h"
+#include "storage/served_root.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+/* The certificate, the key, the authorities. */
+enum { FILES = 3 };
+
+/* What was seen of the files; all zero for one that is missing. */
+struct seen {
+    struct td_file_id ids[FILES];
+};
+
+struct td_tls {
+    struct td_tls_files files;
+    pthread_mutex_t lock; /* of `newest` */
+    struct td_tls_credentials *newest;
+    /* used by one thread */
+    struct seen loaded; /* what the last read saw, also one that failed */
+    struct seen last;   /* what the last look saw */
+    uint64_t looked_ns;
+};
+
+static struct seen look_at_files(const struct td_tls *tls)
+{
+    const char *const paths[FILES] = {tls->files.cert, tls->files.key, tls->files.client_ca};
+    struct seen seen;
+    memset(&seen, 0, sizeof seen);
+    for (size_t i = 0; i < FILES; i++) {
+        struct stat st;
+        if (paths[i][0] != '\0' && stat(paths[i], &st) == 0)
+            seen.ids[i] = td_file_id_of(&st);
+    }
+    return seen;
+}
+
+static bool is_same(const struct seen *a, const struct seen *b)
+{
+    bool same = true;
+    for (size_t i = 0; i < FILES; i++)
+        same = same && td_file_id_equal(&a->ids[i], &b->ids[i]);
+    return same;
+}
+
+static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
+{
+    enum { DAY_S = 86400 };
+    char when[40];
+    int64_t left_s = expiry_s - td_wall_now().seconds;
+    if (left_s > (int64_t)TD_TLS_WARN_DAYS * DAY_S)
+        return;
+    (void)td_wall_rfc3339((struct td_wall){.seconds = expiry_s}, when, sizeof when);
+    td_log(TD_LOG_WARN, "the certificate \"%s\" %s %s: replace it, tensord reads it again by itself", tls->files.cert,
+           left_s <= 0 ? "has expired at" : "expires at", when);
+}
+
+/* Reads the files. On success new connections get what they hold. */
+static bool load(struct td_tls *tls, struct td_error *err)
+{
+    struct td_tls_credentials *fresh = NULL;
+    tls->loaded = tls->last = look_at_files(tls); /* before they are read: a later change is seen by the next look */
+    if (!td_tls_credentials_load(&tls->files, &fresh, err))
+        return false;
+    warn_of_expiry(tls, td_tls_credentials_expiry_s(fresh));
+    pthread_mutex_lock(&tls->lock);
+    struct td_tls_credentials *old = tls->newest;
+    tls->newest = fresh;
+    pthread_mutex_unlock(&tls->lock);
+    td_tls_credentials_unref(old);
+    return true;
+}
+
+bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct td_error *err)
+{
+    struct td_tls *tls = calloc(1, sizeof *tls);
+    if (tls == NULL)
+        return td_error_no_memory(err);
+    tls->files = *files;
+    (void)pthread_mutex_init(&tls->lock, NULL);
+    tls->looked_ns = td_clock_ns();
+    if (!load(tls, err)) {
+        td_tls_destroy(tls);
+        return false;
+    }
+    *out = tls;
+    return true;
+}
+
+void td_tls_destroy(struct td_tls *tls)
+{
+    if (tls == NULL)
+        return;
+    td_tls_credentials_unref(tls->newest);
+    (void)pthread_mutex_destroy(&tls->lock);
+    free(tls);
+}
+
+void td_tls_reload(struct td_tls *tls)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (load(tls, &err))
+        td_log(TD_LOG_INFO, "read the certificate \"%s\" again", tls->files.cert);
+    else
+        td_log(TD_LOG_ERROR, "new connections get the old certificate, since the new one has a fault: %s", err.message);
+}
+
+void td_tls_watch(struct td_tls *tls)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns - tls->looked_ns < TD_TLS_LOOK_NS)
+        return;
+    tls->looked_ns = now_ns;
+    struct seen seen = look_at_files(tls);
+    bool is_at_rest = is_same(&seen, &tls->last);
+    tls->last = seen;
+    if (is_at_rest && !is_same(&seen, &tls->loaded))
+        td_tls_reload(tls);
+}
+
+int64_t td_tls_expiry_s(const struct td_tls *tls)
+{
+    return td_tls_credentials_expiry_s(tls->newest);
+}
+
+/* Sends records for GnuTLS. While more of the answer follows, the kernel may join them into full packets. A function of
+ * GnuTLS's kind, on the connection's thread. */
+static ssize_t push(gnutls_transport_ptr_t transport, const giovec_t *parts, int count)
+{
+    const struct td_connection *connection = transport;
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
+    return td_sender_pass(connection->fd, &message, MSG_NOSIGNAL | (connection->more_follows ? MSG_MORE : 0));
+}
+
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_connection *connection)
+{
+    pthread_mutex_lock(&tls->lock);
+    struct td_tls_credentials *credentials = td_tls_credentials_ref(tls->newest);
+    pthread_mutex_unlock(&tls->lock);
+    if (!td_tls_credentials_give(credentials, session)) {
+        td_tls_credentials_unref(credentials);
+        return NULL;
+    }
+    gnutls_transport_set_ptr2(session, (gnutls_transport_ptr_t)(intptr_t)connection->fd, connection);
+    gnutls_transport_set_vec_push_function(session, push);
+    return credentials;
+}
+
+uint64_t td_tls_plain_bytes(uint64_t bytes)
+{
+    /* Of a record: the header of 5 bytes, and at most 24 more (TLS 1.2 with GCM; RFC 5288 section 3). The first and the
+     * last record may be short. */
+    enum { RECORD_BYTES = 16384, EXTRA_BYTES = 29, SHORT_RECORDS = 3 };
+    uint64_t extra_bytes = (bytes / RECORD_BYTES + SHORT_RECORDS) * EXTRA_BYTES;
+    return bytes > extra_bytes ? bytes - extra_bytes : 0;
+}
