@@ -39,8 +39,8 @@ static void vectors_of_the_rfc(void **state)
 static void other_texts_are_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"Z",    "Zh",   "Zm9", "Zg==", "Zg=",   "Zm8=", "Zm9v\n", " Zm9v",
-                                        "Zm+v", "Zm/v", "Zm9vY", "Zm.v", "Zm\xC3\xA9", "__-_/"};
+    static const char *const texts[] = {"Z",     "Zh",   "Zm9",  "Zg==",  "Zg=",  "Zm8=",       "Zm9v\n",
+                                        " Zm9v", "Zm+v", "Zm/v", "Zm9vY", "Zm.v", "Zm\xC3\xA9", "__-_/"};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         char bytes[16];
         size_t len;
