@@ -22,6 +22,7 @@
 #include "core/scheduling.h"
 #include "core/small_thread.h"
 #include "core/waiting.h"
+#include "http/auth/signed_url.h"
 #include "server/access_line.h"
 #include "server/jobs.h"
 #include "server/request_guard.h"
@@ -616,7 +617,7 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
     struct td_access_event event = {
         .end = td_wall_now(),
         .method = request.method,
-        .target = request.target,
+        .target = td_signed_url_without_secret(request.target),
         .status = exchange->status,
         .sent_bytes = sent_bytes,
         .length_bytes = exchange->transfer.body_bytes,

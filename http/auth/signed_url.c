@@ -182,6 +182,60 @@ void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, s
     td_buffer_fini(&message);
 }
 
+bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, struct td_text path_and_query,
+                         int64_t now_s, uint64_t valid_s, struct td_buffer *out, int64_t *expires_s,
+                         struct td_error *err)
+{
+    uint8_t key[TD_SHA256_BYTES];
+    size_t at = out->len;
+    if (valid_s == 0 || valid_s > TD_SIGNED_URL_MOST_S)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "a signed URL is valid for 1 to %" PRIu64 " s (7 days)",
+                            TD_SIGNED_URL_MOST_S);
+    if (token != NULL && td_token_has_expired(token, now_s))
+        return td_error_set(err, TD_PERMISSION_DENIED, "the token \"%s\" has expired", token->name);
+    if (!td_signed_url_normalise(path_and_query, out, err))
+        return false;
+    *expires_s = now_s + (int64_t)valid_s;
+    if (token != NULL && token->expires_s != 0 && token->expires_s < *expires_s)
+        *expires_s = token->expires_s;
+    td_token_url_key(set, token, key);
+    td_signed_url_append(out, at, *expires_s, td_text_of(token == NULL ? "" : token->name), key);
+    OPENSSL_cleanse(key, sizeof key);
+    return !out->failed || td_buffer_refuse(out, err);
+}
+
+/* Finds whose rights a signed URL has. Returns false for a name that no token has, or an expired one. */
+static bool find_signer(const struct td_token_set *set, struct td_text name, int64_t now_s,
+                        const struct td_token **token)
+{
+    *token = name.len == 0 ? NULL : td_token_set_find_name(set, name);
+    return name.len == 0 || (*token != NULL && !td_token_has_expired(*token, now_s));
+}
+
+bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
+                         const struct td_token **token, struct td_text *bare, struct td_error *err)
+{
+    struct td_signed_url url;
+    uint8_t key[TD_SHA256_BYTES];
+    if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
+        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD");
+    bool ok = td_signed_url_parse(target, &url) && find_signer(set, url.name, now_s, token);
+    if (ok) {
+        td_token_url_key(set, *token, key);
+        ok = td_signed_url_verify(&url, key, err);
+        OPENSSL_cleanse(key, sizeof key);
+    }
+    if (!ok)
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "the URL's signature is wrong: a signed URL must be used byte for byte as it was signed, "
+                            "and ends with the token that signed it");
+    if (url.expires_s <= now_s)
+        return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
+                            now_s - url.expires_s);
+    *bare = url.bare;
+    return true;
+}
+
 struct td_text td_signed_url_without_secret(struct td_text target)
 {
     struct td_text query = td_uri_raw_query(target);

@@ -15,6 +15,7 @@
 #include "core/digest.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "http/auth/token_set.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,6 +55,20 @@ bool td_signed_url_normalise(struct td_text path_and_query, struct td_buffer *ou
  * url->data[at] on. name: as in td_signed_url. The caller checks url->failed. */
 void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, struct td_text name,
                           const uint8_t key[TD_SHA256_BYTES]);
+
+/* Appends the path and query, normalised and signed by the token, or by the holder of the tokens file (token NULL).
+ * Valid for valid_s seconds from now_s (since 1970) on, at most TD_SIGNED_URL_MOST_S, but no longer than the token
+ * lives; sets *expires_s to the end. Errors: TD_INVALID_ARGUMENT as td_signed_url_normalise and for valid_s,
+ * TD_PERMISSION_DENIED (the token has expired), TD_RESOURCE_EXHAUSTED. */
+bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, struct td_text path_and_query,
+                         int64_t now_s, uint64_t valid_s, struct td_buffer *out, int64_t *expires_s,
+                         struct td_error *err);
+
+/* Checks a request whose target td_signed_url_is_meant. Sets *token to the token whose rights it has, borrowed from the
+ * set; NULL: all rights. Sets *bare to the target without `expires` and `signature`. Errors: TD_PERMISSION_DENIED, with
+ * a reason for the client; TD_RESOURCE_EXHAUSTED. */
+bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
+                         const struct td_token **token, struct td_text *bare, struct td_error *err);
 
 /* Returns the beginning of a request target up to the value of its signature, of this kind or of AWS's, for logs: who
  * reads them must not be able to repeat the request. */

@@ -22,5 +22,7 @@ int td_cmd_verify(int argc, char **argv);
 void td_cmd_verify_help(FILE *out);
 int td_cmd_health(int argc, char **argv);
 void td_cmd_health_help(FILE *out);
+int td_cmd_sign(int argc, char **argv);
+void td_cmd_sign_help(FILE *out);
 
 #endif

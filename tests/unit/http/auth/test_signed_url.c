@@ -142,6 +142,108 @@ static void paths_are_spelled_as_clients_send_them(void **state)
     }
 }
 
+static const int64_t now_s = 1767225600;
+
+/* Returns a set with the tokens "ci", which never expires, and "old", which expires 100 s after now_s. */
+static struct td_token_set *make_set(uint8_t master_byte, const char *first_name)
+{
+    const uint8_t master_key[TD_TOKEN_KEY_BYTES] = {master_byte};
+    const struct td_token tokens[] = {
+        {.name = first_name, .sha256 = {1}, .rights = TD_RIGHT_READ},
+        {.name = "old", .sha256 = {2}, .rights = TD_RIGHT_READ, .expires_s = now_s + 100},
+    };
+    struct td_token_set *set = td_token_set_create(master_key, tokens, COUNT_OF(tokens), NULL);
+    assert_non_null(set);
+    return set;
+}
+
+/* Signs "/a?b" for `valid_s` as the token of this name (NULL: the holder). The caller frees the URL. */
+static char *sign_for(const struct td_token_set *set, const char *name, uint64_t valid_s, int64_t *expires_s)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    const struct td_token *token = name == NULL ? NULL : td_token_set_find_name(set, td_text_of(name));
+    td_buffer_init(&out);
+    CHECK(td_signed_url_write(set, token, TD_TEXT("/a?b"), now_s, valid_s, &out, expires_s, &err), "%s", err.message);
+    return td_buffer_terminate(&out);
+}
+
+/* Checks that the URL has the rights of the token of this name (NULL: all), later_s after now_s; or, with `says`, that
+ * it is refused with a message that says so. */
+static void check_rights(const struct td_token_set *set, const char *method, const char *url, int64_t later_s,
+                         const char *name, const char *says)
+{
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_token *token = (const struct td_token *)&err; /* neither NULL nor a token */
+    struct td_text bare;
+    bool ok = td_signed_url_check(set, td_text_of(method), td_text_of(url), now_s + later_s, &token, &bare, &err);
+    CHECK(ok == (says == NULL), "%s: %s", url, err.message);
+    if (says != NULL) {
+        assert_int_equal(err.code, TD_PERMISSION_DENIED);
+        check_says(&err, says, url);
+        return;
+    }
+    assert_true(td_text_equals(bare, "/a?b"));
+    if (name == NULL)
+        assert_null(token);
+    else
+        assert_string_equal(token->name, name);
+}
+
+static void urls_have_the_rights_of_who_signed(void **state)
+{
+    (void)state;
+    struct td_token_set *set = make_set(1, "ci"), *revoked = make_set(1, "other"), *new_key = make_set(2, "ci");
+    int64_t expires_s;
+    char *owner = sign_for(set, NULL, 60, &expires_s);
+    assert_int_equal(expires_s, now_s + 60);
+    char *ci = sign_for(set, "ci", 60, &expires_s);
+    assert_int_equal(expires_s, now_s + 60);
+    check_rights(set, "GET", owner, 0, NULL, NULL);
+    check_rights(set, "HEAD", owner, 59, NULL, NULL);
+    check_rights(set, "GET", ci, 59, "ci", NULL);
+    check_rights(set, "GET", ci, 60, "ci", "expired");
+    check_rights(set, "POST", ci, 0, "ci", "GET and HEAD");
+    check_rights(revoked, "GET", ci, 0, "ci", "wrong");
+    check_rights(revoked, "GET", owner, 0, NULL, NULL);
+    check_rights(new_key, "GET", ci, 0, "ci", "wrong");
+    check_rights(new_key, "GET", owner, 0, NULL, "wrong");
+    check_rights(set, "GET", "/a?b&signature=ci.00", 0, NULL, "wrong");
+    strstr(ci, "=ci.")[1] = 'x'; /* another name before the digits */
+    check_rights(set, "GET", ci, 0, NULL, "wrong");
+    td_token_set_unref(set);
+    td_token_set_unref(revoked);
+    td_token_set_unref(new_key);
+    free(owner);
+    free(ci);
+}
+
+static void urls_do_not_outlive_their_token(void **state)
+{
+    (void)state;
+    struct td_token_set *set = make_set(1, "ci");
+    const struct td_token *old = td_token_set_find_name(set, TD_TEXT("old"));
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    int64_t expires_s;
+    char *url = sign_for(set, "old", TD_SIGNED_URL_MOST_S, &expires_s);
+    assert_int_equal(expires_s, now_s + 100);
+    check_rights(set, "GET", url, 99, "old", NULL);
+    check_rights(set, "GET", url, 100, "old", "wrong");
+    td_buffer_init(&out);
+    assert_false(td_signed_url_write(set, old, TD_TEXT("/a"), now_s + 100, 60, &out, &expires_s, &err));
+    assert_int_equal(err.code, TD_PERMISSION_DENIED);
+    static const uint64_t bad[] = {0, TD_SIGNED_URL_MOST_S + 1};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        td_error_init(&err);
+        assert_false(td_signed_url_write(set, NULL, TD_TEXT("/a"), now_s, bad[i], &out, &expires_s, &err));
+        assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    }
+    td_buffer_fini(&out);
+    td_token_set_unref(set);
+    free(url);
+}
+
 static void logs_do_not_show_signatures(void **state)
 {
     (void)state;
@@ -171,6 +273,8 @@ int main(void)
         cmocka_unit_test(every_change_is_refused),
         cmocka_unit_test(other_orders_and_spellings_are_refused),
         cmocka_unit_test(paths_are_spelled_as_clients_send_them),
+        cmocka_unit_test(urls_have_the_rights_of_who_signed),
+        cmocka_unit_test(urls_do_not_outlive_their_token),
         cmocka_unit_test(logs_do_not_show_signatures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
