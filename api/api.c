@@ -1,5 +1,6 @@
 #include "api/api.h"
 
+#include "api/access.h"
 #include "api/call.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
@@ -69,7 +70,9 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
                            .uri = &uri,
                            .response = response,
                            .is_for_main_port = has_own_port && owner_of(uri.raw_path) != NULL};
-    request->facade->answer(&call);
+    if (td_access_begin(&call))
+        request->facade->answer(&call);
     td_snapshot_unref(call.snapshot);
+    td_access_end(&call);
     td_uri_fini(&uri);
 }

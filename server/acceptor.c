@@ -403,6 +403,16 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
     return true;
 }
 
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof name;
+    if (getsockname(acceptor->listen_fd, (struct sockaddr *)&name, &len) != 0)
+        return false;
+    struct in6_addr address = address_of(&name);
+    return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+}
+
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
                        struct td_metrics *metrics, struct td_error *err)
 {

@@ -22,6 +22,9 @@ struct td_acceptor_config {
 bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err);
 
+/* Returns whether only this machine can reach the address: it is in 127.0.0.0/8, or ::1. */
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor);
+
 /* Starts accepting connections. Each one that is within the limits is registered and handed to the server. Server,
  * registry and metrics are borrowed and must outlive the acceptor. Call once. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,

@@ -91,6 +91,7 @@ struct exchange {
     enum td_route route;
     bool changed; /* it is an error, because a file has changed */
     char request_id[TD_REQUEST_ID_BYTES];
+    char token[TD_RESPONSE_TOKEN_BYTES]; /* the name of the token that asked */
     struct td_transfer transfer;
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
 };
@@ -338,6 +339,7 @@ static void make(struct session *session, const struct td_request *request, stru
     memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
     connection->received_bytes =
         session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
+    memcpy(exchange->token, response->token, sizeof exchange->token);
     exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
@@ -627,6 +629,7 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
         .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
         .range = range == NULL ? NULL : &range->value,
         .agent = agent == NULL ? NULL : &agent->value,
+        .token = exchange->token,
         .request_id = exchange->request_id,
         .trace = traceparent != NULL && td_trace_context_read(traceparent->value, &trace) ? &trace : NULL,
     };

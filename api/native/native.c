@@ -2,6 +2,7 @@
  * paths are taken for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
 
+#include "api/access.h"
 #include "api/find_name.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
@@ -194,9 +195,14 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
 static void (*route_name(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_named_page page;
+    struct td_error err = TD_ERROR_INIT;
     char advice[TD_NAME_ADVICE_BYTES];
     if (call->snapshot == NULL)
-        call->snapshot = td_catalog_acquire(call->api->catalog);
+        call->snapshot = td_call_acquire(call, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(call->response, &err);
+        return NULL;
+    }
     bool is_name = call->snapshot != NULL && td_name_find_page(call->snapshot, path, &page);
     if (is_name && td_html_is_accepted(call)) {
         call->response->route = page.model != NULL ? TD_ROUTE_MODEL : TD_ROUTE_HUB_FILE;
@@ -422,6 +428,26 @@ static bool takes_body(const struct td_request *request)
     return takes;
 }
 
+static void write_refusal(const struct td_call *call, const struct td_refusal *refusal)
+{
+    td_response_fail(call->response, refusal->status, NULL, "%s", refusal->message);
+    td_access_add_challenge(call, refusal);
+}
+
+/* Probes are for everybody; metrics and the contract for callers without credentials, too, where these may have them.
+ */
+static bool admit(struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    struct td_refusal refusal;
+    bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
+    bool is_free = td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json");
+    if ((is_free && td_access_is_free(call)) || td_access_take_bearer(call, &refusal) || is_probe)
+        return true;
+    write_refusal(call, &refusal);
+    return false;
+}
+
 static void answer(struct td_call *call)
 {
     void (*handle)(const struct td_call *) = route(call);
@@ -436,6 +462,7 @@ const struct td_facade td_native_facade = {
     .takes_body = takes_body,
     .is_text = is_text,
     .is_probe = is_probe,
+    .admit = admit,
     .answer = answer,
     .write_error = td_native_write_error,
     .error_type = "application/json",

@@ -344,6 +344,14 @@ static void answer(struct td_call *call)
     finish(call);
 }
 
+/* Refuses all calls: no credentials of S3 are taken. */
+static bool admit(struct td_call *call)
+{
+    td_response_fail_as(call->response, 403, "AccessDenied",
+                        "Access Denied: this server asks for tokens, and has none for clients of S3");
+    return false;
+}
+
 /* The body for every connection beyond a limit: S3 has no error code for an address with too many connections. */
 static const char slow_down[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
@@ -354,6 +362,7 @@ static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
     .is_text = is_text,
+    .admit = admit,
     .answer = answer,
     .write_error = td_s3_write_error,
     .error_type = TD_XML_TYPE,

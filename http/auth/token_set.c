@@ -53,10 +53,20 @@ static void make_access_key(const struct td_token_set *set, struct td_token *tok
     token->access_key[TD_ACCESS_KEY_BYTES - 1] = '\0';
 }
 
+/* Sets models_tag. */
+static bool tag_models(struct td_token *token)
+{
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; token->models[i] != NULL; i++)
+        td_digest_add_cstring(digest, token->models[i]);
+    return td_digest_finish(digest, token->models_tag);
+}
+
 static bool copy_models(struct td_arena *arena, const char *const *models, struct td_token *out)
 {
     size_t count = 0;
     out->models = NULL;
+    out->models_tag[0] = '\0';
     if (models == NULL)
         return true;
     while (models[count] != NULL)
@@ -68,7 +78,7 @@ static bool copy_models(struct td_arena *arena, const char *const *models, struc
     if (copy != NULL)
         copy[count] = NULL;
     out->models = copy;
-    return copy != NULL;
+    return copy != NULL && tag_models(out);
 }
 
 static bool copy_token(struct td_token_set *set, const struct td_token *token, struct td_token *out)

@@ -27,6 +27,7 @@ struct td_token {
     const char *name;                     /* unique in its set; [A-Za-z0-9._-], 1 to TD_TOKEN_NAME_MAX bytes */
     uint8_t sha256[TD_SHA256_BYTES];      /* of the token's text; unique in its set */
     const char *const *models;            /* globs (core/glob.h) of ids, NULL-terminated; NULL: all ids */
+    char models_tag[TD_TAG_BYTES];        /* a hash of the globs; td_token_set_create makes it; empty: models is NULL */
     unsigned int rights;                  /* TD_RIGHT_READ, TD_RIGHT_WRITE */
     int64_t expires_s;                    /* seconds since 1970; 0: never */
     int64_t created_s;                    /* seconds since 1970 */

@@ -18,6 +18,7 @@
 #include "server/config.h"
 #include "server/notify.h"
 #include "server/terminal.h"
+#include "server/token_watch.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ struct service {
     sigset_t signals;
     int lease_signal;
     struct td_acceptor *acceptor, *s3_acceptor;
+    struct td_token_watch tokens;
     struct td_access_log *log;
     struct td_catalog *catalog;
     struct td_api api;
@@ -137,6 +139,17 @@ static bool bind_ports(struct service *service, struct td_error *err)
             td_acceptor_create(&s3_port, service->s3_url, sizeof service->s3_url, &service->s3_acceptor, err));
 }
 
+/* Judges what others can reach without a token. */
+static bool judge_tokens(const struct service *service, struct td_error *err)
+{
+    const char *url = NULL;
+    if (service->s3_acceptor != NULL && !td_acceptor_is_loopback(service->s3_acceptor))
+        url = service->s3_url;
+    if (!td_acceptor_is_loopback(service->acceptor))
+        url = service->url;
+    return td_token_watch_judge(&service->tokens, url, service->used.require_auth, err);
+}
+
 static bool start_accepting(struct service *service, struct td_error *err)
 {
     struct td_metrics *metrics = &service->api.metrics;
@@ -192,7 +205,8 @@ static bool start(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(config);
-    if (!bind_ports(service, err) ||
+    if (!td_token_watch_init(&service->tokens, config->tokens, err) || !bind_ports(service, err) ||
+        !judge_tokens(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
@@ -217,6 +231,8 @@ static bool start(struct service *service, struct td_error *err)
         return false;
     service->api.s3_listen = config->s3_listen;
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    atomic_store(&service->api.metrics_open, config->metrics_open);
+    td_token_watch_begin(&service->tokens, &service->api);
     struct td_registry_limits limits = registry_limits(service);
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
@@ -234,6 +250,7 @@ static void stop(struct service *service)
     if (service->api_made)
         td_api_fini(&service->api);
     td_catalog_destroy(service->catalog);
+    td_token_watch_fini(&service->tokens);
     td_access_log_destroy(service->log);
 }
 
@@ -353,6 +370,7 @@ static void apply_live(struct service *service)
     apply_log_level(service);
     td_registry_set_limits(&service->registry, &limits);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    atomic_store(&service->api.metrics_open, config->metrics_open);
     td_catalog_tune(service->catalog, &tuning);
 }
 
@@ -385,11 +403,13 @@ static void reload_config(struct service *service)
     td_buffer_fini(&kept);
 }
 
-/* Reads the configuration again and scans, and tells systemd that the service reloads, once it is known to be ready. */
+/* Reads the configuration and the tokens again and scans, and tells systemd that the service reloads, once it is known
+ * to be ready. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
     reload_config(service);
+    td_token_watch_look(&service->tokens, &service->api, true);
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
@@ -418,6 +438,7 @@ static void serve(struct service *service)
     for (;;) {
         tell_state(service);
         int number = wait_signal(service, loop_step_ns(service));
+        td_token_watch_look(&service->tokens, &service->api, false);
         if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
             break_leases(service);
         if (is_end(number))
@@ -490,13 +511,14 @@ void td_cmd_serve_help(FILE *out)
         "the key \"max-files\"; FILE also has the key \"directory\", for DIR:\n",
         out);
     td_config_help(out);
-    (void)fputs("\n"
-                "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
-                "\n"
-                "SIGHUP reads FILE again and scans DIR; the log names the keys whose new values need a restart.\n"
-                "\n"
-                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
-                out);
+    (void)fputs(
+        "\n"
+        "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
+        "\n"
+        "SIGHUP reads FILE and the tokens again and scans DIR; the log names the keys whose new values need a restart.\n"
+        "\n"
+        "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
+        out);
 }
 
 /* Prints the configuration. Returns the exit code. */
