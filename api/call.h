@@ -23,6 +23,8 @@ struct td_caller {
     enum td_caller_kind kind;
     struct td_token_set *tokens;  /* the call's reference; NULL: the server has no tokens */
     const struct td_token *token; /* of TD_CALLER_TOKEN, borrowed from `tokens`; else NULL */
+    struct td_text bare;          /* the request's target without its signature (http/auth/signed_url.h); p is NULL: it
+                                     has none */
 };
 
 /* One call. All pointers are borrowed, except for the snapshot and what is in `caller`. */

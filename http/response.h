@@ -42,6 +42,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_OPENAPI, "openapi")       \
     ROUTE(TD_ROUTE_VERSION, "version")       \
     ROUTE(TD_ROUTE_RESCAN, "rescan")         \
+    ROUTE(TD_ROUTE_SIGN, "sign")             \
     ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")   \
     ROUTE(TD_ROUTE_S3_LIST, "s3_list")       \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")

@@ -6,6 +6,8 @@
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
+#include "api/signed_call.h"
+
 #include "core/clock.h"
 #include "core/json_build.h"
 
@@ -330,7 +332,7 @@ static bool admit(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
-    if (td_access_take_bearer(call, &refusal))
+    if (td_signed_call_admit(call, &refusal))
         return true;
     if (refusal.is_invalid) {
         td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);

@@ -8,6 +8,7 @@
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
+#include "api/signed_call.h"
 #include "catalog/dataset/dataset.h"
 
 #include <stdio.h>
@@ -27,6 +28,7 @@ static const struct system_route system_routes[] = {
     {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false, false},
     {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
     {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
+    {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
@@ -421,9 +423,9 @@ static bool ends_in_post(struct td_text path, const struct word_route *routes, s
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;
-    bool takes =
-        td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
-        (ends_in_post(uri.path, model_routes, MODEL_ROUTES) || ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
+    bool takes = td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
+                 (td_text_equals(uri.path, "/sign") || ends_in_post(uri.path, model_routes, MODEL_ROUTES) ||
+                  ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
     td_uri_fini(&uri);
     return takes;
 }
@@ -442,7 +444,7 @@ static bool admit(struct td_call *call)
     struct td_refusal refusal;
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
     bool is_free = td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json");
-    if ((is_free && td_access_is_free(call)) || td_access_take_bearer(call, &refusal) || is_probe)
+    if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, &refusal) || is_probe)
         return true;
     write_refusal(call, &refusal);
     return false;

@@ -7,6 +7,7 @@
  * so (port_hint). */
 #include "api/s3/s3.h"
 
+#include "api/s3/s3_access.h"
 #include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
@@ -344,14 +345,6 @@ static void answer(struct td_call *call)
     finish(call);
 }
 
-/* Refuses all calls: no credentials of S3 are taken. */
-static bool admit(struct td_call *call)
-{
-    td_response_fail_as(call->response, 403, "AccessDenied",
-                        "Access Denied: this server asks for tokens, and has none for clients of S3");
-    return false;
-}
-
 /* The body for every connection beyond a limit: S3 has no error code for an address with too many connections. */
 static const char slow_down[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
@@ -362,7 +355,7 @@ static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
     .is_text = is_text,
-    .admit = admit,
+    .admit = td_s3_admit,
     .answer = answer,
     .write_error = td_s3_write_error,
     .error_type = TD_XML_TYPE,
