@@ -10,8 +10,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The memory that reading a body may take: in any case, and for each of its bytes. */
-enum { BODY_FREE_BYTES = 16 * 1024, BODY_PER_BYTE = 100 };
+/* The most bytes of a body, which suffice for the longest path with all characters escaped; and the memory that reading
+ * one may take: in any case, and for each of its bytes. */
+enum { BODY_BYTES = 8 * TD_SIGNED_URL_PATH_BYTES, BODY_FREE_BYTES = 16 * 1024, BODY_PER_BYTE = 100 };
 
 /* What a client wants signed. */
 struct wish {
@@ -106,6 +107,10 @@ void td_handle_sign(const struct td_call *call)
         return;
     if (call->caller.token == NULL) {
         td_response_fail(call->response, 404, NULL, "there is nothing to sign with: this server has no --tokens");
+        return;
+    }
+    if (call->request->body.len > BODY_BYTES) {
+        td_response_fail(call->response, 413, NULL, "the body to sign by has at most %d bytes", BODY_BYTES);
         return;
     }
     td_arena_init(&arena, BODY_FREE_BYTES + BODY_PER_BYTE * call->request->body.len);

@@ -140,6 +140,9 @@ bool td_signed_url_normalise(struct td_text text, struct td_buffer *out, struct 
     size_t at = out->len;
     if (text.len == 0 || text.p[0] != '/')
         return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign must begin with '/'");
+    if (text.len > TD_SIGNED_URL_PATH_BYTES)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign has %zu bytes, more than %d", text.len,
+                            TD_SIGNED_URL_PATH_BYTES);
     if (memchr(text.p, '#', text.len) != NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "the path to sign has a '#', which begins a fragment that no "

@@ -23,6 +23,9 @@
 /* The most that a URL may be valid: 7 days, in seconds. */
 #define TD_SIGNED_URL_MOST_S UINT64_C(604800)
 
+/* The most bytes of a path and query to sign: those of the largest --max-header-bytes. */
+enum { TD_SIGNED_URL_PATH_BYTES = 32768 };
+
 /* What a target says of its signature. All texts are borrowed from the target. */
 struct td_signed_url {
     struct td_text bare;    /* path and query without `expires` and `signature` */
@@ -45,10 +48,9 @@ bool td_signed_url_verify(const struct td_signed_url *url, const uint8_t key[TD_
 
 /* Appends path and query as clients send them, so that the signature is that of what arrives: bytes that no URL may
  * hold are percent-encoded, letters, digits and "-._~" are not, and escapes are in upper case (RFC 3986 sections
- * 6.2.2.1 and 6.2.2.2). Errors: TD_INVALID_ARGUMENT for a text that does not begin with '/', or has a fragment, a
- * segment
- * "." or "..", a '%' without two hexadecimal digits, or a parameter `expires` or `signature`. The caller checks
- * out->failed. */
+ * 6.2.2.1 and 6.2.2.2). Errors: TD_INVALID_ARGUMENT for a text that is longer than TD_SIGNED_URL_PATH_BYTES, does not
+ * begin with '/', or has a fragment, a segment "." or "..", a '%' without two hexadecimal digits, or a parameter
+ * `expires` or `signature`. The caller checks out->failed. */
 bool td_signed_url_normalise(struct td_text path_and_query, struct td_buffer *out, struct td_error *err);
 
 /* Appends `expires` and `signature` to the path and query in `url`, which td_signed_url_normalise has written from

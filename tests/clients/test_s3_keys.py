@@ -167,6 +167,21 @@ def test_commands(endpoint, keys, root, tmp_path, tool, copy, links):
     assert (rc != 0 or not digests(tmp_path / "hidden")) and "403" not in said, said
 
 
+def test_curl(endpoint, keys, root, tmp_path):
+    """curl signs the digest of the body only if it is told to, and S3 asks for it."""
+    def curl(path, *args):
+        return run(["curl", "--silent", "--show-error", "--fail-with-body", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user",
+                    ":".join(keys("job")), *args, endpoint + path], tmp_path)
+    digest = ("-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD")
+    assert curl("/ns/open/config.json", *digest) == (0, "{}")
+    rc, said = curl("/ns?list-type=2&prefix=open%2F", *digest)
+    assert rc == 0 and "<Key>open/config.json</Key>" in said
+    rc, said = curl("/ns/open/%C3%A9/%C3%BC%2Bplus~.txt", "--output", str(tmp_path / "odd"), *digest)
+    assert rc == 0 and (tmp_path / "odd").read_bytes() == (root / "ns/open/é/ü+plus~.txt").read_bytes()
+    rc, said = curl("/ns/open/config.json")
+    assert rc != 0 and "Missing required header for this request: x-amz-content-sha256" in said
+
+
 def test_runai(endpoint, keys):
     def worker(who):
         access, secret = keys(who)

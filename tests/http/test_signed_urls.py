@@ -289,6 +289,13 @@ def test_bad_wishes_are_refused(srv, tokens, body, says):
     check_error(r, 400, says)
 
 
+def test_long_wishes_are_refused(srv, tokens):
+    r = srv.post("/sign", {"path": "/" + "a" * 32768, "expires_in": 5}, tokens.bearer("all"))
+    check_error(r, 400, "32768")
+    assert srv.post("/sign", {"path": "/" + "\u20ac" * 10000, "expires_in": 5}, tokens.bearer("all")).status == 200
+    check_error(srv.post("/sign", b" " * 262145, tokens.bearer("all")), 413)
+
+
 def test_signing_needs_a_token(srv, tokens):
     wish = {"path": FILE, "expires_in": 60}
     assert srv.post("/sign", wish).status == 401

@@ -142,6 +142,20 @@ static void paths_are_spelled_as_clients_send_them(void **state)
     }
 }
 
+static void long_paths_are_refused(void **state)
+{
+    (void)state;
+    static char path[TD_SIGNED_URL_PATH_BYTES + 1];
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    memset(path, '/', sizeof path);
+    td_buffer_init(&out);
+    assert_true(td_signed_url_normalise(td_text_n(path, sizeof path - 1), &out, &err));
+    assert_false(td_signed_url_normalise(td_text_n(path, sizeof path), &out, &err));
+    check_says(&err, "32768", "a long path");
+    td_buffer_fini(&out);
+}
+
 static const int64_t now_s = 1767225600;
 
 /* Returns a set with the tokens "ci", which never expires, and "old", which expires 100 s after now_s. */
@@ -273,6 +287,7 @@ int main(void)
         cmocka_unit_test(every_change_is_refused),
         cmocka_unit_test(other_orders_and_spellings_are_refused),
         cmocka_unit_test(paths_are_spelled_as_clients_send_them),
+        cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(urls_have_the_rights_of_who_signed),
         cmocka_unit_test(urls_do_not_outlive_their_token),
         cmocka_unit_test(logs_do_not_show_signatures),
