@@ -511,14 +511,14 @@ void td_cmd_serve_help(FILE *out)
         "the key \"max-files\"; FILE also has the key \"directory\", for DIR:\n",
         out);
     td_config_help(out);
-    (void)fputs(
-        "\n"
-        "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
-        "\n"
-        "SIGHUP reads FILE and the tokens again and scans DIR; the log names the keys whose new values need a restart.\n"
-        "\n"
-        "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
-        out);
+    (void)fputs("\n"
+                "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
+                "\n"
+                "SIGHUP reads FILE and the tokens again and scans DIR; the log names the keys whose new values need a\n"
+                "restart.\n"
+                "\n"
+                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
+                out);
 }
 
 /* Prints the configuration. Returns the exit code. */

@@ -15,8 +15,19 @@
 #define KEY "\"master_key\": \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\""
 #define SHA_A "6455c3042fb1e95d7bdf2402e178fe52864f37de5f2b993b469816e303e19ac5"
 #define SHA_B "7455c3042fb1e95d7bdf2402e178fe52864f37de5f2b993b469816e303e19ac5"
+#define SHA_C "0055c3042fb1e95d7bdf2402e178fe52864f37de5f2b993b469816e303e19ac5"
 #define TOKEN(name, sha, more) "{\"name\": \"" name "\", \"sha256\": \"" sha "\"" more "}"
 #define FILE_OF(tokens) "{\"version\": 1, " KEY ", \"tokens\": [" tokens "]}"
+
+/* Tokens with all keys, with keys that are null, and one that sees nothing. */
+#define CI                                               \
+    TOKEN("ci", SHA_A,                                   \
+          ", \"models\": [\"org/*\", \"d\\u00e9mo\"], "  \
+          "\"rights\": [\"write\", \"read\"], "          \
+          "\"expires\": \"2027-01-31T12:00:00+01:00\", " \
+          "\"created\": \"2026-01-02T03:04:05.678Z\"")
+#define ALL TOKEN("all", SHA_B, ", \"models\": null, \"expires\": null")
+#define NONE TOKEN("none", SHA_C, ", \"models\": [], \"rights\": [\"write\"]")
 
 static struct td_token_set *parse(const char *text, struct td_error *err)
 {
@@ -30,17 +41,7 @@ static void a_file_is_read(void **state)
 {
     (void)state;
     struct td_error err = TD_ERROR_INIT;
-    struct td_token_set *set = parse(
-        FILE_OF(TOKEN(
-            "ci", SHA_A,
-            ", \"models\": [\"org/*\", \"d\\u00e9mo\"], \"rights\": [\"write\", \"read\"], "
-            "\"expires\": \"2027-01-31T12:00:00+01:00\", \"created\": \"2026-01-02T03:04:05.678Z\"") "," TOKEN("all",
-                                                                                                               SHA_B,
-                                                                                                               ", \"models\": null, \"expires\": null") "," TOKEN("none",
-                                                                                                                                                                  "00"
-                                                                                                                                                                  "55c3042fb1e95d7bdf2402e178fe52864f37de5f2b993b469816e303e19ac5",
-                                                                                                                                                                  ", \"models\": [], \"rights\": [\"write\"]")),
-        &err);
+    struct td_token_set *set = parse(FILE_OF(CI "," ALL "," NONE), &err);
     CHECK(set != NULL, "%s", err.message);
     const struct td_token *tokens = td_token_set_tokens(set);
     assert_int_equal(td_token_set_count(set), 3);
