@@ -1,5 +1,6 @@
 #include "api/api.h"
 
+#include "api/access.h"
 #include "api/call.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
@@ -53,6 +54,20 @@ bool td_api_refuses_body(const struct td_request *request)
     return false;
 }
 
+/* Has the handlers see the target of a signed URL without its signature, in a copy of the request. Returns false after
+ * it answered an error. */
+static bool take_signature_off(struct td_call *call, struct td_request *copy, struct td_uri *uri)
+{
+    struct td_error err = TD_ERROR_INIT;
+    copy->target = call->caller.bare;
+    call->request = copy;
+    td_uri_fini(uri);
+    if (td_uri_parse(uri, copy->target, copy->facade->query, &err))
+        return true;
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
 {
     struct td_uri uri;
@@ -69,7 +84,10 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
                            .uri = &uri,
                            .response = response,
                            .is_for_main_port = has_own_port && owner_of(uri.raw_path) != NULL};
-    request->facade->answer(&call);
+    struct td_request copy = *request;
+    if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri)))
+        request->facade->answer(&call);
     td_snapshot_unref(call.snapshot);
+    td_access_end(&call);
     td_uri_fini(&uri);
 }

@@ -1,5 +1,6 @@
 #include "api/call.h"
 
+#include "catalog/view.h"
 #include "core/digits.h"
 #include "core/json_build.h"
 #include "core/waiting.h"
@@ -93,12 +94,38 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
     return true;
 }
 
+static bool may_see(const void *token, struct td_text id)
+{
+    return td_token_may_see(token, id);
+}
+
+struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err)
+{
+    const struct td_token *token = call->caller.token;
+    if (call->caller.kind == TD_CALLER_NOBODY) {
+        (void)td_error_set(err, TD_PERMISSION_DENIED, "this needs a token");
+        return NULL;
+    }
+    struct td_snapshot *snapshot = td_catalog_acquire(call->api->catalog);
+    if (snapshot == NULL || token == NULL || token->models == NULL)
+        return snapshot;
+    const struct td_view_filter filter = {.key = token->models_tag, .may_see = may_see, .context = token};
+    struct td_snapshot *view = td_view_get(snapshot, &filter, err);
+    td_snapshot_unref(snapshot);
+    return view;
+}
+
 bool td_call_take_snapshot(struct td_call *call)
 {
     struct td_catalog_status status;
-    call->snapshot = td_catalog_acquire(call->api->catalog);
+    struct td_error err = TD_ERROR_INIT;
+    call->snapshot = td_call_acquire(call, &err);
     if (call->snapshot != NULL)
         return true;
+    if (err.code != TD_OK) {
+        td_response_fail_error(call->response, &err);
+        return false;
+    }
     td_catalog_get_status(call->api->catalog, &status);
     if (status.first_scan_failed)
         td_response_fail(call->response, 503, NULL, "the first scan failed, the next follows: %s", status.message);

@@ -4,17 +4,35 @@
 #define TD_API_CALL_H
 
 #include "api/state.h"
+#include "http/auth/token_set.h"
 #include "http/request.h"
 #include "http/response.h"
 #include "http/uri.h"
 
 #include <stdbool.h>
 
-/* One call. All pointers are borrowed, except for the snapshot. */
+enum td_caller_kind {
+    TD_CALLER_NOBODY, /* no credentials: only probes and what else shows no model */
+    TD_CALLER_OPEN,   /* the server has no tokens: everything is for everybody */
+    TD_CALLER_TOKEN,  /* what the token allows */
+    TD_CALLER_HOLDER, /* whoever holds the tokens file: everything */
+};
+
+/* Who sent a call (api/access.h). */
+struct td_caller {
+    enum td_caller_kind kind;
+    struct td_token_set *tokens;  /* the call's reference; NULL: the server has no tokens */
+    const struct td_token *token; /* of TD_CALLER_TOKEN, borrowed from `tokens`; else NULL */
+    struct td_text bare;          /* the request's target without its signature (http/auth/signed_url.h); p is NULL: it
+                                     has none */
+};
+
+/* One call. All pointers are borrowed, except for the snapshot and what is in `caller`. */
 struct td_call {
     struct td_api *api;
     const struct td_request *request;
     const struct td_uri *uri;
+    struct td_caller caller;          /* who asks */
     struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
     const struct td_model *model;     /* NULL when the path names no model */
     const struct td_dataset *dataset; /* NULL when the path names no dataset */
@@ -49,8 +67,13 @@ bool td_call_may_answer(const struct td_call *call);
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 
-/* Takes a reference on the current snapshot for the call; at most once for each call. Returns false, after answering
- * 503 with the reason, when there is no snapshot yet. */
+/* Returns the current snapshot, or the view of it that the call's sender may see, with a reference for the caller. NULL
+ * when there is no snapshot yet. On failure also returns NULL and sets *err: TD_RESOURCE_EXHAUSTED, or as td_may_wait
+ * when the view is not there yet. Nothing else in api/ may ask the catalog for a snapshot. */
+struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err);
+
+/* Sets call->snapshot by td_call_acquire; at most once for each call. Returns false, after answering 503 with the
+ * reason, when there is none. */
 bool td_call_take_snapshot(struct td_call *call);
 
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route

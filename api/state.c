@@ -11,6 +11,8 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 {
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
+    if (pthread_mutex_init(&api->tokens_lock, NULL) != 0)
+        return td_error_set(err, TD_INTERNAL, "cannot create a lock");
     td_shared_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
     if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
@@ -21,6 +23,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
         }
         td_lru_fini(&api->manifests);
     }
+    (void)pthread_mutex_destroy(&api->tokens_lock);
     return td_error_set(err, TD_INTERNAL, "cannot create a lock");
 }
 
@@ -29,4 +32,23 @@ void td_api_fini(struct td_api *api)
     td_lru_fini(&api->manifests);
     td_lru_fini(&api->plans);
     td_rank_store_fini(&api->ranks);
+    td_token_set_unref(api->tokens);
+    (void)pthread_mutex_destroy(&api->tokens_lock);
+}
+
+void td_api_set_tokens(struct td_api *api, struct td_token_set *tokens)
+{
+    pthread_mutex_lock(&api->tokens_lock);
+    struct td_token_set *before = api->tokens;
+    api->tokens = tokens;
+    pthread_mutex_unlock(&api->tokens_lock);
+    td_token_set_unref(before);
+}
+
+struct td_token_set *td_api_tokens(struct td_api *api)
+{
+    pthread_mutex_lock(&api->tokens_lock);
+    struct td_token_set *tokens = api->tokens == NULL ? NULL : td_token_set_ref(api->tokens);
+    pthread_mutex_unlock(&api->tokens_lock);
+    return tokens;
 }

@@ -3,10 +3,12 @@
 #define TD_API_STATE_H
 
 #include "catalog/catalog.h"
+#include "http/auth/token_set.h"
 #include "http/lru.h"
 #include "http/metrics.h"
 #include "rank/rank_store.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -29,7 +31,10 @@ struct td_api {
     struct td_shared_budget rows;  /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
-    _Atomic bool draining;                   /* /readyz answers 503, and answers close their connections */
+    pthread_mutex_t tokens_lock;
+    struct td_token_set *tokens; /* who may ask; under the lock; NULL: everybody */
+    _Atomic bool metrics_open;   /* metrics and the contract need no token, wherever the request comes from */
+    _Atomic bool draining;       /* /readyz answers 503, and answers close their connections */
 };
 
 /* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
@@ -38,5 +43,12 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 
 /* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);
+
+/* Gives the api another set of tokens, of which it takes over a reference. Requests that are running keep the one that
+ * they began with. NULL: everybody may ask for everything. Any thread. */
+void td_api_set_tokens(struct td_api *api, struct td_token_set *tokens);
+
+/* Returns the set of tokens with a reference for the caller, or NULL. Any thread. */
+struct td_token_set *td_api_tokens(struct td_api *api);
 
 #endif

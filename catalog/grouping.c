@@ -182,15 +182,14 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
     }
 }
 
-/* Sets the model's tag. Digests are left out, so that learning one is no change. */
-static bool tag_model(const struct td_grouping *g, struct td_model *model)
+bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *model, struct td_error *err)
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
     td_digest_add(digest, &model->entry_count, sizeof model->entry_count);
     for (size_t i = 0; i < model->entry_count; i++) {
-        const struct td_entry *entry = &g->snapshot->entries[model->first_entry + i];
+        const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
         td_digest_add_cstring(digest, entry->path);
         td_digest_add_cstring(digest, entry->file->identity_tag);
         td_digest_add_cstring(digest, entry->file->error == NULL ? "" : entry->file->error);
@@ -208,7 +207,7 @@ static bool tag_model(const struct td_grouping *g, struct td_model *model)
         td_digest_add_cstring(digest, model->problems.items[i].path);
         td_digest_add_cstring(digest, model->problems.items[i].message);
     }
-    return td_digest_finish(digest, model->tag) || td_error_no_memory(g->err);
+    return td_digest_finish(digest, model->tag) || td_error_no_memory(err);
 }
 
 /* Makes one model of the candidates [first, end). */
@@ -228,7 +227,7 @@ static bool build_model(struct td_grouping *g, size_t first, size_t end)
     if (!td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
         return false;
     add_plain_errors(g, model);
-    return tag_model(g, model);
+    return td_model_make_tag(snapshot, model, g->err);
 }
 
 static int model_compare(const void *a, const void *b)
@@ -280,6 +279,7 @@ bool td_grouping_build(struct td_grouping *g)
     if (!add_described_folders(g))
         return false;
     part_root(g);
+    snapshot->root_is_model = g->root_is_model;
     if (g->candidate_count > 0)
         qsort(g->candidates, g->candidate_count, sizeof *g->candidates, candidate_compare);
     snapshot->models = calloc(g->candidate_count + 1, sizeof *snapshot->models);

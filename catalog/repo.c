@@ -405,10 +405,25 @@ static bool set_hub_id(struct td_snapshot *snapshot, struct td_repo *repo, struc
     return true;
 }
 
+/* Copies the list of cache folders to the snapshot, whose views need it. */
+static bool keep_caches(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t count,
+                        struct td_error *err)
+{
+    snapshot->caches = td_arena_array(&snapshot->arena, count, sizeof *caches);
+    if (snapshot->caches == NULL)
+        return td_error_no_memory(err);
+    snapshot->cache_count = count;
+    if (count > 0)
+        memcpy(snapshot->caches, caches, count * sizeof *caches);
+    return true;
+}
+
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err)
 {
     struct builder b = {.snapshot = snapshot, .err = err};
+    if (!keep_caches(snapshot, caches, cache_count, err))
+        return false;
     b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
     if (b.in_cache == NULL)
         return td_error_no_memory(err);
@@ -419,8 +434,10 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     }
     if (ok && snapshot->repo_count > 0)
         qsort(snapshot->repos, snapshot->repo_count, sizeof *snapshot->repos, repo_compare);
+    snapshot->repo_problem_first = snapshot->problems.count;
     if (ok)
         keep_one_of_each(snapshot);
+    snapshot->repo_problem_count = snapshot->problems.count - snapshot->repo_problem_first;
     free(b.in_cache);
     free(b.directories);
     return ok;

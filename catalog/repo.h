@@ -65,10 +65,10 @@ struct td_cache_folder {
     size_t ref_count;
 };
 
-/* Sets snapshot->repos, sorted by id, dataset folders last. Call once, when the snapshot has its entries and models; it
- * owns the result. `caches` are borrowed for the call; their texts and refs must live in the snapshot's arena. When
- * several folders have one id, the one nearest to the root gets it, among equally near ones the first by path; the
- * others become problems of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets snapshot->repos, sorted by id, dataset folders last, and snapshot->caches. Call once, when the snapshot has its
+ * entries and models; it owns the result. `caches` are borrowed for the call; their texts and refs must live in the
+ * snapshot's arena. When several folders have one id, the one nearest to the root gets it, among equally near ones the
+ * first by path; the others become problems of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
 

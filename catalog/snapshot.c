@@ -17,12 +17,15 @@
 struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot)
 {
     atomic_fetch_add_explicit(&snapshot->refs, 1, memory_order_relaxed);
+    if (snapshot->base != NULL)
+        atomic_fetch_add_explicit(&snapshot->base->refs, 1, memory_order_relaxed);
     return snapshot;
 }
 
-void td_snapshot_unref(struct td_snapshot *snapshot)
+/* Drops one reference on the snapshot or view alone. */
+static void drop_reference(struct td_snapshot *snapshot)
 {
-    if (snapshot == NULL || atomic_fetch_sub_explicit(&snapshot->refs, 1, memory_order_acq_rel) != 1)
+    if (atomic_fetch_sub_explicit(&snapshot->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (snapshot->retire != NULL)
         snapshot->retire(snapshot->retire_context, snapshot);
@@ -30,13 +33,19 @@ void td_snapshot_unref(struct td_snapshot *snapshot)
         td_snapshot_free(snapshot);
 }
 
-void td_snapshot_free(struct td_snapshot *snapshot)
+void td_snapshot_unref(struct td_snapshot *snapshot)
 {
     if (snapshot == NULL)
         return;
-    for (size_t i = 0; i < snapshot->entry_count; i++)
-        td_file_unref(snapshot->entries[i].file);
-    free(snapshot->entries);
+    struct td_snapshot *base = snapshot->base;
+    drop_reference(snapshot);
+    if (base != NULL)
+        drop_reference(base);
+}
+
+/* Frees what the models own beside the arena. */
+static void free_models(struct td_snapshot *snapshot)
+{
     for (size_t i = 0; i < snapshot->model_count; i++) {
         struct td_model *model = &snapshot->models[i];
         for (size_t j = 0; j < model->checkpoint_count; j++) {
@@ -51,6 +60,20 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         free(model->checkpoints);
         free(model->problems.items);
     }
+}
+
+void td_snapshot_free(struct td_snapshot *snapshot)
+{
+    if (snapshot == NULL)
+        return;
+    void (*free_views)(struct td_snapshot *) = atomic_load(&snapshot->free_views);
+    if (free_views != NULL)
+        free_views(snapshot);
+    for (size_t i = 0; snapshot->base == NULL && i < snapshot->entry_count; i++)
+        td_file_unref(snapshot->entries[i].file);
+    free(snapshot->entries);
+    if (snapshot->base == NULL)
+        free_models(snapshot);
     free(snapshot->models);
     if (snapshot->free_datasets != NULL)
         snapshot->free_datasets(snapshot);

@@ -1,5 +1,6 @@
-/* Snapshots: what the served root held at one scan. A snapshot is immutable once it is published, and counts
- * references, so a request sees one consistent state. Files that did not change are shared with the snapshot before.
+/* Snapshots: what the served root held at one scan, or the part of that which one caller may see (catalog/view.h). A
+ * snapshot is immutable once it is published, and counts references, so a request sees one consistent state. Files that
+ * did not change are shared with the snapshot before.
  *
  * Lifetimes: a snapshot owns its models, checkpoints and entries, and holds a reference on its root and on each file; a
  * file outlives every snapshot that shows it. Everything reached from a snapshot is valid while a reference on the
@@ -146,6 +147,9 @@ struct td_snapshot {
     size_t entry_count;
     struct td_model *models; /* sorted by id */
     size_t model_count;
+    bool root_is_model;             /* the files directly in the root are one model */
+    struct td_cache_folder *caches; /* the folders of Hugging Face caches, in the arena (catalog/repo.h) */
+    size_t cache_count;
     struct td_repo *repos; /* catalog/repo.h */
     size_t repo_count;
     struct td_dataset *datasets; /* catalog/dataset/dataset.h; sorted by id */
@@ -157,8 +161,9 @@ struct td_snapshot {
     size_t other_bucket_count;
     struct td_bucket_run *bucket_runs[3]; /* what the buckets' `runs` point to: named ones, `local`, unlisted ones */
     struct td_problems problems;          /* what could not be published at all */
-    size_t unsettled_count;               /* files that are too young to be trusted */
-    size_t pending_count;                 /* of those, files without a known writer, which time alone publishes */
+    size_t repo_problem_first, repo_problem_count; /* the run of them that td_repos_build added */
+    size_t unsettled_count;                        /* files that are too young to be trusted */
+    size_t pending_count;   /* of those, files without a known writer, which time alone publishes */
     size_t racy_count;      /* of the latter, finished files whose change time the clock has yet to pass */
     uint64_t next_due_ns;   /* monotonic time when the first of them settles; 0: none */
     size_t hashed_count;    /* files whose SHA-256 was known when the snapshot was made */
@@ -168,6 +173,11 @@ struct td_snapshot {
         struct td_snapshot *snapshot); /* called instead of td_snapshot_free when the last reference goes; NULL: none */
     void *retire_context;
     struct td_snapshot *next_retired;
+    /* Of a view (catalog/view.h): the snapshot that owns its files and checkpoints. A reference on the view is one on
+     * this snapshot, too. Else NULL. */
+    struct td_snapshot *base;
+    _Atomic(struct td_views *) views;                         /* the views that are kept; NULL: none was asked for */
+    void (*_Atomic free_views)(struct td_snapshot *snapshot); /* frees them; NULL: there are none */
 };
 
 /* Takes a reference for the caller. Returns `snapshot`. */

@@ -1,5 +1,7 @@
 #include "core/clock.h"
 
+#include "core/digits.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -50,4 +52,93 @@ size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity)
     int n = snprintf(out, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
                      tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(wall.nanoseconds / 1000000U));
     return n < 0 ? 0 : (size_t)n;
+}
+
+/* Removes exactly `count` digits from the beginning of the text. Returns their value, or -1 when others stand there. */
+static int take_digits(struct td_text *text, size_t count)
+{
+    int value = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i >= text->len || text->p[i] < '0' || text->p[i] > '9')
+            return -1;
+        value = value * 10 + (text->p[i] - '0');
+    }
+    *text = td_text_skip(*text, count);
+    return value;
+}
+
+static int days_of_month(int year, int month)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return days[month - 1] + (month == 2 && is_leap);
+}
+
+/* Removes the date and the time up to the seconds. Returns false when they are none. */
+static bool take_date_time(struct td_text *text, struct tm *tm)
+{
+    int year = take_digits(text, 4);
+    bool ok = td_text_take_char(text, '-');
+    int month = take_digits(text, 2);
+    ok = ok && td_text_take_char(text, '-');
+    int day = take_digits(text, 2);
+    ok = ok && (td_text_take_char(text, 'T') || td_text_take_char(text, 't'));
+    *tm = (struct tm){.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+    tm->tm_hour = take_digits(text, 2);
+    ok = ok && td_text_take_char(text, ':');
+    tm->tm_min = take_digits(text, 2);
+    ok = ok && td_text_take_char(text, ':');
+    tm->tm_sec = take_digits(text, 2);
+    return ok && year >= 0 && month >= 1 && month <= 12 && day >= 1 && day <= days_of_month(year, month) &&
+           tm->tm_hour >= 0 && tm->tm_hour <= 23 && tm->tm_min >= 0 && tm->tm_min <= 59 && tm->tm_sec >= 0 &&
+           tm->tm_sec <= 60;
+}
+
+/* Reads "Z" or an offset such as "+02:00", the rest of the text. */
+static bool read_offset(struct td_text text, int *offset_s)
+{
+    *offset_s = 0;
+    if (text.len == 1)
+        return text.p[0] == 'Z' || text.p[0] == 'z';
+    bool is_minus = td_text_take_char(&text, '-');
+    bool ok = is_minus || td_text_take_char(&text, '+');
+    int hours = take_digits(&text, 2);
+    ok = ok && td_text_take_char(&text, ':');
+    int minutes = take_digits(&text, 2);
+    *offset_s = (hours * 60 + minutes) * (is_minus ? -60 : 60);
+    return ok && text.len == 0 && hours >= 0 && hours <= 23 && minutes >= 0 && minutes <= 59;
+}
+
+bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds)
+{
+    struct tm tm;
+    int offset_s;
+    uint64_t fraction;
+    if (!take_date_time(&text, &tm))
+        return false;
+    if (td_text_take_char(&text, '.') && td_digits_take(&text, &fraction, NULL) == 0)
+        return false;
+    if (!read_offset(text, &offset_s))
+        return false;
+    *seconds = (int64_t)timegm(&tm) - offset_s;
+    return true;
+}
+
+bool td_duration_read(struct td_text text, uint64_t max_s, uint64_t *seconds)
+{
+    static const struct {
+        char unit;
+        uint64_t seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    uint64_t count;
+    for (size_t i = 0; text.len > 1 && i < sizeof units / sizeof *units; i++) {
+        if (text.p[text.len - 1] != units[i].unit)
+            continue;
+        text.len--;
+        if (!td_number_read(text, max_s / units[i].seconds, &count) || count == 0)
+            return false;
+        *seconds = count * units[i].seconds;
+        return true;
+    }
+    return false;
 }

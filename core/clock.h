@@ -2,6 +2,8 @@
 #ifndef TD_CORE_CLOCK_H
 #define TD_CORE_CLOCK_H
 
+#include "core/text.h"
+
 #include <pthread.h>
 
 #include <stdbool.h>
@@ -35,5 +37,13 @@ struct td_wall td_wall_of_ns(int64_t since_1970_ns);
 /* Writes "2026-01-02T03:04:05.678Z" (RFC 3339, UTC) with a NUL. The caller passes a capacity of at least 40 bytes.
  * Returns the length without the NUL. */
 size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
+
+/* Reads a time of RFC 3339, such as "2026-01-02T03:04:05Z", as seconds since 1970, without its fraction. Offsets are
+ * allowed; a leap second is the second after it. Returns false, and does not change *seconds, for any other text. */
+bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds);
+
+/* Reads a duration, a whole number with its unit: s, m, h or d ("90s", "30d"). Returns false, and does not change
+ * *seconds, for any other text, for 0, and for more than max_s seconds. */
+bool td_duration_read(struct td_text text, uint64_t max_s, uint64_t *seconds);
 
 #endif

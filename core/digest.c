@@ -6,6 +6,7 @@
 
 #include "core/digits.h"
 
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,4 +73,44 @@ bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES])
     struct td_digest *digest = td_digest_create();
     td_digest_add(digest, bytes, len);
     return td_digest_finish(digest, tag);
+}
+
+void td_sha256(const void *bytes, size_t len, uint8_t sum[TD_SHA256_BYTES])
+{
+    SHA256_CTX context;
+    (void)SHA256_Init(&context);
+    if (len > 0)
+        (void)SHA256_Update(&context, bytes, len);
+    (void)SHA256_Final(sum, &context);
+    OPENSSL_cleanse(&context, sizeof context);
+}
+
+/* Writes the SHA-256 of the key's block, each byte changed by `mask`, and the message behind it. */
+static void hash_behind_key(const uint8_t block[SHA256_CBLOCK], uint8_t mask, const void *message, size_t len,
+                            uint8_t sum[TD_SHA256_BYTES])
+{
+    SHA256_CTX context;
+    uint8_t masked[SHA256_CBLOCK];
+    for (size_t i = 0; i < sizeof masked; i++)
+        masked[i] = block[i] ^ mask;
+    (void)SHA256_Init(&context);
+    (void)SHA256_Update(&context, masked, sizeof masked);
+    if (len > 0)
+        (void)SHA256_Update(&context, message, len);
+    (void)SHA256_Final(sum, &context);
+    OPENSSL_cleanse(masked, sizeof masked);
+    OPENSSL_cleanse(&context, sizeof context);
+}
+
+void td_hmac_sha256(const void *key, size_t key_len, const void *message, size_t len, uint8_t sum[TD_SHA256_BYTES])
+{
+    uint8_t block[SHA256_CBLOCK] = {0};
+    uint8_t inner[TD_SHA256_BYTES];
+    if (key_len > sizeof block)
+        td_sha256(key, key_len, block);
+    else if (key_len > 0)
+        memcpy(block, key, key_len);
+    hash_behind_key(block, 0x36, message, len, inner);
+    hash_behind_key(block, 0x5C, inner, sizeof inner, sum);
+    OPENSSL_cleanse(block, sizeof block);
 }

@@ -43,4 +43,11 @@ bool td_digest_finish_binary(struct td_digest *digest, uint8_t sum[TD_SHA256_BYT
 /* Writes the tag of one byte string, added by td_digest_add. Returns false, with an empty tag, when out of memory. */
 bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES]);
 
+/* Writes the SHA-256 of one byte string, as other programs compute it. Allocates nothing and cannot fail. */
+void td_sha256(const void *bytes, size_t len, uint8_t sum[TD_SHA256_BYTES]);
+
+/* Writes the HMAC-SHA-256 (RFC 2104) of the message by a key of any length. Allocates nothing and cannot fail, so no
+ * caller can go on with a value that anybody could guess. */
+void td_hmac_sha256(const void *key, size_t key_len, const void *message, size_t len, uint8_t sum[TD_SHA256_BYTES]);
+
 #endif

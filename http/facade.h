@@ -34,6 +34,9 @@ struct td_facade {
     bool (*is_text)(struct td_text raw_path);
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);
+    /* Decides who sent a call to a server that has tokens, and fills in call->caller (api/access.h). Returns false
+     * after it answered a refusal, in the facade's form. NULL is not allowed for a facade that answers calls. */
+    bool (*admit)(struct td_call *call);
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot
      * yet: td_call_take_snapshot takes one. */
     void (*answer)(struct td_call *call);

@@ -121,6 +121,11 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
     for (int i = 1; i < TD_CUT_COUNT; i++)
         td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n",
                          td_cut_name((enum td_cut)i), atomic_load(&metrics->cuts[i]));
+    td_metrics_number(out, "tensord_tokens", "gauge", "Tokens in use; 0 without --tokens.",
+                      (double)atomic_load(&metrics->tokens));
+    td_metrics_number(out, "tensord_tokens_file_failed", "gauge",
+                      "1 while the tokens file cannot be read again, and the tokens before stay.",
+                      atomic_load(&metrics->tokens_failed) ? 1 : 0);
     td_metrics_count(out, "tensord_access_log_dropped_lines_total",
                      "Access log lines dropped because its reader was too slow.",
                      atomic_load(&metrics->access_log_dropped));

@@ -20,7 +20,7 @@ struct td_facade; /* http/facade.h */
 struct td_request {
     const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
     bool is_local;                  /* the request came over the loopback interface */
-    bool is_encrypted;              /* the request came over TLS */
+    bool is_tls;                    /* the request came over TLS */
     uint64_t client;                /* stands for the client's address: a hash whose key is secret */
     struct td_text method;          /* case-sensitive: "GET" */
     struct td_text target;          /* the raw request target: path, and query after '?' */

@@ -52,6 +52,7 @@ void td_response_init(struct td_response *response)
     response->cancel = NULL;
     response->resource = TD_TEXT("");
     response->request_id[0] = '\0';
+    response->token[0] = '\0';
     td_body_init(&response->body);
 }
 
@@ -200,6 +201,7 @@ static void response_reset(struct td_response *response, int status)
     response->cancel = old.cancel;
     response->resource = old.resource;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
+    memcpy(response->token, old.token, sizeof response->token);
     add_request_id(response);
 }
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96 };
+enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_RESPONSE_TOKEN_BYTES = 65 };
 
 /* All routes, each with its label in metrics and in the access log. "none": nothing matched, or the request was refused
  * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api". */
@@ -42,6 +42,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96 
     ROUTE(TD_ROUTE_OPENAPI, "openapi")       \
     ROUTE(TD_ROUTE_VERSION, "version")       \
     ROUTE(TD_ROUTE_RESCAN, "rescan")         \
+    ROUTE(TD_ROUTE_SIGN, "sign")             \
     ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")   \
     ROUTE(TD_ROUTE_S3_LIST, "s3_list")       \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
@@ -83,6 +84,7 @@ struct td_response {
     const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
     struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
     char request_id[TD_REQUEST_ID_BYTES]; /* empty: none was chosen yet */
+    char token[TD_RESPONSE_TOKEN_BYTES];  /* the name of the token that asked, for the log; empty: none */
 };
 
 /* Starts a 200 answer without a facade. */
@@ -130,10 +132,10 @@ void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
  * ranges apply. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
-/* Turns the response into an error answer in the form of its facade. Keeps the route, `close`, `changed` and what
- * td_response_init_for has set; drops all else. The message is for
- * the client, and is cut at 1,023 bytes; `details` is a JSON object that only the native facade shows, or NULL for {}.
- * Adds Retry-After to 503 and 429. Never fails: without memory the answer is an empty 503. */
+/* Turns the response into an error answer in the form of its facade. Keeps the route, `close`, `changed`, `token` and
+ * what td_response_init_for has set; drops all else. The message is for the client, and is cut at 1,023 bytes;
+ * `details` is a JSON object that only the native facade shows, or NULL for {}. Adds Retry-After to 503 and 429. Never
+ * fails: without memory the answer is an empty 503. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

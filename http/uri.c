@@ -55,6 +55,13 @@ struct td_text td_uri_raw_path(struct td_text target)
     return td_text_n(target.p, mark == NULL ? target.len : (size_t)(mark - target.p));
 }
 
+struct td_text td_uri_raw_query(struct td_text target)
+{
+    target = without_authority(target);
+    size_t path_len = td_uri_raw_path(target).len;
+    return td_text_skip(target, path_len < target.len ? path_len + 1 : path_len);
+}
+
 static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
                             struct td_error *err)
 {

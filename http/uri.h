@@ -38,6 +38,10 @@ void td_uri_fini(struct td_uri *uri);
 /* Returns the path of a target before decoding, without authority and query; borrowed from the target. */
 struct td_text td_uri_raw_path(struct td_text target);
 
+/* Returns the query of a target before decoding, without its '?'; empty when there is none. Borrowed from the target.
+ */
+struct td_text td_uri_raw_query(struct td_text target);
+
 /* Decodes a part of a raw path, or of a form (plus_is_blank: '+' is a blank). Writes to `out`, which has room for
  * text.len bytes, and sets *len. `what` names the whole text in messages: TD_URI_TARGET. Errors: TD_INVALID_ARGUMENT (a
  * bad escape, a NUL, not UTF-8). */

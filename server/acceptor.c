@@ -314,7 +314,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
         return;
     }
     connection->facade = acceptor->facade;
-    connection->is_encrypted = acceptor->has_tls;
+    connection->is_tls = acceptor->has_tls;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
     *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
     if (look(acceptor, fd, &lane) > 0 || !watch(acceptor, silent))

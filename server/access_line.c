@@ -89,6 +89,7 @@ enum key {
     KEY_CUT,
     KEY_RANGE,
     KEY_AGENT,
+    KEY_TOKEN,
     KEY_REQUEST_ID,
     KEY_TRACE,
     KEY_PARENT,
@@ -102,8 +103,8 @@ enum key {
             TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),     \
             TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),   \
             TD_TEXT(before "waited" after), TD_TEXT(before "cut" after), TD_TEXT(before "range" after),       \
-            TD_TEXT(before "agent" after), TD_TEXT(before "request_id" after), TD_TEXT(before "trace" after), \
-            TD_TEXT(before "parent" after),                                                                   \
+            TD_TEXT(before "agent" after), TD_TEXT(before "token" after), TD_TEXT(before "request_id" after), \
+            TD_TEXT(before "trace" after), TD_TEXT(before "parent" after),                                    \
     }
 static const struct td_text keys[2][KEY_COUNT] = {
     [TD_LOG_TEXT] = KEYS("", " ", "="),
@@ -166,6 +167,8 @@ struct td_text td_access_lines_write(struct td_access_lines *lines, const struct
         append_client_text(lines, KEY_RANGE, *event->range);
     if (event->agent != NULL)
         append_client_text(lines, KEY_AGENT, *event->agent);
+    if (event->token[0] != '\0')
+        append_word(lines, KEY_TOKEN, td_text_of(event->token));
     if (event->request_id[0] != '\0')
         append_client_text(lines, KEY_REQUEST_ID, td_text_of(event->request_id));
     if (event->trace != NULL) {

@@ -38,6 +38,7 @@ struct td_access_event {
     const char *cut;             /* the label of the reason; NULL: the answer is complete */
     const struct td_text *range; /* the field's value, any bytes; NULL: the request has no such field */
     const struct td_text *agent;
+    const char *token;                    /* the name of the token that asked; empty: none */
     const char *request_id;               /* printable; empty: there is none */
     const struct td_trace_context *trace; /* NULL: there is none */
 };

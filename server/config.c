@@ -109,6 +109,14 @@ static bool apply_print(struct td_config *config, const char *form, struct td_er
            td_error_set(err, TD_INVALID_ARGUMENT, "--%s takes =sources or nothing, not \"%.200s\"", print_option, form);
 }
 
+/* Returns whether the option is a switch, off by default, that stands alone, which means "on": on or off does not
+ * follow. next: the argument behind it, or NULL. */
+static bool is_bare_switch(const struct td_option *option, const char *next)
+{
+    return option->kind == TD_OPTION_SWITCH && strcmp(option->fallback, "off") == 0 &&
+           (next == NULL || (strcmp(next, "on") != 0 && strcmp(next, "off") != 0));
+}
+
 static bool apply_arguments(struct td_config *config, int argc, char **argv, struct td_error *err)
 {
     bool only_names = false;
@@ -136,9 +144,13 @@ static bool apply_arguments(struct td_config *config, int argc, char **argv, str
         const struct td_option *option = find_option(name);
         if (option == NULL)
             return unknown_option(argument, err);
-        if (equals == NULL && i + 1 >= argc)
+        const char *value = equals == NULL ? NULL : equals + 1;
+        if (value == NULL && is_bare_switch(option, i + 1 < argc ? argv[i + 1] : NULL))
+            value = "on";
+        if (value == NULL && i + 1 >= argc)
             return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument, option->value);
-        const char *value = equals == NULL ? argv[++i] : equals + 1;
+        if (value == NULL)
+            value = argv[++i];
         char shown[64];
         (void)snprintf(shown, sizeof shown, "--%s", option->name);
         if (!td_option_set(config, option, TD_CONFIG_ARGUMENT, shown, value, err))

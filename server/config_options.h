@@ -61,6 +61,9 @@ struct td_config {
     uint64_t rescan_interval_ns;
     uint64_t settle_ns;
     bool watch;
+    const char *tokens; /* the tokens file; empty: everybody may ask for everything */
+    bool require_auth;
+    bool metrics_open;
     const char *rescan_from; /* "local", "any" or "none" */
     bool leases;
     const char *files; /* "mutable" or "immutable" */

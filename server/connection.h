@@ -61,7 +61,7 @@ struct td_connection {
     struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
     struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
     bool near;                     /* its send queue is short; used by its own thread alone */
-    bool is_encrypted;             /* with TLS: only libmicrohttpd may send; set before the first request */
+    bool is_tls;                   /* with TLS: only libmicrohttpd may send; set before the first request */
     bool more_follows;             /* more of the answer follows what is being sent; used by its own thread alone */
     struct td_sent_body sent_body; /* of the answer that is being sent; empty: it goes another way */
     /* an answer that is being sent by reference; used by its own thread alone */

@@ -7,14 +7,15 @@
 #include <stdbool.h>
 
 struct td_exposure {
-    const char *url;  /* of a port that others can reach; NULL: there is none */
-    bool has_tls;     /* on all ports that others can reach */
-    bool has_tokens;  /* clients need one */
-    bool require_tls; /* --require-tls */
+    const char *url;   /* of a port that others can reach; NULL: there is none */
+    bool has_tls;      /* on all ports that others can reach */
+    bool has_tokens;   /* clients need one */
+    bool require_tls;  /* --require-tls */
+    bool require_auth; /* --require-auth */
 };
 
-/* Warns when others can read what is sent: they reach a port, and there is no TLS. With require_tls that is an error
- * (TD_INVALID_ARGUMENT) that says what to do. */
-bool td_exposure_judge_tls(const struct td_exposure *exposure, struct td_error *err);
+/* Warns when others reach a port and can read what is sent, since there is no TLS, and when they need no token. With
+ * require_tls or require_auth that is an error (TD_INVALID_ARGUMENT) that says what to do. */
+bool td_exposure_judge(const struct td_exposure *exposure, struct td_error *err);
 
 #endif

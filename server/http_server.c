@@ -22,6 +22,7 @@
 #include "core/scheduling.h"
 #include "core/small_thread.h"
 #include "core/waiting.h"
+#include "http/auth/signed_url.h"
 #include "server/access_line.h"
 #include "server/jobs.h"
 #include "server/listen_address.h"
@@ -94,6 +95,7 @@ struct exchange {
     enum td_route route;
     bool changed; /* it is an error, because a file has changed */
     char request_id[TD_REQUEST_ID_BYTES];
+    char token[TD_RESPONSE_TOKEN_BYTES]; /* the name of the token that asked */
     struct td_transfer transfer;
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
     uint64_t given_bytes;      /* with TLS, to the socket before a long answer */
@@ -233,7 +235,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
                 session->connection->mhd = connection;
                 if (session->connection->jobs != NULL)
                     prepare_worker();
-                if (session->connection->is_encrypted)
+                if (session->connection->is_tls)
                     begin_tls(session, connection);
                 if (td_access_log_is_on(server->log))
                     td_access_lines_init(&session->access_lines, &session->connection->address, td_log_get_form());
@@ -355,6 +357,7 @@ static void make(struct session *session, const struct td_request *request, stru
     memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
     connection->received_bytes =
         session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
+    memcpy(exchange->token, response->token, sizeof exchange->token);
     exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
@@ -375,7 +378,7 @@ static enum MHD_Result queue(struct session *session)
     exchange->made = NULL;
     session->received_bytes = connection->received_bytes;
     exchange->stage = STAGE_QUEUED;
-    if (connection->is_encrypted && exchange->transfer.is_long)
+    if (connection->is_tls && exchange->transfer.is_long)
         exchange->given_bytes = td_socket_given_bytes(connection->fd);
     td_connection_set_phase(connection, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
@@ -389,7 +392,7 @@ static struct td_request request_of(const struct session *session)
     return (struct td_request){
         .facade = exchange->facade,
         .is_local = td_address_is_loopback(&session->connection->address),
-        .is_encrypted = session->connection->is_encrypted,
+        .is_tls = session->connection->is_tls,
         .client = session->connection->client,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
@@ -631,7 +634,7 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
     struct td_access_event event = {
         .end = td_wall_now(),
         .method = request.method,
-        .target = request.target,
+        .target = td_signed_url_without_secret(request.target),
         .status = exchange->status,
         .sent_bytes = sent_bytes,
         .length_bytes = exchange->transfer.body_bytes,
@@ -641,6 +644,7 @@ static void write_access_log(struct session *session, uint64_t sent_bytes, uint6
         .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
         .range = range == NULL ? NULL : &range->value,
         .agent = agent == NULL ? NULL : &agent->value,
+        .token = exchange->token,
         .request_id = exchange->request_id,
         .trace = traceparent != NULL && td_trace_context_read(traceparent->value, &trace) ? &trace : NULL,
     };
@@ -654,9 +658,9 @@ static uint64_t acknowledged_bytes(const struct session *session)
 {
     const struct td_connection *connection = session->connection;
     uint64_t bytes = td_socket_acknowledged_bytes(connection->fd);
-    uint64_t before = connection->is_encrypted ? session->exchange.given_bytes : session->sent_bytes;
+    uint64_t before = connection->is_tls ? session->exchange.given_bytes : session->sent_bytes;
     bytes = bytes > before ? bytes - before : 0;
-    return connection->is_encrypted ? td_tls_plain_bytes(bytes) : bytes;
+    return connection->is_tls ? td_tls_plain_bytes(bytes) : bytes;
 }
 
 /* Returns the body bytes sent: all of a complete answer; of a cut one those that the client has acknowledged. A small

@@ -17,7 +17,8 @@ static const struct command {
 } commands[] = {
     {"serve", td_cmd_serve, td_cmd_serve_help},    {"inspect", td_cmd_inspect, td_cmd_inspect_help},
     {"plan", td_cmd_plan, td_cmd_plan_help},       {"verify", td_cmd_verify, td_cmd_verify_help},
-    {"health", td_cmd_health, td_cmd_health_help},
+    {"health", td_cmd_health, td_cmd_health_help}, {"token", td_cmd_token, td_cmd_token_help},
+    {"sign", td_cmd_sign, td_cmd_sign_help},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -38,6 +39,10 @@ static void help(FILE *out)
         "                                    blob's name in a Hugging Face cache\n"
         "  tensord health URL [--ca FILE]    exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path it asks for /readyz\n"
+        "  tensord token new|list|revoke --tokens FILE\n"
+        "                                    make, list and revoke tokens; see token --help\n"
+        "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
+        "                                    print the URL so that it answers without a token, until it expires\n"
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
         "  tensord --version\n"
         "\n"

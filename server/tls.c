@@ -2,53 +2,20 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "server/file_change.h"
 #include "server/sender.h"
-#include "storage/served_root.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-
-/* The certificate, the key, the authorities. */
-enum { FILES = 3 };
-
-/* What was seen of the files; all zero for one that is missing. */
-struct seen {
-    struct td_file_id ids[FILES];
-};
 
 struct td_tls {
     struct td_tls_files files;
     pthread_mutex_t lock; /* of `newest` */
     struct td_tls_credentials *newest;
-    /* used by one thread */
-    struct seen loaded; /* what the last read saw, also one that failed */
-    struct seen last;   /* what the last look saw */
-    uint64_t looked_ns;
+    struct td_file_change change; /* used by one thread */
 };
-
-static struct seen look_at_files(const struct td_tls *tls)
-{
-    const char *const paths[FILES] = {tls->files.cert, tls->files.key, tls->files.client_ca};
-    struct seen seen;
-    memset(&seen, 0, sizeof seen);
-    for (size_t i = 0; i < FILES; i++) {
-        struct stat st;
-        if (paths[i][0] != '\0' && stat(paths[i], &st) == 0)
-            seen.ids[i] = td_file_id_of(&st);
-    }
-    return seen;
-}
-
-static bool is_same(const struct seen *a, const struct seen *b)
-{
-    bool same = true;
-    for (size_t i = 0; i < FILES; i++)
-        same = same && td_file_id_equal(&a->ids[i], &b->ids[i]);
-    return same;
-}
 
 static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
 {
@@ -66,7 +33,6 @@ static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
 static bool load(struct td_tls *tls, struct td_error *err)
 {
     struct td_tls_credentials *fresh = NULL;
-    tls->loaded = tls->last = look_at_files(tls); /* before they are read: a later change is seen by the next look */
     if (!td_tls_credentials_load(&tls->files, &fresh, err))
         return false;
     warn_of_expiry(tls, td_tls_credentials_expiry_s(fresh));
@@ -84,8 +50,9 @@ bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct
     if (tls == NULL)
         return td_error_no_memory(err);
     tls->files = *files;
+    tls->change = (struct td_file_change){.paths = {files->cert, files->key, files->client_ca}};
+    td_file_change_note(&tls->change);
     (void)pthread_mutex_init(&tls->lock, NULL);
-    tls->looked_ns = td_clock_ns();
     if (!load(tls, err)) {
         td_tls_destroy(tls);
         return false;
@@ -103,7 +70,8 @@ void td_tls_destroy(struct td_tls *tls)
     free(tls);
 }
 
-void td_tls_reload(struct td_tls *tls)
+/* Reads the files again; with a fault, what there was stays. */
+static void load_again(struct td_tls *tls)
 {
     struct td_error err = TD_ERROR_INIT;
     if (load(tls, &err))
@@ -112,17 +80,16 @@ void td_tls_reload(struct td_tls *tls)
         td_log(TD_LOG_ERROR, "new connections get the old certificate, since the new one has a fault: %s", err.message);
 }
 
+void td_tls_reload(struct td_tls *tls)
+{
+    td_file_change_note(&tls->change);
+    load_again(tls);
+}
+
 void td_tls_watch(struct td_tls *tls)
 {
-    uint64_t now_ns = td_clock_ns();
-    if (now_ns - tls->looked_ns < TD_TLS_LOOK_NS)
-        return;
-    tls->looked_ns = now_ns;
-    struct seen seen = look_at_files(tls);
-    bool is_at_rest = is_same(&seen, &tls->last);
-    tls->last = seen;
-    if (is_at_rest && !is_same(&seen, &tls->loaded))
-        td_tls_reload(tls);
+    if (td_file_change_look(&tls->change))
+        load_again(tls);
 }
 
 int64_t td_tls_expiry_s(const struct td_tls *tls)

@@ -1,6 +1,5 @@
 /* TLS of the ports: which credentials new connections get, and when their files are read again. Open connections keep
- * the credentials that they began with. Once the files have changed, and are the same in two looks, they are read
- * again, so that a certificate that has been written is not taken together with a key that has not. */
+ * the credentials that they began with. */
 #ifndef TD_SERVER_TLS_H
 #define TD_SERVER_TLS_H
 
@@ -10,9 +9,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Least time between two looks at the files. A change is read at the second look after it. */
-#define TD_TLS_LOOK_NS UINT64_C(900000000)
 
 /* A certificate that ends sooner is warned of. */
 enum { TD_TLS_WARN_DAYS = 14 };
@@ -29,8 +25,8 @@ void td_tls_destroy(struct td_tls *tls);
 /* Reads the files again, for connections from now on. If one has a fault, logs it and keeps what there was. */
 void td_tls_reload(struct td_tls *tls);
 
-/* Looks whether the files have changed, if the last look was long enough ago, and reads them again if so. A fault is
- * logged once for each change. For one thread, the same as of td_tls_reload. */
+/* Reads the files again if they have changed (server/file_change.h). A fault is logged once for each change. For one
+ * thread, the same as of td_tls_reload. */
 void td_tls_watch(struct td_tls *tls);
 
 /* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_reload. */

@@ -397,9 +397,9 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         td_body_prefetch(body, TD_PREFETCH_BYTES);
     /* With TLS the bytes are read here and not by the kernel, so nothing is sent from where it lies: a file that
      * shrinks would raise SIGBUS in GnuTLS. */
-    bool for_sender = !connection->is_encrypted && is_for_sender(body, connection);
+    bool for_sender = !connection->is_tls && is_for_sender(body, connection);
     bool pinned =
-        !connection->is_encrypted && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
+        !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
     bool ready = (pinned || connection->jobs == NULL) && is_ready(body, connection);
     if (pinned && !ready) {
         td_connection_unpin(connection);

@@ -1,10 +1,13 @@
 #include "api/hub/hub.h"
 
+#include "api/access.h"
 #include "api/find_name.h"
 #include "api/html/html_index.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
+#include "api/signed_call.h"
+
 #include "core/clock.h"
 #include "core/json_build.h"
 
@@ -59,7 +62,8 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         return;
     }
     if (td_text_equals(hub->revision, hub->view.commit)) /* a commit never changes; a ref may, whatever its name */
-        call->response->cache_control = "public, max-age=31536000, immutable";
+        call->response->cache_control = call->caller.kind == TD_CALLER_OPEN ? "public, max-age=31536000, immutable"
+                                                                            : "private, max-age=31536000, immutable";
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }
 
@@ -245,16 +249,30 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
                       advice);
 }
 
+/* Answers who asks: clients show the names. By hand: a token's name needs no escapes. */
+static void answer_whoami(struct td_hub_call *hub)
+{
+    const struct td_caller *caller = &hub->call->caller;
+    const char *name = caller->kind == TD_CALLER_TOKEN ? caller->token->name : NULL;
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_printf(&json,
+                     "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"%s\",\"fullname\":\"%s\",\"email\":null,"
+                     "\"isPro\":false,\"orgs\":[],\"auth\":{\"type\":\"access_token\",\"accessToken\":"
+                     "{\"displayName\":\"%s\",\"role\":\"read\"}}}\n",
+                     name == NULL ? TD_REPO_DEFAULT_NAMESPACE : name, name == NULL ? "tensord" : name,
+                     name == NULL ? "any" : name);
+    td_hub_answer_json(hub, &json);
+    td_buffer_fini(&json);
+}
+
 /* Answers a path below /api/. */
 static void answer_api(struct td_hub_call *hub)
 {
     const struct td_hub_path *path = &hub->path;
     hub->as_dataset = is_segment(path, 1, "datasets");
     if (is_segment(path, 1, "whoami-v2") && path->count == 2) {
-        set_text(hub, /* by hand: a constant, without anything to escape */
-                 "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"" TD_REPO_DEFAULT_NAMESPACE
-                 "\",\"fullname\":\"tensord\",\"email\":null,\"isPro\":false,\"orgs\":[],"
-                 "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
+        answer_whoami(hub);
     } else if (!hub->as_dataset && !is_segment(path, 1, "models")) {
         (void)td_hub_fail(hub, 404, NULL,
                           "nothing at this path; the paths are /api/models, /api/datasets and /api/whoami-v2");
@@ -306,6 +324,26 @@ static void answer(struct td_call *call)
     td_call_serve(call, handle);
 }
 
+/* huggingface_hub takes a 401 for a missing repository, unless the message is this one, the Hub's own
+ * (hf_raise_for_status in utils/_http.py). The body tells more. */
+static const char bad_credentials[] = "Invalid credentials in Authorization header";
+
+static bool admit(struct td_call *call)
+{
+    const struct td_hub_call hub = {.call = call};
+    struct td_refusal refusal;
+    if (td_signed_call_admit(call, &refusal))
+        return true;
+    if (refusal.is_invalid) {
+        td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
+        td_response_add_header(call->response, "X-Error-Message", "%s", bad_credentials);
+    } else {
+        (void)td_hub_fail(&hub, refusal.status, NULL, "%s", refusal.message);
+    }
+    td_access_add_challenge(call, &refusal);
+    return false;
+}
+
 /* Clients of the Hub show the text of `error` to people. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
@@ -322,6 +360,7 @@ const struct td_facade td_hub_facade = {
     .owns = owns,
     .takes_body = takes_body,
     .is_text = is_text,
+    .admit = admit,
     .answer = answer,
     .write_error = write_error,
     .error_type = "application/json",

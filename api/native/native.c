@@ -2,11 +2,13 @@
  * paths are taken for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
 
+#include "api/access.h"
 #include "api/find_name.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
+#include "api/signed_call.h"
 #include "catalog/dataset/dataset.h"
 
 #include <stdio.h>
@@ -26,6 +28,7 @@ static const struct system_route system_routes[] = {
     {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false, false},
     {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
     {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
+    {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
@@ -194,9 +197,14 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
 static void (*route_name(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_named_page page;
+    struct td_error err = TD_ERROR_INIT;
     char advice[TD_NAME_ADVICE_BYTES];
     if (call->snapshot == NULL)
-        call->snapshot = td_catalog_acquire(call->api->catalog);
+        call->snapshot = td_call_acquire(call, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(call->response, &err);
+        return NULL;
+    }
     bool is_name = call->snapshot != NULL && td_name_find_page(call->snapshot, path, &page);
     if (is_name && td_html_is_accepted(call)) {
         call->response->route = page.model != NULL ? TD_ROUTE_MODEL : TD_ROUTE_HUB_FILE;
@@ -415,11 +423,31 @@ static bool ends_in_post(struct td_text path, const struct word_route *routes, s
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;
-    bool takes =
-        td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
-        (ends_in_post(uri.path, model_routes, MODEL_ROUTES) || ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
+    bool takes = td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
+                 (td_text_equals(uri.path, "/sign") || ends_in_post(uri.path, model_routes, MODEL_ROUTES) ||
+                  ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
     td_uri_fini(&uri);
     return takes;
+}
+
+static void write_refusal(const struct td_call *call, const struct td_refusal *refusal)
+{
+    td_response_fail(call->response, refusal->status, NULL, "%s", refusal->message);
+    td_access_add_challenge(call, refusal);
+}
+
+/* Probes are for everybody; metrics and the contract for callers without credentials, too, where these may have them.
+ */
+static bool admit(struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    struct td_refusal refusal;
+    bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
+    bool is_free = td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json");
+    if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, &refusal) || is_probe)
+        return true;
+    write_refusal(call, &refusal);
+    return false;
 }
 
 static void answer(struct td_call *call)
@@ -436,6 +464,7 @@ const struct td_facade td_native_facade = {
     .takes_body = takes_body,
     .is_text = is_text,
     .is_probe = is_probe,
+    .admit = admit,
     .answer = answer,
     .write_error = td_native_write_error,
     .error_type = "application/json",

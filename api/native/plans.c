@@ -170,7 +170,8 @@ static bool answer_plan(const struct td_call *call, const struct td_checkpoint *
 static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
                        const char *manifest, bool *is_new)
 {
-    struct td_stored_plan *plan = malloc(sizeof *plan + text->len);
+    char key[TD_PLAN_KEY_BYTES];
+    struct td_stored_plan *plan = td_native_plan_key(call, name->id, key) ? malloc(sizeof *plan + text->len) : NULL;
     if (plan == NULL)
         return td_call_no_memory(call);
     atomic_init(&plan->refs, 1);
@@ -181,7 +182,7 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     (void)snprintf(plan->manifest, sizeof plan->manifest, "%s", manifest == NULL ? "" : manifest);
     plan->len = text->len;
     memcpy(plan->text, text->data, text->len);
-    *is_new = td_lru_put(&call->api->plans, name->id.p, plan, sizeof *plan + text->len);
+    *is_new = td_lru_put(&call->api->plans, key, plan, sizeof *plan + text->len);
     td_stored_plan_unref(plan);
     return true;
 }

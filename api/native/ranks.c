@@ -35,15 +35,20 @@ void td_native_fail_engine(const struct td_call *call, struct td_text engine)
     td_call_fail_known(call, 404, known, "%s", err.message);
 }
 
+bool td_native_plan_key(const struct td_call *call, struct td_text id, char key[TD_PLAN_KEY_BYTES])
+{
+    char model[TD_TAG_BYTES] = "";
+    if (id.len >= TD_TAG_BYTES)
+        return false;
+    bool ok = call->caller.kind == TD_CALLER_OPEN || td_digest_tag(call->model->id, strlen(call->model->id), model);
+    (void)snprintf(key, TD_PLAN_KEY_BYTES, "%.*s%s%s", (int)id.len, id.p, model[0] == '\0' ? "" : "@", model);
+    return ok;
+}
+
 struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td_text name)
 {
-    char id[TD_TAG_BYTES];
-    struct td_stored_plan *stored = NULL;
-    if (name.len < sizeof id) {
-        memcpy(id, name.p, name.len);
-        id[name.len] = '\0';
-        stored = td_lru_get(&call->api->plans, id);
-    }
+    char key[TD_PLAN_KEY_BYTES];
+    struct td_stored_plan *stored = td_native_plan_key(call, name, key) ? td_lru_get(&call->api->plans, key) : NULL;
     if (stored == NULL)
         td_response_fail(call->response, 404, NULL,
                          "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",

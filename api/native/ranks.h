@@ -5,10 +5,17 @@
 #include "api/call.h"
 #include "rank/plan_store.h"
 
+enum { TD_PLAN_KEY_BYTES = 2 * TD_TAG_BYTES };
+
 /* Answers with the rank file that file_name names (rank-{r}.safetensors and its other names), for rank-{r}.json with
  * its description, for boxes.bin with the bytes of a plan of boxes, or with an error. name: the engine and the number
  * of ranks; or without an engine the id of a registered plan. */
 void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name);
+
+/* Writes the key under which the plan of this id is stored: for a server without tokens the id. Else the key also names
+ * the model, so that a plan of a model that the sender may not see is none for other models either. Returns false for
+ * an id that no plan has, and when memory is short. */
+bool td_native_plan_key(const struct td_call *call, struct td_text id, char key[TD_PLAN_KEY_BYTES]);
 
 /* Returns the registered plan of this id, a reference for the caller (td_stored_plan_unref). NULL: a 404 was answered.
  */

@@ -71,12 +71,36 @@ static void write_ids(struct td_json_builder *json, const char *key, const struc
     td_json_end(json);
 }
 
+/* The numbers of what is published, as far as the call's sender may see it. */
+struct totals {
+    size_t models, files;
+    uint64_t tensors;
+};
+
+static struct totals count(const struct td_snapshot *snapshot)
+{
+    struct totals totals = {.files = snapshot == NULL ? 0 : snapshot->entry_count};
+    for (size_t i = 0; snapshot != NULL && i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        totals.models += model->is_other_revision ? 0 : 1;
+        for (size_t k = 0; !model->is_other_revision && k < model->checkpoint_count; k++)
+            totals.tensors += model->checkpoints[k].tensor_count;
+    }
+    return totals;
+}
+
 static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled, uint64_t took_ns)
 {
     struct td_buffer json;
     struct td_json_builder builder;
     struct td_catalog_status status;
-    struct td_snapshot *after = td_catalog_acquire(call->api->catalog);
+    struct td_error err = TD_ERROR_INIT;
+    struct td_snapshot *after = td_call_acquire(call, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    const struct totals totals = count(after);
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&json);
     td_json_builder_init(&builder, &json);
@@ -85,9 +109,9 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     write_ids(&builder, "removed", before, after, false);
     td_json_add_bool(&builder, "complete", settled);
     td_json_add_u64(&builder, "unsettled", status.unsettled_count);
-    td_json_add_u64(&builder, "models", status.model_count);
-    td_json_add_u64(&builder, "tensors", status.tensor_count);
-    td_json_add_u64(&builder, "files", status.file_count);
+    td_json_add_u64(&builder, "models", totals.models);
+    td_json_add_u64(&builder, "tensors", totals.tensors);
+    td_json_add_u64(&builder, "files", totals.files);
     td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
     td_json_end(&builder);
     td_json_builder_fini(&builder);
@@ -104,8 +128,8 @@ void td_handle_rescan(const struct td_call *call)
     if (!td_call_check_parameters(call, no_parameters) || !check_sender(call))
         return;
     uint64_t began_ns = td_clock_ns();
-    struct td_snapshot *before = td_catalog_acquire(call->api->catalog);
-    if (!td_catalog_rescan(call->api->catalog, &call->api->draining, &done, &err))
+    struct td_snapshot *before = td_call_acquire(call, &err);
+    if (err.code != TD_OK || !td_catalog_rescan(call->api->catalog, &call->api->draining, &done, &err))
         td_response_fail_error(call->response, &err);
     else if (done.failed)
         td_response_fail(call->response, 503, NULL, "the scan failed, what was published before stays: %s",

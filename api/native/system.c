@@ -1,5 +1,6 @@
 #include "api/native/routes.h"
 
+#include "api/access.h"
 #include "api/native/answer_now.h"
 #include "api/native/metrics_page.h"
 #include "api/openapi_text.h"
@@ -48,6 +49,20 @@ static void write_digests(struct td_json_builder *json, const struct td_catalog_
     td_json_end(json);
 }
 
+/* Adds how many models there are, and what the scan and the hashing do. */
+static void write_numbers(struct td_json_builder *json, const struct td_catalog_status *status)
+{
+    td_json_add_string(json, "message", status->message);
+    td_json_add_u64(json, "models", status->model_count);
+    td_json_add_u64(json, "tensors", status->tensor_count);
+    td_json_add_u64(json, "files", status->file_count);
+    td_json_add_u64(json, "unreadable", status->refused_count);
+    td_json_add_u64(json, "unpublished", status->problem_count);
+    td_json_add_u64(json, "unsettled", status->unsettled_count);
+    write_scan(json, status);
+    write_digests(json, status);
+}
+
 void td_handle_readyz(const struct td_call *call)
 {
     struct td_catalog_status status;
@@ -69,15 +84,8 @@ void td_handle_readyz(const struct td_call *call)
     td_json_begin_object(&builder, NULL);
     td_json_add_bool(&builder, "ready", ready);
     td_json_add_string(&builder, "state", state);
-    td_json_add_string(&builder, "message", status.message);
-    td_json_add_u64(&builder, "models", status.model_count);
-    td_json_add_u64(&builder, "tensors", status.tensor_count);
-    td_json_add_u64(&builder, "files", status.file_count);
-    td_json_add_u64(&builder, "unreadable", status.refused_count);
-    td_json_add_u64(&builder, "unpublished", status.problem_count);
-    td_json_add_u64(&builder, "unsettled", status.unsettled_count);
-    write_scan(&builder, &status);
-    write_digests(&builder, &status);
+    if (td_access_sees_numbers(call))
+        write_numbers(&builder, &status);
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');

@@ -7,6 +7,7 @@
  * so (port_hint). */
 #include "api/s3/s3.h"
 
+#include "api/s3/s3_access.h"
 #include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
@@ -360,6 +361,7 @@ static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
     .is_text = is_text,
+    .admit = td_s3_admit,
     .answer = answer,
     .write_error = td_s3_write_error,
     .error_type = TD_XML_TYPE,

@@ -20,6 +20,7 @@
 #include "server/notify.h"
 #include "server/terminal.h"
 #include "server/tls.h"
+#include "server/token_watch.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -44,6 +45,7 @@ struct service {
     int lease_signal;
     struct td_acceptor *acceptor, *s3_acceptor, *plain_acceptor;
     struct td_tls *tls; /* NULL: the ports are plain */
+    struct td_token_watch tokens;
     struct td_access_log *log;
     struct td_catalog *catalog;
     struct td_api api;
@@ -181,15 +183,19 @@ static bool bind_ports(struct service *service, struct td_error *err)
            bind_plain_port(service, err);
 }
 
-/* Judges what is open to others without TLS. */
+/* Judges what others can reach without TLS or without a token. */
 static bool judge_exposure(const struct service *service, struct td_error *err)
 {
-    struct td_exposure exposure = {.has_tls = service->tls != NULL, .require_tls = service->used.require_tls};
+    const struct td_config *config = &service->used;
+    struct td_exposure exposure = {.has_tls = service->tls != NULL,
+                                   .has_tokens = config->tokens[0] != '\0',
+                                   .require_tls = config->require_tls,
+                                   .require_auth = config->require_auth};
     if (service->s3_acceptor != NULL && !td_acceptor_is_loopback(service->s3_acceptor))
         exposure.url = service->s3_url;
     if (!td_acceptor_is_loopback(service->acceptor))
         exposure.url = service->url;
-    return td_exposure_judge_tls(&exposure, err);
+    return td_exposure_judge(&exposure, err);
 }
 
 static bool start_accepting(struct service *service, struct td_error *err)
@@ -249,7 +255,8 @@ static bool start(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(config);
-    if (!begin_tls(service, err) || !bind_ports(service, err) || !judge_exposure(service, err) ||
+    if (!begin_tls(service, err) || !td_token_watch_init(&service->tokens, config->tokens, err) ||
+        !bind_ports(service, err) || !judge_exposure(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
@@ -275,6 +282,8 @@ static bool start(struct service *service, struct td_error *err)
     service->api.s3_listen = config->s3_listen;
     keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    atomic_store(&service->api.metrics_open, config->metrics_open);
+    td_token_watch_begin(&service->tokens, &service->api);
     struct td_registry_limits limits = registry_limits(service);
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
@@ -294,6 +303,7 @@ static void stop(struct service *service)
     if (service->api_made)
         td_api_fini(&service->api);
     td_catalog_destroy(service->catalog);
+    td_token_watch_fini(&service->tokens);
     td_access_log_destroy(service->log);
     td_tls_destroy(service->tls);
 }
@@ -414,6 +424,7 @@ static void apply_live(struct service *service)
     apply_log_level(service);
     td_registry_set_limits(&service->registry, &limits);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
+    atomic_store(&service->api.metrics_open, config->metrics_open);
     td_catalog_tune(service->catalog, &tuning);
 }
 
@@ -446,13 +457,14 @@ static void reload_config(struct service *service)
     td_buffer_fini(&kept);
 }
 
-/* Reads the configuration and the certificate again and scans, and tells systemd that the service reloads, once it is
- * known to be ready. */
+/* Reads the configuration, the certificate and the tokens again and scans, and tells systemd that the service reloads,
+ * once it is known to be ready. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
     reload_config(service);
     keep_tls(service, true);
+    td_token_watch_look(&service->tokens, &service->api, true);
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
@@ -482,6 +494,7 @@ static void serve(struct service *service)
         tell_state(service);
         int number = wait_signal(service, loop_step_ns(service));
         keep_tls(service, false);
+        td_token_watch_look(&service->tokens, &service->api, false);
         if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
             break_leases(service);
         if (is_end(number))
@@ -559,8 +572,8 @@ void td_cmd_serve_help(FILE *out)
         "\n"
         "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
         "\n"
-        "SIGHUP reads FILE and the certificate again and scans DIR; the log names the keys whose new values need\n"
-        "a restart.\n"
+        "SIGHUP reads FILE, the certificate and the tokens again and scans DIR; the log names the keys whose new\n"
+        "values need a restart.\n"
         "\n"
         "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
         out);

@@ -20,7 +20,11 @@ int td_cmd_plan(int argc, char **argv);
 void td_cmd_plan_help(FILE *out);
 int td_cmd_verify(int argc, char **argv);
 void td_cmd_verify_help(FILE *out);
+int td_cmd_token(int argc, char **argv);
+void td_cmd_token_help(FILE *out);
 int td_cmd_health(int argc, char **argv);
 void td_cmd_health_help(FILE *out);
+int td_cmd_sign(int argc, char **argv);
+void td_cmd_sign_help(FILE *out);
 
 #endif

@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 import harness
 from client import digests, quiet_environment, s3_port, wait_hashed
+from signing import TokensFile
 
 
 def shell_of(heading):
@@ -94,3 +95,19 @@ def test_rank_files_for_vllm(srv, root, tmp_path):
         with safe_open(tmp_path / f"demo/model-rank-{rank}-part-0.safetensors", "pt") as f:
             shape = f.get_slice("model.embed_tokens.weight").get_shape()
         assert shape[1] == config["hidden_size"] and shape[0] < config["vocab_size"]
+
+
+def test_one_rank_for_each_job(root, tmp_path):
+    """Each URL answers its file, without a token."""
+    by_url, by_s3 = shell_of("One rank's file for each job")
+    tokens = TokensFile(tmp_path / "tokens.json").add("trainer", ["demo"])
+    access, secret = tokens.s3_keys("trainer")
+    given = f"export PATH={harness.tensord_binary().parent}:$PATH S3_ACCESS_KEY={access} S3_SECRET_KEY={secret}\n"
+    with harness.Server(root, "--s3-listen", "127.0.0.1:0", "--tokens", tokens) as s:
+        run(s, tmp_path, given + by_url)
+        for rank in range(2):
+            wanted = s.get(f"/models/demo/shards/vllm/tp2/rank-{rank}.safetensors", tokens.bearer("trainer"))
+            assert wanted.status == 200 and (tmp_path / f"rank-{rank}.safetensors").read_bytes() == wanted.body
+        url = run(s, tmp_path, given + by_s3).strip()
+        got = run(s, tmp_path, f"curl --fail --silent --output from-s3 '{url}'")
+        assert got == "" and (tmp_path / "from-s3").read_bytes() == (tmp_path / "rank-0.safetensors").read_bytes()

@@ -379,6 +379,41 @@ def router_seeds():
     return {name: text.encode() for name, text in requests.items()}
 
 
+def signature_seeds():
+    """Method, target, header lines. The signed ones are the examples of the Amazon S3 API Reference."""
+    scope = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    fields = f"\nHost: examplebucket.s3.amazonaws.com\nx-amz-date: 20130524T000000Z\nx-amz-content-sha256: {digest}"
+    signed = (f"{fields}\nAuthorization: AWS4-HMAC-SHA256 Credential={scope},"
+              "SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=")
+    presigned = ("GET\n/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=" + scope.replace("/", "%2F") +
+                 "&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature=")
+    requests = {
+        "object": "GET\n/test.txt" + signed.replace("host;x", "host;range;x") +
+                  "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41\nRange: bytes=0-9",
+        "lifecycle": "GET\n/?lifecycle" + signed + "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+        "list": "GET\n/?max-keys=2&prefix=J" + signed +
+                "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+        "presigned": presigned + "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404\n"
+                                 "Host: examplebucket.s3.amazonaws.com",
+        "presigned_token": presigned + "0&X-Amz-Security-Token=a\nHost: a",
+        "chunks": "PUT\n/a" + signed.replace(digest, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD") + "0",
+        "http_date": "GET\n/a" + signed.replace("x-amz-date: 20130524T000000Z", "Date: Fri, 24 May 2013 00:00:00 GMT")
+                                       .replace(";x-amz-date", "") + "0",
+        "version_2": "GET\n/a?AWSAccessKeyId=a&Signature=b&Expires=1\nHost: a",
+        "version_4a": "GET\n/a\nAuthorization: AWS4-ECDSA-P256-SHA256 Credential=a",
+        "bearer": "GET\n/a\nAuthorization: Bearer td_a",
+        "both": presigned + "0" + signed + "0",
+        "no_signature": "GET\n/a\nHost: a",
+        "odd_query": "GET\n/%7e~%C3%a9//a?b&a=2&a=1&=c&&d=%zz+%2B&a-=1" + signed + "0",
+        "signed": "GET\n/models/a/files/b?expires=1369353600&signature=ci." + "0" * 64,
+        "signed_by_holder": "HEAD\nhttp://host/a?b=c&expires=1369353600&signature=" + "a" * 64,
+        "signed_twice": "GET\n/a?expires=1&signature=ci.0&expires=1&signature=ci.0",
+        "question_marks": "GET\n/a??b?&c=?d",
+    }
+    return {name: text.encode() for name, text in requests.items()}
+
+
 def request_guard_seeds():
     """Version, method, target, header lines."""
     host = "HTTP/1.1\nGET\n/models/m?x=%41[]\nHost: localhost:8080"
@@ -1042,7 +1077,7 @@ def main():
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
-        "request_guard": request_guard_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
+        "request_guard": request_guard_seeds(), "signature": signature_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
         onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
         pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "row_index": row_index_seeds(), "csv":
         csv_seeds(), "webdataset": webdataset_seeds(), "mds": mds_seeds(), "litdata": litdata_seeds(), "megatron":

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from harness import REPO, Server, age, enc, parse_multipart, tensor, write_by_hand
+from harness import REPO, Server, age, enc, parse_multipart, tensor, tensord_binary, write_by_hand
+from signing import TokensFile
 
 # Names in the paths of the document, filled in from the tree of good models.
 NAMES = {
@@ -32,12 +33,14 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/api/models/{id}/paths-info/{revision}": {"paths": ["config.json"]},
           "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]},
           "/datasets/{id}/rows:batchGet": {"split": "train", "indices": [1, 0, 1]},
-          "/rescan": {}}
+          "/rescan": {}, "/sign": {"path": "/models", "expires_in": 60}}
+# Paths that need a server with tokens; test_signing asks for them.
+NEEDS_TOKENS = {"/sign"}
 # What GET has to send to get a page where there is nothing else.
 FIELDS = {"/": {"Accept": "text/html"}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # Statuses that the tests below cannot cause on every path.
-NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}
+NOT_ON_EVERY_PATH = {"201", "401", "403", "409", "422", "429", "500", "503"}
 # Fields that the document need not name with each answer: HTTP's own, and that which all answers have.
 COMMON_FIELDS = {"date", "connection", "content-type", "content-length", "x-request-id"}
 
@@ -195,6 +198,7 @@ def test_the_document_is_sound(contract):
     doc = contract.doc
     assert doc["openapi"].startswith("3.0.") and doc["info"]["version"] != "0", doc["info"]
     used = set(re.findall(r"'\$ref': '#/components/(\w+/\w+)'", str(doc)))
+    used |= {f"securitySchemes/{name}" for need in doc["security"] for name in need}
     there = {f"{kind}/{name}" for kind, items in doc["components"].items() for name in items}
     assert used == there, f"dangling {sorted(used - there)}, unused {sorted(there - used)}"
     ids = [
@@ -239,7 +243,7 @@ def test_every_status_of_every_path(srv, contract):
         target = contract.target(path)
         method = "POST" if path in BODIES else "GET"
         good = contract.check(path, ask(srv, path, target), method)
-        assert good.status in (200, 201), good
+        assert good.status in ((404, ) if path in NEEDS_TOKENS else (200, 201)), good
         promised = set(contract.main(path)["responses"])
         tries = [({}, target + bad_query(path), 400), (long_header, target, 431)]
         if good.etag and method == "GET":
@@ -264,13 +268,45 @@ def test_every_status_of_every_path(srv, contract):
                 **BODIES[path], **({} if rows else {"manifest": "no such tag"})}), method)
             assert r.status == 412, r
         if path in BODIES:
-            assert contract.check(path, ask(srv, path, target), method).status == 200  # the same again
+            assert contract.check(path, ask(srv, path, target), method).status in (200, good.status)  # the same again
             assert contract.check(path, srv.request(target, {"Transfer-Encoding": "chunked"}, "POST"),
                                   method).status == 411
             assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"),
                                   method).status == 413
-        missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
+        missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH - ({"200"} if path in NEEDS_TOKENS else set())
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
+
+
+def test_signing(start, tree, contract, tmp_path):
+    tokens = TokensFile(tmp_path / "tokens.json").add("ci")
+    s = start(tree.root, "--tokens", tokens)
+    signed = contract.check("/sign", s.post("/sign", BODIES["/sign"], tokens.bearer("ci")), "POST")
+    assert signed.status == 200 and set(signed.json()) == {"path", "url", "expires"}
+    assert contract.check("/models", s.get(signed.json()["path"])).status == 200
+    assert contract.check("/sign", s.post(tokens.sign("/sign"), BODIES["/sign"]), "POST").status == 403
+
+
+def test_every_path_asks_for_a_token(contract, tree, tmp_path):
+    """With --tokens: 401 without one and with a wrong one, but for the probes, whose operations have no security."""
+    tokens = tmp_path / "tokens"
+    made = subprocess.run([tensord_binary(), "token", "new", "t", "--tokens", tokens, "--json"], check=True,
+                          capture_output=True)
+    token = json.loads(made.stdout)["token"]
+    with Server(tree.root, "--tokens", tokens, hash_threads=0) as s:
+        for path in contract.paths:
+            method, target = "POST" if path in BODIES else "GET", contract.target(path)
+            is_open = contract.main(path).get("security") == []
+            assert is_open == ("401" not in contract.main(path)["responses"]), path
+            for credentials in ("Bearer wrong", None):
+                fields = {"Authorization": credentials} if credentials else {"X-Forwarded-For": "::1"}
+                r = contract.check(path, ask(s, path, target, fields), method)
+                is_free = credentials is None and path in ("/metrics", "/openapi.json")
+                assert r.status == (200 if is_open or is_free else 401), r
+                if method == "GET":
+                    contract.check(path, s.head(target, {**FIELDS.get(path, {}), **fields}), "HEAD")
+            if "{plan}" not in path:    # the plan is registered at the other server
+                r = contract.check(path, ask(s, path, target, {"Authorization": f"Bearer {token}"}), method)
+                assert r.status in (200, 201), r
 
 
 def test_an_incomplete_manifest(contract, tmp_path):

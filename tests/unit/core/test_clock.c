@@ -89,12 +89,111 @@ static void nanoseconds_are_taken_apart(void **state)
     assert_true(wait.tv_sec == 12 && wait.tv_nsec == 345678901);
 }
 
+/* The seconds are those of `date -u -d TEXT +%s`; the examples are those of RFC 3339 section 5.8. */
+static void rfc3339_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t seconds;
+    } cases[] = {
+        {"1985-04-12T23:20:50.52Z", 482196050},
+        {"1996-12-19T16:39:57-08:00", 851042397},
+        {"1990-12-31T23:59:60Z", 662688000},
+        {"1990-12-31T15:59:60-08:00", 662688000},
+        {"1937-01-01T12:00:27.87+00:20", -1041337173},
+        {"2000-02-29t00:00:00z", 951782400},
+        {"1970-01-01T00:00:00Z", 0},
+        {"9999-12-31T23:59:59Z", 253402300799},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        int64_t seconds = 7;
+        CHECK(td_wall_read_rfc3339(td_text_of(cases[i].text), &seconds), "%s", cases[i].text);
+        CHECK(seconds == cases[i].seconds, "%s: %lld", cases[i].text, (long long)seconds);
+    }
+}
+
+static void other_texts_are_no_times(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "2026-01-02",
+        "2026-01-02T03:04:05",
+        "2026-01-02 03:04:05Z",
+        "2026-01-02T03:04Z",
+        "2026-00-02T03:04:05Z",
+        "2026-13-02T03:04:05Z",
+        "2026-01-00T03:04:05Z",
+        "2026-01-32T03:04:05Z",
+        "2026-02-29T03:04:05Z",
+        "2100-02-29T03:04:05Z",
+        "2026-01-02T24:00:00Z",
+        "2026-01-02T03:60:05Z",
+        "2026-01-02T03:04:61Z",
+        "2026-01-02T03:04:05.Z",
+        "2026-01-02T03:04:05+1:00",
+        "2026-01-02T03:04:05+24:00",
+        "2026-01-02T03:04:05+01:60",
+        "2026-01-02T03:04:05+0100",
+        "2026-01-02T03:04:05Zx",
+        "+2026-01-02T03:04:05Z",
+        "20260102T030405Z",
+        "-026-01-02T03:04:05Z",
+        "2026-1-02T03:04:05Z",
+    };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        int64_t seconds = 7;
+        CHECK(!td_wall_read_rfc3339(td_text_of(texts[i]), &seconds) && seconds == 7, "%s", texts[i]);
+    }
+    static const char whole[] = "2026-01-02T03:04:05.6+01:00";
+    for (size_t len = 0; len < sizeof whole - 1; len++) {
+        int64_t seconds;
+        CHECK(!td_wall_read_rfc3339(td_text_n(whole, len), &seconds), "%zu", len);
+    }
+}
+
+static void durations_have_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t seconds; /* 0: refused */
+    } cases[] = {{"1s", 1},
+                 {"90s", 90},
+                 {"3m", 180},
+                 {"2h", 7200},
+                 {"7d", 604800},
+                 {"604800s", 604800},
+                 {"8d", 0},
+                 {"604801s", 0},
+                 {"0s", 0},
+                 {"", 0},
+                 {"s", 0},
+                 {"7", 0},
+                 {"7w", 0},
+                 {"7 d", 0},
+                 {"-1d", 0},
+                 {"1.5h", 0},
+                 {"1D", 0},
+                 {"1dd", 0},
+                 {"213503982334602d", 0},
+                 {"18446744073709551617s", 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        uint64_t seconds = 0;
+        CHECK(td_duration_read(td_text_of(cases[i].text), 604800, &seconds) == (cases[i].seconds != 0), "%s",
+              cases[i].text);
+        CHECK(seconds == cases[i].seconds, "%s: %llu", cases[i].text, (unsigned long long)seconds);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(monotonic_never_steps_back),  cmocka_unit_test(conditions_wait_by_the_monotonic_clock),
         cmocka_unit_test(wall_is_the_hosts),           cmocka_unit_test(rfc3339_in_utc),
-        cmocka_unit_test(nanoseconds_are_taken_apart),
+        cmocka_unit_test(nanoseconds_are_taken_apart), cmocka_unit_test(rfc3339_is_read),
+        cmocka_unit_test(other_texts_are_no_times),    cmocka_unit_test(durations_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

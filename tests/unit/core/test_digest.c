@@ -1,5 +1,6 @@
 #include "core/digest.h"
 
+#include "core/digits.h"
 #include "tests/unit/unit.h"
 
 static void check_tag(const char *tag)
@@ -70,6 +71,49 @@ static void no_digest_is_a_failure(void **state)
     assert_string_equal(tag, "");
 }
 
+static void check_sum(const uint8_t sum[TD_SHA256_BYTES], const char *wanted)
+{
+    char text[TD_SHA256_TEXT_BYTES];
+    td_hex_write(sum, TD_SHA256_BYTES, text);
+    assert_string_equal(text, wanted);
+}
+
+/* FIPS 180-2, appendix B, and the digest of nothing. */
+static void sha256_of_the_standard(void **state)
+{
+    (void)state;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256("abc", 3, sum);
+    check_sum(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    td_sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, sum);
+    check_sum(sum, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    td_sha256(NULL, 0, sum);
+    check_sum(sum, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+/* RFC 4231, test cases 1, 2, 6 and 7: keys shorter and longer than a block. */
+static void hmac_of_the_rfc(void **state)
+{
+    (void)state;
+    uint8_t key[131];
+    uint8_t sum[TD_SHA256_BYTES];
+    memset(key, 0x0B, 20);
+    td_hmac_sha256(key, 20, "Hi There", 8, sum);
+    check_sum(sum, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    td_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, sum);
+    check_sum(sum, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xAA, sizeof key);
+    td_hmac_sha256(key, sizeof key, "Test Using Larger Than Block-Size Key - Hash Key First", 54, sum);
+    check_sum(sum, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    td_hmac_sha256(key, sizeof key,
+                   "This is a test using a larger than block-size key and a larger than block-size data. The key needs "
+                   "to be hashed before being used by the HMAC algorithm.",
+                   152, sum);
+    check_sum(sum, "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+    td_hmac_sha256(NULL, 0, NULL, 0, sum); /* Python's hmac.new(b"", b"", "sha256") */
+    check_sum(sum, "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -77,6 +121,8 @@ int main(void)
         cmocka_unit_test(borders_count),
         cmocka_unit_test(every_bit_counts),
         cmocka_unit_test(no_digest_is_a_failure),
+        cmocka_unit_test(sha256_of_the_standard),
+        cmocka_unit_test(hmac_of_the_rfc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

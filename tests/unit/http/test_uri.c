@@ -245,12 +245,29 @@ static void encoding_is_undone_by_parsing(void **state)
     }
 }
 
+static void raw_queries(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *query;
+    } cases[] = {
+        {"/a?b=%20&c", "b=%20&c"}, {"/a", ""},       {"/a?", ""}, {"/a?b?c", "b?c"}, {"http://h?b", "b"},
+        {"HTTPS://h/a?b", "b"},    {"http://h", ""}, {"", ""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_text_equals(td_uri_raw_query(td_text_of(cases[i].target)), cases[i].query), "%s", cases[i].target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets_are_taken_apart),       cmocka_unit_test(parameters_are_limited),
-        cmocka_unit_test(parameters_may_repeat),         cmocka_unit_test(parameters_are_found),
-        cmocka_unit_test(any_bytes_come_back),           cmocka_unit_test(encoding_keeps_the_unreserved),
+        cmocka_unit_test(raw_queries),
+        cmocka_unit_test(targets_are_taken_apart),
+        cmocka_unit_test(parameters_are_limited),
+        cmocka_unit_test(parameters_may_repeat),
+        cmocka_unit_test(parameters_are_found),
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(encoding_keeps_the_unreserved),
         cmocka_unit_test(encoding_is_undone_by_parsing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ static struct td_access_event small_event(void)
                                     .length_bytes = 64,
                                     .took_ns = 148000,
                                     .route = "tensor",
+                                    .token = "",
                                     .request_id = ""};
 }
 
@@ -43,12 +44,13 @@ static void lines_are_those_of_the_document(void **state)
     td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     event.range = &range;
     event.agent = &agent;
+    event.token = "ci";
     event.request_id = "C5AD801645F8756E";
     event.trace = &trace;
     check_line(&lines, &event,
                "time=2026-01-02T03:04:05.678Z client=127.0.0.1 method=\"GET\" target=\"/models/demo/tensors/w\" "
                "status=206 sent=64 length=64 seconds=0.000148 route=tensor range=\"bytes=0-63\" "
-               "agent=\"curl/7.88.1\" request_id=\"C5AD801645F8756E\" trace=4bf92f3577b34da6a3ce929d0e0e4736 "
+               "agent=\"curl/7.88.1\" token=ci request_id=\"C5AD801645F8756E\" trace=4bf92f3577b34da6a3ce929d0e0e4736 "
                "parent=00f067aa0ba902b7\n");
     event = small_event();
     event.range = &range;
@@ -85,13 +87,14 @@ static void lines_of_json_have_the_same_members(void **state)
                "\"route\":\"tensor\"}\n");
     event.range = &range;
     event.agent = &agent;
+    event.token = "ci";
     event.request_id = "C5AD801645F8756E";
     event.trace = &trace;
     check_line(&lines, &event,
                "{\"time\":\"2026-01-02T03:04:05.678Z\",\"client\":\"127.0.0.1\",\"method\":\"GET\","
                "\"target\":\"/models/demo/tensors/w\",\"status\":206,\"sent\":64,\"length\":64,\"seconds\":0.000148,"
                "\"route\":\"tensor\",\"range\":\"bytes=0-63\",\"agent\":\"curl/7.88.1\","
-               "\"request_id\":\"C5AD801645F8756E\",\"trace\":\"4bf92f3577b34da6a3ce929d0e0e4736\","
+               "\"token\":\"ci\",\"request_id\":\"C5AD801645F8756E\",\"trace\":\"4bf92f3577b34da6a3ce929d0e0e4736\","
                "\"parent\":\"00f067aa0ba902b7\"}\n");
     event = small_event();
     event.target = TD_TEXT("/\"\xff\\\n");

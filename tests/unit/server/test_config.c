@@ -103,7 +103,9 @@ static void every_option_is_read(void **state)
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
         "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources "
-        "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on";
+        "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
+
+        "--tokens t --require-auth --metrics-open on";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -130,6 +132,8 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.rescan_from, "any");
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
+    assert_string_equal(config.tokens, "t");
+    assert_true(config.require_auth && config.metrics_open);
     assert_true(config.workers == 5 && config.print == TD_CONFIG_PRINT_SOURCES);
     assert_string_equal(config.tls_cert, "c.pem");
     assert_string_equal(config.tls_key, "k.pem");
@@ -157,6 +161,31 @@ static void flags_win_over_the_environment(void **state)
     assert_false(parse(&config, "m", &err));
     assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the variable */
     forget_environment();
+}
+
+/* A switch that is off by default may stand alone. */
+static void switches_stand_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool on;
+    } cases[] = {{"m", false},
+                 {"m --require-auth", true},
+                 {"--require-auth m", true},
+                 {"--require-auth --settle 1 m", true},
+                 {"m --require-auth on", true},
+                 {"m --require-auth off", false},
+                 {"m --require-auth=off", false},
+                 {"m --require-auth --require-auth off", false}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_config config;
+        struct td_error err;
+        forget_environment();
+        CHECK(parse(&config, cases[i].line, &err), "%s: %s", cases[i].line, err.message);
+        CHECK(config.require_auth == cases[i].on, "%s", cases[i].line);
+        CHECK(strcmp(config.directory, "m") == 0, "%s: %s", cases[i].line, config.directory);
+    }
 }
 
 static void the_last_of_two_counts(void **state)
@@ -370,7 +399,8 @@ static void help_lists_all(void **state)
                                           "--workers",          "--index-threads",   "--log-format",
                                           "--max-waiters",      "--watch",           "--tls-cert",
                                           "--tls-key",          "--tls-client-ca",   "--plain-listen",
-                                          "--require-tls",      "--config",          "--print-config[=sources]"};
+                                          "--require-tls",      "--config",          "--print-config[=sources]",
+                                          "--tokens",           "--require-auth",    "--metrics-open"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
@@ -391,15 +421,11 @@ static void help_lists_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_as_documented),
-        cmocka_unit_test(every_option_is_read),
-        cmocka_unit_test(flags_win_over_the_environment),
-        cmocka_unit_test(the_last_of_two_counts),
-        cmocka_unit_test(directories_with_strange_names),
-        cmocka_unit_test(mistakes_are_explained),
-        cmocka_unit_test(borders_of_numbers),
-        cmocka_unit_test(variables_are_judged),
-        cmocka_unit_test(help_lists_all),
+        cmocka_unit_test(defaults_are_as_documented), cmocka_unit_test(every_option_is_read),
+        cmocka_unit_test(switches_stand_alone),       cmocka_unit_test(flags_win_over_the_environment),
+        cmocka_unit_test(the_last_of_two_counts),     cmocka_unit_test(directories_with_strange_names),
+        cmocka_unit_test(mistakes_are_explained),     cmocka_unit_test(borders_of_numbers),
+        cmocka_unit_test(variables_are_judged),       cmocka_unit_test(help_lists_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

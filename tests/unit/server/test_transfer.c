@@ -409,7 +409,7 @@ static void runs_of_files_go_by_reference(void **state)
         bool is_shared; /* its thread */
         bool by_sender;
         bool has_large_number; /* the descriptor: server/sender does not take it, and libmicrohttpd sends the body */
-        bool is_encrypted;
+        bool is_tls;
     } rows[] = {
         {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE, false, true, false, false},
         {LARGE, 1, false, false, true, TD_WAY_FILE, false, true, false, false},
@@ -444,7 +444,7 @@ static void runs_of_files_go_by_reference(void **state)
         td_response_init(&response);
         response.facade = &td_native_facade;
         response.close = rows[i].close;
-        connection.is_encrypted = rows[i].is_encrypted;
+        connection.is_tls = rows[i].is_tls;
         connection.proves_nothing = rows[i].has_unread;
         connection.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
         atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
@@ -455,7 +455,7 @@ static void runs_of_files_go_by_reference(void **state)
         struct MHD_Response *made = td_transfer_create(&response, &connection, false, &transfer);
         assert_non_null(made);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
-        CHECK(!rows[i].is_encrypted || atomic_load(&connection.pinned[0]) == NULL, "row %zu", i);
+        CHECK(!rows[i].is_tls || atomic_load(&connection.pinned[0]) == NULL, "row %zu", i);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
         assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
         td_transfer_release(made, &transfer);

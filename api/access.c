@@ -1,0 +1,107 @@
+#include "api/access.h"
+
+#include "core/clock.h"
+#include "http/facade.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char field_name[] = "Authorization";
+
+bool td_access_begin(struct td_call *call)
+{
+    call->caller = (struct td_caller){.tokens = td_api_tokens(call->api)};
+    if (call->caller.tokens != NULL)
+        return call->request->facade->admit(call);
+    call->caller.kind = TD_CALLER_OPEN;
+    return true;
+}
+
+void td_access_end(struct td_call *call)
+{
+    td_token_set_unref(call->caller.tokens);
+    call->caller = (struct td_caller){.kind = TD_CALLER_NOBODY};
+}
+
+/* Writes a refusal of credentials, 401. Returns false. */
+static bool refuse(struct td_refusal *refusal, bool is_invalid, const char *message)
+{
+    *refusal = (struct td_refusal){.status = 401, .is_invalid = is_invalid};
+    (void)snprintf(refusal->message, sizeof refusal->message, "%s", message);
+    return false;
+}
+
+static void note_name(const struct td_call *call, const struct td_token *token)
+{
+    (void)snprintf(call->response->token, sizeof call->response->token, "%s", token->name);
+}
+
+bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal)
+{
+    char expired[40];
+    note_name(call, token);
+    if (td_token_has_expired(token, td_wall_now().seconds)) {
+        (void)td_wall_rfc3339((struct td_wall){.seconds = token->expires_s}, expired, sizeof expired);
+        *refusal = (struct td_refusal){.status = 401, .is_invalid = true};
+        (void)snprintf(refusal->message, sizeof refusal->message,
+                       "the token has expired on %s; ask whoever runs this server for a new one", expired);
+        return false;
+    }
+    if ((token->rights & TD_RIGHT_READ) == 0) {
+        *refusal = (struct td_refusal){.status = 403};
+        (void)snprintf(refusal->message, sizeof refusal->message, "the token lacks the right to read");
+        return false;
+    }
+    call->caller.kind = TD_CALLER_TOKEN;
+    call->caller.token = token;
+    return true;
+}
+
+bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
+{
+    size_t at = 0;
+    const struct td_header *field = td_request_next_header(call->request, field_name, &at);
+    if (field == NULL)
+        return refuse(refusal, false,
+                      "this server needs a token: send it as Authorization: Bearer TOKEN, or ask whoever runs this "
+                      "server for one");
+    if (td_request_next_header(call->request, field_name, &at) != NULL)
+        return refuse(refusal, true, "the request has two Authorization fields; send one");
+    struct td_text rest = field->value;
+    struct td_text scheme = td_text_take_until(&rest, ' ');
+    while (td_text_take_char(&rest, ' '))
+        ;
+    if (!td_text_equals_ignore_case(scheme, "Bearer"))
+        return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+    const struct td_token *token = td_token_set_find(call->caller.tokens, rest);
+    if (token == NULL)
+        return refuse(refusal, true, "the token is wrong or was revoked; ask whoever runs this server for a new one");
+    return td_access_take_token(call, token, refusal);
+}
+
+void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal)
+{
+    if (refusal->status != 401 || call->response->status != 401)
+        return;
+    if (refusal->is_invalid)
+        td_response_add_header(call->response, "WWW-Authenticate",
+                               "Bearer realm=\"tensord\", error=\"invalid_token\", error_description=\"%s\"",
+                               refusal->message);
+    else
+        td_response_add_header(call->response, "WWW-Authenticate", "Bearer realm=\"tensord\"");
+}
+
+bool td_access_is_free(const struct td_call *call)
+{
+    size_t at = 0;
+    return td_request_next_header(call->request, field_name, &at) == NULL &&
+           (call->request->is_local || atomic_load(&call->api->metrics_open));
+}
+
+bool td_access_sees_numbers(const struct td_call *call)
+{
+    const struct td_caller *caller = &call->caller;
+    return caller->kind == TD_CALLER_OPEN || caller->kind == TD_CALLER_HOLDER ||
+           (caller->kind == TD_CALLER_TOKEN && caller->token->models == NULL) ||
+           (caller->kind == TD_CALLER_NOBODY && td_access_is_free(call));
+}

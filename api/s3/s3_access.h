@@ -1,0 +1,12 @@
+/* Who sends a request to the S3 port of a server that has tokens: AWS Signature Version 4 by a token's keys. */
+#ifndef TD_API_S3_S3_ACCESS_H
+#define TD_API_S3_S3_ACCESS_H
+
+#include "api/call.h"
+
+#include <stdbool.h>
+
+/* Implements td_facade.admit. A request that does not read is left to be refused by its method, whoever sends it. */
+bool td_s3_admit(struct td_call *call);
+
+#endif

@@ -1,0 +1,22 @@
+/* base64url without padding (RFC 4648 section 5): text that stands in URLs, headers and JSON without escapes. */
+#ifndef TD_CORE_BASE64URL_H
+#define TD_CORE_BASE64URL_H
+
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The characters that this many bytes become, without a NUL. A constant expression for a constant count; the count is
+ * below 2^60. */
+#define TD_BASE64URL_CHARS(bytes) (((bytes)*4 + 2) / 3)
+
+/* Writes TD_BASE64URL_CHARS(len) characters, without a NUL. */
+void td_base64url_write(const void *bytes, size_t len, char *text);
+
+/* Decodes the text to `bytes`, which has room for text.len of them, and sets *len to their number. Returns false for a
+ * text that td_base64url_write never writes: other characters, padding, a length that no bytes have, or unused bits
+ * that are not 0. `bytes` is then undefined. */
+bool td_base64url_read(struct td_text text, void *bytes, size_t *len);
+
+#endif

@@ -1,0 +1,252 @@
+/* Plan: the signature is the last parameter, so that what it covers is the target up to there, byte by byte; nothing is
+ * decoded or sorted before the comparison. What is hard is the other side: HTTP libraries change the spelling of a URL
+ * before they send it, so that a URL is signed in the one spelling that they leave alone. */
+#include "http/auth/signed_url.h"
+
+#include "core/digits.h"
+#include "http/uri.h"
+
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <string.h>
+
+#define METHOD "GET\n" /* stands for HEAD, too */
+
+enum { SIGNATURE_CHARS = 2 * TD_SHA256_BYTES };
+
+/* Returns path and query of a target, without authority. */
+static struct td_text path_and_query(struct td_text target)
+{
+    struct td_text path = td_uri_raw_path(target);
+    return td_text_skip(target, (size_t)(path.p - target.p));
+}
+
+/* Returns whether a query has the parameter. */
+static bool has_parameter(struct td_text query, const char *name)
+{
+    while (query.len > 0) {
+        struct td_text item = td_text_take_until(&query, '&');
+        if (td_text_equals(td_text_take_until(&item, '='), name))
+            return true;
+    }
+    return false;
+}
+
+bool td_signed_url_is_meant(struct td_text target)
+{
+    return has_parameter(td_uri_raw_query(target), "signature");
+}
+
+/* Takes the last parameter off a text of path and query, if it has this name. mark: the place of the '?'. Returns false
+ * when it has another, or when nothing is behind the mark. */
+static bool take_last(struct td_text *text, size_t mark, const char *name, struct td_text *value)
+{
+    size_t at = text->len;
+    if (at <= mark)
+        return false;
+    while (at > mark + 1 && text->p[at - 1] != '&')
+        at--;
+    *value = td_text_skip(*text, at);
+    text->len = at - 1;
+    return memchr(value->p, '=', value->len) != NULL && td_text_equals(td_text_take_until(value, '='), name);
+}
+
+bool td_signed_url_parse(struct td_text target, struct td_signed_url *out)
+{
+    struct td_text value, expires;
+    uint64_t expires_s;
+    size_t mark = td_uri_raw_path(target).len;
+    out->covered = path_and_query(target);
+    if (!take_last(&out->covered, mark, "signature", &value) || value.len < SIGNATURE_CHARS)
+        return false;
+    out->bare = out->covered;
+    if (!take_last(&out->bare, mark, "expires", &expires) || !td_number_read_strict(expires, INT64_MAX, &expires_s))
+        return false;
+    out->name = td_text_n(value.p, value.len - SIGNATURE_CHARS);
+    out->digits = td_text_skip(value, out->name.len);
+    if (out->name.len > 0 && (out->name.len < 2 || out->name.p[--out->name.len] != '.'))
+        return false;
+    out->expires_s = (int64_t)expires_s;
+    return true;
+}
+
+/* Writes the digits that sign the text, which METHOD stands before, and a NUL. */
+static void sign(struct td_text message, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    td_hmac_sha256(key, TD_SHA256_BYTES, message.p, message.len, sum);
+    td_hex_write(sum, sizeof sum, digits);
+}
+
+bool td_signed_url_verify(const struct td_signed_url *url, const uint8_t key[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct td_buffer message;
+    char right[SIGNATURE_CHARS + 1];
+    td_buffer_init(&message);
+    td_buffer_puts(&message, METHOD);
+    td_buffer_append(&message, url->covered.p, url->covered.len);
+    bool ok = !message.failed || td_buffer_refuse(&message, err);
+    if (ok) {
+        sign(td_buffer_text(&message), key, right);
+        ok = CRYPTO_memcmp(right, url->digits.p, SIGNATURE_CHARS) == 0;
+    }
+    td_buffer_fini(&message);
+    return ok;
+}
+
+/* Returns whether a byte may stand in a path or query as it is: pchar and what else queries may hold (RFC 3986 sections
+ * 3.3 and 3.4). Not so the apostrophe, which browsers encode in queries. */
+static bool is_legal(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("-._~!$&()*+,;=:@/?", c) != NULL);
+}
+
+static bool has_dot_segment(struct td_text path)
+{
+    while (path.len > 0) {
+        struct td_text segment = td_text_take_until(&path, '/');
+        if (td_text_equals(segment, ".") || td_text_equals(segment, ".."))
+            return true;
+    }
+    return false;
+}
+
+/* Appends the text with each byte spelled in one way. Returns false at a '%' that begins no escape. */
+static bool append_normal(struct td_text text, struct td_buffer *out)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.p[i];
+        if (c != '%') {
+            if (is_legal(c))
+                td_buffer_putc(out, c);
+            else
+                td_uri_encode(out, td_text_n(&c, 1), false);
+            continue;
+        }
+        int high = text.len - i > 2 ? td_hex_digit(text.p[i + 1]) : -1;
+        int low = high < 0 ? -1 : td_hex_digit(text.p[i + 2]);
+        if (low < 0)
+            return false;
+        c = (char)(high * 16 + low);
+        td_uri_encode(out, td_text_n(&c, 1), false); /* leaves letters, digits and "-._~" as they are */
+        i += 2;
+    }
+    return true;
+}
+
+bool td_signed_url_normalise(struct td_text text, struct td_buffer *out, struct td_error *err)
+{
+    size_t at = out->len;
+    if (text.len == 0 || text.p[0] != '/')
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign must begin with '/'");
+    if (text.len > TD_SIGNED_URL_PATH_BYTES)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign has %zu bytes, more than %d", text.len,
+                            TD_SIGNED_URL_PATH_BYTES);
+    if (memchr(text.p, '#', text.len) != NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the path to sign has a '#', which begins a fragment that no "
+                            "client sends; if it belongs to a name, it is %%23");
+    if (!append_normal(text, out))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign has a '%%' without two hexadecimal digits");
+    if (out->failed)
+        return true;
+    struct td_text normal = td_text_n(out->data + at, out->len - at);
+    struct td_text query = td_uri_raw_query(normal);
+    if (has_dot_segment(td_uri_raw_path(normal)))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the path to sign has a segment \".\" or \"..\", which clients take out");
+    if (has_parameter(query, "expires") || has_parameter(query, "signature"))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign has a parameter `expires` or `signature`");
+    return true;
+}
+
+void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, struct td_text name,
+                          const uint8_t key[TD_SHA256_BYTES])
+{
+    struct td_buffer message;
+    char digits[SIGNATURE_CHARS + 1];
+    if (url->failed)
+        return;
+    bool has_query = memchr(url->data + at, '?', url->len - at) != NULL;
+    td_buffer_printf(url, "%cexpires=%" PRId64, has_query ? '&' : '?', expires_s);
+    td_buffer_init(&message);
+    td_buffer_puts(&message, METHOD);
+    if (!url->failed)
+        td_buffer_append(&message, url->data + at, url->len - at);
+    url->failed = url->failed || message.failed;
+    if (!url->failed) {
+        sign(td_buffer_text(&message), key, digits);
+        td_buffer_puts(url, "&signature=");
+        td_buffer_append(url, name.p, name.len);
+        td_buffer_puts(url, name.len > 0 ? "." : "");
+        td_buffer_puts(url, digits);
+    }
+    td_buffer_fini(&message);
+}
+
+bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, struct td_text path_and_query,
+                         int64_t now_s, uint64_t valid_s, struct td_buffer *out, int64_t *expires_s,
+                         struct td_error *err)
+{
+    uint8_t key[TD_SHA256_BYTES];
+    size_t at = out->len;
+    if (valid_s == 0 || valid_s > TD_SIGNED_URL_MOST_S)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "a signed URL is valid for 1 to %" PRIu64 " s (7 days)",
+                            TD_SIGNED_URL_MOST_S);
+    if (token != NULL && td_token_has_expired(token, now_s))
+        return td_error_set(err, TD_PERMISSION_DENIED, "the token \"%s\" has expired", token->name);
+    if (!td_signed_url_normalise(path_and_query, out, err))
+        return false;
+    *expires_s = now_s + (int64_t)valid_s;
+    if (token != NULL && token->expires_s != 0 && token->expires_s < *expires_s)
+        *expires_s = token->expires_s;
+    td_token_url_key(set, token, key);
+    td_signed_url_append(out, at, *expires_s, td_text_of(token == NULL ? "" : token->name), key);
+    OPENSSL_cleanse(key, sizeof key);
+    return !out->failed || td_buffer_refuse(out, err);
+}
+
+/* Finds whose rights a signed URL has. Returns false for a name that no token has, or an expired one. */
+static bool find_signer(const struct td_token_set *set, struct td_text name, int64_t now_s,
+                        const struct td_token **token)
+{
+    *token = name.len == 0 ? NULL : td_token_set_find_name(set, name);
+    return name.len == 0 || (*token != NULL && !td_token_has_expired(*token, now_s));
+}
+
+bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
+                         const struct td_token **token, struct td_text *bare, struct td_error *err)
+{
+    struct td_signed_url url;
+    uint8_t key[TD_SHA256_BYTES];
+    if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
+        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD");
+    bool ok = td_signed_url_parse(target, &url) && find_signer(set, url.name, now_s, token);
+    if (ok) {
+        td_token_url_key(set, *token, key);
+        ok = td_signed_url_verify(&url, key, err);
+        OPENSSL_cleanse(key, sizeof key);
+    }
+    if (!ok)
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "the URL's signature is wrong: a signed URL must be used byte for byte as it was signed, "
+                            "and ends with the token that signed it");
+    if (url.expires_s <= now_s)
+        return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
+                            now_s - url.expires_s);
+    *bare = url.bare;
+    return true;
+}
+
+struct td_text td_signed_url_without_secret(struct td_text target)
+{
+    struct td_text query = td_uri_raw_query(target);
+    while (query.len > 0) {
+        struct td_text value = td_text_take_until(&query, '&');
+        struct td_text name = td_text_take_until(&value, '=');
+        if (td_text_equals_ignore_case(name, "signature") || td_text_equals_ignore_case(name, "x-amz-signature"))
+            return td_text_n(target.p, (size_t)(value.p - target.p));
+    }
+    return target;
+}

@@ -1,0 +1,763 @@
+/* Plan: the file is opened once, and everything is asked of the open descriptor: kind, owner, mode, content. The text
+ * becomes a tree (core/json_document), each token's object is read by a table of keys, and duplicates are found by
+ * sorting. A change reads the file, writes the new one beside it, and renames it into place.
+ *
+ * Hard: two writers. Both would read the old file, and one change would be lost. So a writer holds a lock (flock) on
+ * the directory, which no rename replaces, from before it reads until after it renames. */
+#include "http/auth/token_file.h"
+
+#include "core/arena.h"
+#include "core/buffer.h"
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/json_build.h"
+#include "core/json_document.h"
+#include "core/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PATH_SHOWN = 160,                   /* bytes of a path that a message shows */
+    TREE_MAX_BYTES = 512 * 1024 * 1024, /* of the tree of a file */
+    SECRET_BYTES = 32,                  /* of a new token */
+    LOCK_TRIES = 1000,
+    LOCK_PAUSE_MS = 10 /* together 10 s */
+};
+
+/* ---- reading the file ----------------------------------------------------------------------------------- */
+
+/* Refuses a file that others may read or change, with the command that helps. */
+static bool check_owner(const struct stat *st, const char *path, struct td_error *err)
+{
+    unsigned mode = (unsigned)st->st_mode & 07777U;
+    if (st->st_uid != geteuid() && st->st_uid != 0)
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "the tokens file \"%.*s\" belongs to user %lu; it must belong to user %lu, as which this "
+                            "program runs, or to root: chown %lu it",
+                            TD_SHOW(td_text_of(path), PATH_SHOWN), (unsigned long)st->st_uid, (unsigned long)geteuid(),
+                            (unsigned long)geteuid());
+    if (mode != 0600 && mode != 0400 && mode != 0640 && mode != 0440)
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "the tokens file \"%.*s\" has mode %04o; 0600, 0400, 0640 or 0440 are allowed, since "
+                            "whoever reads it can sign for every token: chmod 0600 it",
+                            TD_SHOW(td_text_of(path), PATH_SHOWN), mode);
+    return true;
+}
+
+/* Appends the content. Reads on to the end, since a file may grow after its size was asked for. */
+static bool read_content(int fd, const char *path, struct td_buffer *out, struct td_error *err)
+{
+    enum { STEP = 64 * 1024 };
+    for (;;) {
+        if (!td_buffer_reserve(out, STEP))
+            return td_buffer_refuse(out, err);
+        ssize_t n = read(fd, out->data + out->len, STEP);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_sys(err, TD_IO, errno, "cannot read the tokens file \"%.*s\"",
+                                TD_SHOW(td_text_of(path), PATH_SHOWN));
+        if (n == 0)
+            return true;
+        out->len += (size_t)n;
+        if (out->len > TD_TOKEN_FILE_BYTES)
+            return td_error_set(err, TD_FAILED_PRECONDITION,
+                                "the tokens file \"%.*s\" has more than %d bytes, too many for %d tokens",
+                                TD_SHOW(td_text_of(path), PATH_SHOWN), TD_TOKEN_FILE_BYTES, TD_TOKENS_MAX);
+    }
+}
+
+/* Appends the content of the file if nobody else may read or change it, and sets *st. Does not wait for the writer of a
+ * FIFO. A missing file is TD_IO with ENOENT. */
+static bool read_file(const char *path, struct td_buffer *out, struct stat *st, struct td_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot open the tokens file \"%.*s\"",
+                            TD_SHOW(td_text_of(path), PATH_SHOWN));
+    bool is_regular = fstat(fd, st) == 0 && S_ISREG(st->st_mode);
+    bool ok = is_regular ? check_owner(st, path, err) && read_content(fd, path, out, err)
+                         : td_error_set(err, TD_FAILED_PRECONDITION, "the tokens file \"%.*s\" is not a regular file",
+                                        TD_SHOW(td_text_of(path), PATH_SHOWN));
+    (void)close(fd);
+    return ok;
+}
+
+/* Frees a buffer that held secrets. */
+static void erase(struct td_buffer *buffer)
+{
+    if (buffer->data != NULL)
+        OPENSSL_cleanse(buffer->data, buffer->capacity);
+    td_buffer_fini(buffer);
+}
+
+/* Turns a position in the text into a line, and names the file. Returns false. */
+static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
+{
+    size_t line = 1;
+    size_t column = 1;
+    if (fault->pos == TD_ERROR_POS_NONE)
+        return td_error_set(err, fault->code, "the tokens file \"%.*s\": %s", TD_SHOW(td_text_of(path), PATH_SHOWN),
+                            fault->message);
+    for (size_t i = 0; i < text.len && i < fault->pos; i++) {
+        column = text.p[i] == '\n' ? 1 : column + (((unsigned char)text.p[i] & 0xC0) != 0x80);
+        line += text.p[i] == '\n';
+    }
+    return td_error_set(err, fault->code, "the tokens file \"%.*s\", line %zu, column %zu: %s",
+                        TD_SHOW(td_text_of(path), PATH_SHOWN), line, column, fault->message);
+}
+
+/* Reads the file; *st is that of the file. */
+static bool read_set(const char *path, struct td_token_set **out, struct stat *st, struct td_error *err)
+{
+    struct td_buffer content;
+    struct td_error fault = TD_ERROR_INIT;
+    td_buffer_init(&content);
+    bool ok = read_file(path, &content, st, err);
+    if (ok) {
+        ok = td_token_file_parse(td_buffer_text(&content), out, &fault);
+        if (!ok)
+            (void)report(path, td_buffer_text(&content), &fault, err);
+    }
+    erase(&content);
+    return ok;
+}
+
+bool td_token_file_read(const char *path, struct td_token_set **out, struct td_error *err)
+{
+    struct stat st;
+    return read_set(path, out, &st, err);
+}
+
+/* ---- reading the text ----------------------------------------------------------------------------------- */
+
+/* A token, and its object in the text. */
+struct entry {
+    struct td_token token;
+    const cJSON *item;
+};
+
+struct reader {
+    const struct td_json_document *document;
+    struct td_arena *arena;
+    struct td_error *err;
+};
+
+typedef bool (*read_member)(const struct reader *r, const cJSON *item, struct td_token *token);
+
+/* Returns the text of an item that must be a string without a NUL, or NULL after a fault. */
+static const char *read_string(const struct reader *r, const cJSON *item)
+{
+    if (td_json_item_is_string(item))
+        return td_json_document_string(r->document, item);
+    (void)td_json_document_fail(r->document, item, "\"%s\" must be a string", item->string);
+    return NULL;
+}
+
+static bool read_name(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    token->name = read_string(r, item);
+    return token->name != NULL &&
+           (td_token_name_is_valid(td_text_of(token->name)) ||
+            td_json_document_fail(r->document, item,
+                                  "a name has 1 to %d letters, digits, \".\", \"_\" and \"-\", not \"%.*s\"",
+                                  TD_TOKEN_NAME_MAX, TD_SHOW(td_text_of(token->name), 80)));
+}
+
+static bool read_sha256(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    const char *text = read_string(r, item);
+    if (text == NULL)
+        return false;
+    if (strlen(text) != TD_SHA256_TEXT_BYTES - 1 || !td_hex_is_lower(td_text_of(text)))
+        return td_json_document_fail(r->document, item,
+                                     "\"sha256\" must be the SHA-256 of the token's text, 64 lower-case hexadecimal "
+                                     "digits");
+    for (size_t i = 0; i < TD_SHA256_BYTES; i++)
+        token->sha256[i] = (uint8_t)(td_hex_digit(text[2 * i]) << 4 | td_hex_digit(text[2 * i + 1]));
+    return true;
+}
+
+static bool read_models(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    const cJSON *glob;
+    size_t count = 0;
+    if (cJSON_IsNull(item))
+        return true;
+    if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) > TD_TOKEN_MODELS_MAX)
+        return td_json_document_fail(r->document, item, "\"models\" must be null or an array of at most %d globs",
+                                     TD_TOKEN_MODELS_MAX);
+    const char **models = td_arena_array(r->arena, (size_t)cJSON_GetArraySize(item) + 1, sizeof *models);
+    if (models == NULL)
+        return td_arena_refuse(r->arena, "the tokens", r->err);
+    cJSON_ArrayForEach(glob, item)
+    {
+        size_t len = td_json_item_is_string(glob) ? td_json_document_spelled(r->document, glob).len : 0;
+        if (len == 0 || len > TD_TOKEN_GLOB_BYTES)
+            return td_json_document_fail(r->document, glob,
+                                         "a glob must be a string of 1 to %d bytes, such as "
+                                         "\"org/*\"",
+                                         TD_TOKEN_GLOB_BYTES);
+        if ((models[count++] = td_json_document_string(r->document, glob)) == NULL)
+            return false;
+    }
+    models[count] = NULL;
+    token->models = models;
+    return true;
+}
+
+static bool read_rights(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    const cJSON *word;
+    token->rights = 0;
+    if (!cJSON_IsArray(item))
+        return td_json_document_fail(r->document, item, "\"rights\" must be an array of \"read\" and \"write\"");
+    cJSON_ArrayForEach(word, item)
+    {
+        if (cJSON_IsString(word) && strcmp(word->valuestring, "read") == 0)
+            token->rights |= TD_RIGHT_READ;
+        else if (cJSON_IsString(word) && strcmp(word->valuestring, "write") == 0)
+            token->rights |= TD_RIGHT_WRITE;
+        else
+            return td_json_document_fail(r->document, word, "the rights are \"read\" and \"write\"");
+    }
+    return token->rights != 0 ||
+           td_json_document_fail_end(r->document, item, "\"rights\" must hold \"read\", \"write\" or both");
+}
+
+static bool read_time(const struct reader *r, const cJSON *item, int64_t *out)
+{
+    const char *text = read_string(r, item);
+    if (text == NULL)
+        return false;
+    if (td_wall_read_rfc3339(td_text_of(text), out) && *out > 0)
+        return true;
+    return td_json_document_fail(r->document, item,
+                                 "\"%s\" must be a time after 1970 as RFC 3339 writes it, such as "
+                                 "\"2027-01-31T12:00:00Z\", not \"%.*s\"",
+                                 item->string, TD_SHOW(td_text_of(text), 48));
+}
+
+static bool read_expires(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    return cJSON_IsNull(item) || read_time(r, item, &token->expires_s);
+}
+
+static bool read_created(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    return read_time(r, item, &token->created_s);
+}
+
+/* The keys of a token. */
+static const struct {
+    const char *name;
+    read_member read;
+    bool is_needed;
+} keys[] = {{"name", read_name, true},      {"sha256", read_sha256, true},    {"models", read_models, false},
+            {"rights", read_rights, false}, {"expires", read_expires, false}, {"created", read_created, false}};
+
+enum { KEY_COUNT = sizeof keys / sizeof *keys };
+
+static size_t find_key(const char *name)
+{
+    size_t i = 0;
+    while (i < KEY_COUNT && strcmp(keys[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static bool read_token(const struct reader *r, const cJSON *item, struct td_token *token)
+{
+    const cJSON *member;
+    unsigned seen = 0;
+    *token = (struct td_token){.rights = TD_RIGHT_READ};
+    if (!cJSON_IsObject(item))
+        return td_json_document_fail(r->document, item, "a token must be an object");
+    cJSON_ArrayForEach(member, item)
+    {
+        size_t key = find_key(member->string);
+        if (key == KEY_COUNT)
+            return td_json_document_unknown_key(r->document, member,
+                                                "a token has name, sha256, models, rights, expires and created");
+        if ((seen >> key & 1) != 0)
+            return td_json_document_fail_key(r->document, member, "the key \"%s\" is given twice", member->string);
+        seen |= 1U << key;
+        if (!keys[key].read(r, member, token))
+            return false;
+    }
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (keys[i].is_needed && (seen >> i & 1) == 0)
+            return td_json_document_fail_end(r->document, item, "the token lacks the key \"%s\"", keys[i].name);
+    return true;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct entry *const *left = a;
+    const struct entry *const *right = b;
+    int order = strcmp((*left)->token.name, (*right)->token.name);
+    return order != 0 ? order : (*left > *right) - (*left < *right);
+}
+
+static int compare_digests(const void *a, const void *b)
+{
+    const struct entry *const *left = a;
+    const struct entry *const *right = b;
+    int order = memcmp((*left)->token.sha256, (*right)->token.sha256, TD_SHA256_BYTES);
+    return order != 0 ? order : (*left > *right) - (*left < *right);
+}
+
+/* Refuses two tokens with one name or one digest. */
+static bool check_unique(const struct reader *r, const struct entry *entries, size_t count)
+{
+    const struct entry **sorted = td_arena_array(r->arena, count, sizeof *sorted);
+    if (sorted == NULL)
+        return td_arena_refuse(r->arena, "the tokens", r->err);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = &entries[i];
+    qsort(sorted, count, sizeof *sorted, compare_names);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(sorted[i - 1]->token.name, sorted[i]->token.name) == 0)
+            return td_json_document_fail(r->document, sorted[i]->item, "two tokens have the name \"%s\"",
+                                         sorted[i]->token.name);
+    qsort(sorted, count, sizeof *sorted, compare_digests);
+    for (size_t i = 1; i < count; i++)
+        if (memcmp(sorted[i - 1]->token.sha256, sorted[i]->token.sha256, TD_SHA256_BYTES) == 0)
+            return td_json_document_fail(r->document, sorted[i]->item,
+                                         "the tokens \"%s\" and \"%s\" have the same \"sha256\"",
+                                         sorted[i - 1]->token.name, sorted[i]->token.name);
+    return true;
+}
+
+static bool read_tokens(const struct reader *r, const cJSON *item, struct td_token **out, size_t *out_count)
+{
+    const cJSON *member;
+    size_t count = 0;
+    if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) > TD_TOKENS_MAX)
+        return td_json_document_fail(r->document, item, "\"tokens\" must be an array of at most %d tokens",
+                                     TD_TOKENS_MAX);
+    size_t room = (size_t)cJSON_GetArraySize(item);
+    struct entry *entries = td_arena_array(r->arena, room, sizeof *entries);
+    struct td_token *tokens = td_arena_array(r->arena, room, sizeof *tokens);
+    if (entries == NULL || tokens == NULL)
+        return td_arena_refuse(r->arena, "the tokens", r->err);
+    cJSON_ArrayForEach(member, item)
+    {
+        if (!read_token(r, member, &entries[count].token))
+            return false;
+        entries[count].item = member;
+        tokens[count] = entries[count].token;
+        count++;
+    }
+    *out = tokens;
+    *out_count = count;
+    return check_unique(r, entries, count);
+}
+
+static bool read_master_key(const struct reader *r, const cJSON *item, uint8_t key[TD_TOKEN_KEY_BYTES])
+{
+    const char *text = read_string(r, item);
+    uint8_t bytes[TD_BASE64URL_CHARS(TD_TOKEN_KEY_BYTES)];
+    size_t len = 0;
+    if (text == NULL)
+        return false;
+    bool ok =
+        strlen(text) <= sizeof bytes && td_base64url_read(td_text_of(text), bytes, &len) && len == TD_TOKEN_KEY_BYTES;
+    if (!ok)
+        return td_json_document_fail(r->document, item,
+                                     "\"master_key\" must be 32 random bytes in base64url, 43 "
+                                     "characters without padding");
+    memcpy(key, bytes, TD_TOKEN_KEY_BYTES);
+    OPENSSL_cleanse(bytes, sizeof bytes);
+    return true;
+}
+
+static bool read_version(const struct reader *r, const cJSON *item)
+{
+    uint64_t version;
+    if (!cJSON_IsRaw(item) || !td_json_document_u64(r->document, item, &version) || version != 1)
+        return td_json_document_fail(r->document, item, "\"version\" must be 1, the only one that this program reads");
+    return true;
+}
+
+/* What the document holds. */
+struct content {
+    uint8_t master_key[TD_TOKEN_KEY_BYTES];
+    struct td_token *tokens;
+    size_t count;
+};
+
+static bool read_document(const struct reader *r, struct content *out)
+{
+    static const char *const names[] = {"version", "master_key", "tokens"};
+    enum { NAME_COUNT = sizeof names / sizeof *names };
+    const cJSON *member;
+    unsigned seen = 0;
+    const cJSON *root = td_json_document_object(r->document, "an object with version, master_key and tokens");
+    if (root == NULL)
+        return false;
+    cJSON_ArrayForEach(member, root)
+    {
+        size_t key = 0;
+        while (key < NAME_COUNT && strcmp(names[key], member->string) != 0)
+            key++;
+        if (key == NAME_COUNT)
+            return td_json_document_unknown_key(r->document, member, "the keys are version, master_key and tokens");
+        if ((seen >> key & 1) != 0)
+            return td_json_document_fail_key(r->document, member, "the key \"%s\" is given twice", member->string);
+        seen |= 1U << key;
+        bool ok = key == 0   ? read_version(r, member)
+                  : key == 1 ? read_master_key(r, member, out->master_key)
+                             : read_tokens(r, member, &out->tokens, &out->count);
+        if (!ok)
+            return false;
+    }
+    for (size_t i = 0; i < NAME_COUNT; i++)
+        if ((seen >> i & 1) == 0)
+            return td_json_document_fail_end(r->document, root, "the key \"%s\" is missing", names[i]);
+    return td_json_document_end(r->document);
+}
+
+bool td_token_file_parse(struct td_text text, struct td_token_set **out, struct td_error *err)
+{
+    struct td_json_document document;
+    struct td_arena arena;
+    struct content content = {.count = 0};
+    const struct reader reader = {.document = &document, .arena = &arena, .err = err};
+    td_arena_init(&arena, TREE_MAX_BYTES);
+    td_json_document_read(&document, text, &arena, err);
+    *out = NULL;
+    if (read_document(&reader, &content))
+        *out = td_token_set_create(content.master_key, content.tokens, content.count, err);
+    OPENSSL_cleanse(content.master_key, sizeof content.master_key);
+    td_arena_fini(&arena);
+    return *out != NULL;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------- */
+
+/* A tokens file that is being changed. */
+struct change {
+    char path[PATH_MAX]; /* of the file itself, when the caller's path is a link */
+    char directory[PATH_MAX];
+    int lock_fd; /* of the directory, locked; -1: none */
+    bool exists;
+    struct stat st; /* of the file, if it exists */
+    struct td_token_set *set;
+};
+
+static bool refuse_path(const char *path, int sys, struct td_error *err)
+{
+    return td_error_sys(err, TD_IO, sys, "cannot write the tokens file \"%.*s\"",
+                        TD_SHOW(td_text_of(path), PATH_SHOWN));
+}
+
+/* Sets the path and directory of the file to which the caller's path leads. */
+static bool resolve(struct change *change, const char *path, struct td_error *err)
+{
+    char copy[PATH_MAX];
+    if (strlen(path) >= sizeof change->path)
+        return refuse_path(path, ENAMETOOLONG, err);
+    if (realpath(path, change->path) == NULL) {
+        if (errno != ENOENT)
+            return refuse_path(path, errno, err);
+        (void)snprintf(change->path, sizeof change->path, "%s", path);
+    }
+    (void)snprintf(copy, sizeof copy, "%s", change->path);
+    (void)snprintf(change->directory, sizeof change->directory, "%s", dirname(copy));
+    return true;
+}
+
+/* Waits for other writers, at most 10 s. */
+static bool lock(struct change *change, struct td_error *err)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+    change->lock_fd = open(change->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (change->lock_fd < 0)
+        return refuse_path(change->path, errno, err);
+    for (int i = 0; flock(change->lock_fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return refuse_path(change->path, errno, err);
+        if (i == LOCK_TRIES)
+            return td_error_set(err, TD_UNAVAILABLE,
+                                "another program holds the lock on the directory of \"%.*s\"; try again when it ends",
+                                TD_SHOW(td_text_of(change->path), PATH_SHOWN));
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static bool random_bytes(uint8_t *bytes, size_t len, struct td_error *err)
+{
+    /* up to 256 bytes come whole, or not at all */
+    return getrandom(bytes, len, 0) == (ssize_t)len || td_error_sys(err, TD_IO, errno, "cannot get random bytes");
+}
+
+/* Makes a set without tokens, with a new master key. */
+static bool create_set(struct change *change, struct td_error *err)
+{
+    uint8_t key[TD_TOKEN_KEY_BYTES];
+    if (random_bytes(key, sizeof key, err))
+        change->set = td_token_set_create(key, NULL, 0, err);
+    OPENSSL_cleanse(key, sizeof key);
+    return change->set != NULL;
+}
+
+/* Locks and reads the file. With `create`, a missing file is one without tokens. The caller calls change_end in any
+ * case. */
+static bool change_begin(struct change *change, const char *path, bool create, struct td_error *err)
+{
+    struct td_error why = TD_ERROR_INIT;
+    *change = (struct change){.lock_fd = -1};
+    if (!resolve(change, path, err) || !lock(change, err))
+        return false;
+    change->exists = read_set(change->path, &change->set, &change->st, &why);
+    if (change->exists)
+        return true;
+    return create && why.sys == ENOENT ? create_set(change, err) : td_error_copy(err, &why);
+}
+
+static void change_end(struct change *change)
+{
+    td_token_set_unref(change->set);
+    if (change->lock_fd >= 0)
+        (void)close(change->lock_fd);
+}
+
+static void add_time(struct td_json_builder *json, const char *key, int64_t seconds)
+{
+    char text[40];
+    (void)td_wall_rfc3339((struct td_wall){.seconds = seconds}, text, sizeof text);
+    td_json_add_string(json, key, text);
+}
+
+static void add_token(struct td_json_builder *json, const struct td_token *token)
+{
+    char digest[TD_SHA256_TEXT_BYTES];
+    td_hex_write(token->sha256, TD_SHA256_BYTES, digest);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "name", token->name);
+    td_json_add_string(json, "sha256", digest);
+    if (token->models == NULL) {
+        td_json_add_null(json, "models");
+    } else {
+        td_json_begin_array(json, "models");
+        for (size_t i = 0; token->models[i] != NULL; i++)
+            td_json_add_string(json, NULL, token->models[i]);
+        td_json_end(json);
+    }
+    td_json_begin_array(json, "rights");
+    if ((token->rights & TD_RIGHT_READ) != 0)
+        td_json_add_string(json, NULL, "read");
+    if ((token->rights & TD_RIGHT_WRITE) != 0)
+        td_json_add_string(json, NULL, "write");
+    td_json_end(json);
+    if (token->expires_s == 0)
+        td_json_add_null(json, "expires");
+    else
+        add_time(json, "expires", token->expires_s);
+    if (token->created_s != 0)
+        add_time(json, "created", token->created_s);
+    td_json_end(json);
+}
+
+/* Appends the text of a file. Each token stands on a line of its own. */
+static bool write_text(const struct td_token_set *set, const struct td_token *tokens, size_t count,
+                       struct td_buffer *out, struct td_error *err)
+{
+    char key[TD_BASE64URL_CHARS(TD_TOKEN_KEY_BYTES)];
+    struct td_json_builder json;
+    td_base64url_write(td_token_set_master_key(set), TD_TOKEN_KEY_BYTES, key);
+    td_buffer_printf(out, "{\"version\": 1,\n \"master_key\": \"%.*s\",\n \"tokens\": [", (int)sizeof key, key);
+    for (size_t i = 0; i < count; i++) {
+        td_buffer_puts(out, i == 0 ? "\n  " : ",\n  ");
+        td_json_builder_init(&json, out);
+        add_token(&json, &tokens[i]);
+        td_json_builder_fini(&json);
+    }
+    td_buffer_puts(out, "]}\n");
+    OPENSSL_cleanse(key, sizeof key);
+    return !out->failed || td_buffer_refuse(out, err);
+}
+
+static bool write_all(int fd, const char *p, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* Gives the new file the owner and the mode of the old one. Only root can give files away. */
+static bool keep_owner(int fd, const struct change *change)
+{
+    struct stat st;
+    if (!change->exists)
+        return true; /* 0600, by mkostemp */
+    bool is_same = fstat(fd, &st) == 0 && st.st_uid == change->st.st_uid && st.st_gid == change->st.st_gid;
+    return (is_same || fchown(fd, change->st.st_uid, change->st.st_gid) == 0) &&
+           fchmod(fd, change->st.st_mode & 07777) == 0;
+}
+
+/* Writes the text to a new file beside the old one, and renames it into place. */
+static bool replace(const struct change *change, struct td_text text, struct td_error *err)
+{
+    static const char end[] = ".XXXXXX";
+    char temporary[PATH_MAX + sizeof end];
+    (void)snprintf(temporary, sizeof temporary, "%s%s", change->path, end);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return refuse_path(change->path, errno, err);
+    bool ok = write_all(fd, text.p, text.len) && keep_owner(fd, change) && fsync(fd) == 0 &&
+              rename(temporary, change->path) == 0;
+    int sys = errno;
+    (void)close(fd);
+    if (ok)
+        return fsync(change->lock_fd) == 0 || refuse_path(change->path, errno, err);
+    (void)unlink(temporary);
+    return refuse_path(change->path, sys, err);
+}
+
+/* Writes a file with these tokens. */
+static bool change_write(const struct change *change, const struct td_token *tokens, size_t count, struct td_error *err)
+{
+    struct td_buffer text;
+    td_buffer_init(&text);
+    bool ok = write_text(change->set, tokens, count, &text, err);
+    if (ok && text.len > TD_TOKEN_FILE_BYTES)
+        ok = td_error_set(err, TD_FAILED_PRECONDITION, "the tokens file would have more than %d bytes",
+                          TD_TOKEN_FILE_BYTES);
+    ok = ok && replace(change, td_buffer_text(&text), err);
+    erase(&text);
+    return ok;
+}
+
+/* ---- changes -------------------------------------------------------------------------------------------- */
+
+static bool check_new(const struct change *change, const struct td_new_token *token, struct td_error *err)
+{
+    struct td_text name = td_text_of(token->name);
+    size_t count = 0;
+    if (!td_token_name_is_valid(name))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "a token's name has 1 to %d letters, digits, \".\", \"_\" and \"-\", not \"%.*s\"",
+                            TD_TOKEN_NAME_MAX, TD_SHOW(name, 80));
+    for (; token->models != NULL && token->models[count] != NULL; count++) {
+        struct td_text glob = td_text_of(token->models[count]);
+        if (glob.len == 0 || glob.len > TD_TOKEN_GLOB_BYTES || !td_utf8_valid(glob.p, glob.len))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "a glob of models has 1 to %d bytes of UTF-8, not \"%.*s\"",
+                                TD_TOKEN_GLOB_BYTES, TD_SHOW(glob, 80));
+    }
+    if (count > TD_TOKEN_MODELS_MAX)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "a token has at most %d globs of models", TD_TOKEN_MODELS_MAX);
+    if (td_token_set_find_name(change->set, name) != NULL)
+        return td_error_set(err, TD_CONFLICT, "there is a token \"%s\" already; revoke it first, or take another name",
+                            token->name);
+    return td_token_set_count(change->set) < TD_TOKENS_MAX ||
+           td_error_set(err, TD_FAILED_PRECONDITION, "the file has %d tokens, the most that it may have",
+                        TD_TOKENS_MAX);
+}
+
+/* Makes a token's text and its digest. */
+static bool make_text(char text[TD_TOKEN_TEXT_BYTES], uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+{
+    uint8_t bytes[SECRET_BYTES];
+    if (!random_bytes(bytes, sizeof bytes, err))
+        return false;
+    memcpy(text, "td_", 3);
+    td_base64url_write(bytes, sizeof bytes, text + 3);
+    text[TD_TOKEN_TEXT_BYTES - 1] = '\0';
+    td_sha256(text, TD_TOKEN_TEXT_BYTES - 1, sha256);
+    OPENSSL_cleanse(bytes, sizeof bytes);
+    return true;
+}
+
+/* Returns a copy of the set's tokens with room for one more, or NULL. The caller frees the copy. */
+static struct td_token *copy_tokens(const struct td_token_set *set, struct td_error *err)
+{
+    size_t count = td_token_set_count(set);
+    struct td_token *tokens = calloc(count + 1, sizeof *tokens);
+    if (tokens == NULL)
+        (void)td_error_no_memory(err);
+    else if (count > 0)
+        memcpy(tokens, td_token_set_tokens(set), count * sizeof *tokens);
+    return tokens;
+}
+
+static bool add_to(const struct change *change, const struct td_new_token *token, char text[TD_TOKEN_TEXT_BYTES],
+                   struct td_token_set **out, struct td_error *err)
+{
+    size_t count = td_token_set_count(change->set);
+    struct td_token *tokens = copy_tokens(change->set, err);
+    if (tokens == NULL)
+        return false;
+    tokens[count] = (struct td_token){.name = token->name,
+                                      .models = token->models,
+                                      .rights = TD_RIGHT_READ,
+                                      .expires_s = token->expires_s,
+                                      .created_s = td_wall_now().seconds};
+    bool ok = make_text(text, tokens[count].sha256, err);
+    if (ok)
+        *out = td_token_set_create(td_token_set_master_key(change->set), tokens, count + 1, err);
+    ok = ok && *out != NULL && change_write(change, tokens, count + 1, err);
+    free(tokens);
+    return ok;
+}
+
+bool td_token_file_add(const char *path, const struct td_new_token *token, char text[TD_TOKEN_TEXT_BYTES],
+                       struct td_token_set **out, struct td_error *err)
+{
+    struct change change;
+    *out = NULL;
+    bool ok = change_begin(&change, path, true, err) && check_new(&change, token, err) &&
+              add_to(&change, token, text, out, err);
+    change_end(&change);
+    if (ok)
+        return true;
+    td_token_set_unref(*out);
+    *out = NULL;
+    return false;
+}
+
+static bool remove_from(const struct change *change, const char *name, struct td_error *err)
+{
+    const struct td_token *found = td_token_set_find_name(change->set, td_text_of(name));
+    size_t count = td_token_set_count(change->set);
+    if (found == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "there is no token \"%.*s\"; tensord token list shows all",
+                            TD_SHOW(td_text_of(name), 80));
+    struct td_token *tokens = copy_tokens(change->set, err);
+    if (tokens == NULL)
+        return false;
+    size_t at = (size_t)(found - td_token_set_tokens(change->set));
+    memmove(tokens + at, tokens + at + 1, (count - at - 1) * sizeof *tokens);
+    bool ok = change_write(change, tokens, count - 1, err);
+    free(tokens);
+    return ok;
+}
+
+bool td_token_file_remove(const char *path, const char *name, struct td_error *err)
+{
+    struct change change;
+    bool ok = change_begin(&change, path, false, err) && remove_from(&change, name, err);
+    change_end(&change);
+    return ok;
+}

@@ -1,0 +1,56 @@
+/* The tokens file: JSON that holds the master key and, for each token, its SHA-256 and what it allows.
+ *
+ *     {"version": 1,
+ *      "master_key": "<32 random bytes in base64url>",
+ *      "tokens": [{"name": "ci", "sha256": "<64 hexadecimal digits>", "models": ["org/name"], "rights": ["read"],
+ *                  "expires": "2027-01-31T00:00:00Z", "created": "2027-01-01T00:00:00Z"}]}
+ *
+ * `models` null or left out: all; `rights` left out: read; `expires` null or left out: never. Whoever reads the file
+ * can sign for every token, so its mode must be 0600, 0400, 0640 or 0440, and its owner the user of this process or
+ * root. A token's text is "td_" and 32 random bytes in base64url. Thread-safe. */
+#ifndef TD_HTTP_TOKEN_FILE_H
+#define TD_HTTP_TOKEN_FILE_H
+
+#include "core/base64url.h"
+#include "core/error.h"
+#include "http/auth/token_set.h"
+
+#include <stdbool.h>
+
+enum {
+    TD_TOKEN_FILE_BYTES = 16 * 1024 * 1024,               /* of a tokens file */
+    TD_TOKENS_MAX = 10000,                                /* tokens in a file */
+    TD_TOKEN_MODELS_MAX = 1000,                           /* globs of a token */
+    TD_TOKEN_GLOB_BYTES = 1024,                           /* of a glob */
+    TD_TOKEN_TEXT_BYTES = 3 + TD_BASE64URL_CHARS(32) + 1, /* of a new token, with its NUL */
+};
+
+/* Reads a tokens file and sets *out to a set with one reference. Errors, each with the place and what would be right:
+ * TD_IO (cannot be opened or read), TD_PERMISSION_DENIED (mode or owner), TD_FAILED_PRECONDITION (no regular file, too
+ * large), TD_INVALID_ARGUMENT (its content), TD_RESOURCE_EXHAUSTED. */
+bool td_token_file_read(const char *path, struct td_token_set **out, struct td_error *err);
+
+/* Does the same with the text of a file. Errors: TD_INVALID_ARGUMENT with the position in the text,
+ * TD_FAILED_PRECONDITION, TD_RESOURCE_EXHAUSTED. */
+bool td_token_file_parse(struct td_text text, struct td_token_set **out, struct td_error *err);
+
+/* A token to add. All is borrowed. */
+struct td_new_token {
+    const char *name;
+    const char *const *models; /* NULL-terminated; NULL: all */
+    int64_t expires_s;         /* seconds since 1970; 0: never */
+};
+
+/* Adds a token to the file, which is made with mode 0600 if there is none. Writes the token's text, which stands
+ * nowhere else, to `text`, and sets *out to the new set with one reference. The file is replaced as a whole and keeps
+ * its mode and owner; writers on one machine wait for each other, for at most 10 s. Errors, with the file unchanged:
+ * those of td_token_file_read, TD_INVALID_ARGUMENT (a name or glob that no token may have), TD_CONFLICT (the name is
+ * taken), TD_FAILED_PRECONDITION (the file has TD_TOKENS_MAX tokens), TD_IO. */
+bool td_token_file_add(const char *path, const struct td_new_token *token, char text[TD_TOKEN_TEXT_BYTES],
+                       struct td_token_set **out, struct td_error *err);
+
+/* Removes the token with this name from the file, as td_token_file_add adds one. Errors: TD_NOT_FOUND (there is no such
+ * token), and those of td_token_file_add. */
+bool td_token_file_remove(const char *path, const char *name, struct td_error *err);
+
+#endif

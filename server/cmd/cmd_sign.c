@@ -1,0 +1,195 @@
+/* `tensord sign`: signs a URL with the keys of a tokens file, without a server. */
+#include "server/cmd/commands.h"
+
+#include "core/clock.h"
+#include "core/json_build.h"
+#include "http/auth/signed_url.h"
+#include "http/auth/token_file.h"
+#include "server/config.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+
+struct arguments {
+    const char *url, *tokens, *expires, *name;
+    uint64_t valid_s;
+    bool json;
+};
+
+void td_cmd_sign_help(FILE *out)
+{
+    (void)fputs("tensord sign prints a URL that answers GET and HEAD without a token, until it expires.\n"
+                "\n"
+                "usage:\n"
+                "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
+                "\n"
+                "  URL             a URL of the server's main port, or its path and query; it must then be used\n"
+                "                  byte for byte as it was printed. Clients of S3 presign by themselves\n"
+                "  --tokens FILE   the server's tokens file (TENSORD_TOKENS)\n"
+                "  --expires TIME  how long the URL is valid: a number with s, m, h or d, at most 7d\n"
+                "  --as NAME       with the rights of this token, and no longer than it lives; without it, with all\n"
+                "                  rights\n"
+                "  --json          one JSON object: \"url\" and \"expires\"\n"
+                "\n"
+                "Revoking the token, or another master key in the file, ends its URLs.\n"
+                "\n"
+                "exit codes: 0 success; 1 the file cannot be read, or has no such token; 2 wrong usage.\n",
+                out);
+}
+
+/* Complains about the usage. Returns TD_EXIT_USAGE. */
+static int usage(const char *fault, const char *what)
+{
+    static const char *const options[] = {"tokens", "expires", "as", "json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%.200s%s; usage: tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]", fault,
+                         what, near);
+    return TD_EXIT_USAGE;
+}
+
+/* Returns whether argv[*i] is the option, and sets *value to what stands behind it: NULL when nothing does. */
+static bool take_option(const char *option, int argc, char **argv, int *i, const char **value)
+{
+    size_t len = strlen(option);
+    const char *argument = argv[*i];
+    if (strncmp(argument, option, len) != 0 || (argument[len] != '\0' && argument[len] != '='))
+        return false;
+    if (argument[len] == '=')
+        *value = argument + len + 1;
+    else
+        *value = *i + 1 < argc ? argv[++*i] : NULL;
+    return true;
+}
+
+/* Reads the arguments. Returns 0, or the exit code after it has complained. */
+static int parse(int argc, char **argv, struct arguments *out)
+{
+    const struct {
+        const char *option;
+        const char **value;
+    } options[] = {{"--tokens", &out->tokens}, {"--expires", &out->expires}, {"--as", &out->name}};
+    *out = (struct arguments){.tokens = td_config_environment("tokens")};
+    for (int i = 0; i < argc; i++) {
+        size_t k = 0;
+        while (k < 3 && !take_option(options[k].option, argc, argv, &i, options[k].value))
+            k++;
+        if (k < 3 && (*options[k].value == NULL || (*options[k].value)[0] == '\0'))
+            return usage("a value is missing after ", options[k].option);
+        if (k < 3)
+            continue;
+        if (strcmp(argv[i], "--json") == 0)
+            out->json = true;
+        else if (argv[i][0] == '-')
+            return usage("unknown option ", argv[i]);
+        else if (out->url != NULL)
+            return usage("only one URL is allowed, but there is also ", argv[i]);
+        else
+            out->url = argv[i];
+    }
+    if (out->url == NULL)
+        return usage("give a URL", "");
+    if (out->tokens == NULL || out->tokens[0] == '\0')
+        return usage("give the --tokens FILE of the server", "");
+    if (out->expires == NULL)
+        return usage("say how long the URL is valid: --expires 1h", "");
+    if (!td_duration_read(td_text_of(out->expires), TD_SIGNED_URL_MOST_S, &out->valid_s))
+        return usage("--expires takes a number with s, m, h or d, from 1s to 7d, not ", out->expires);
+    return 0;
+}
+
+/* Splits a URL into scheme and authority, which may be missing, and path and query. Returns false for any other text.
+ * The authority must be printable ASCII like any URL (RFC 3986 section 2). */
+static bool split(struct td_text url, struct td_text *before, struct td_text *path)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    *before = TD_TEXT("");
+    *path = url;
+    for (size_t i = 0; i < 2; i++) {
+        size_t begin = strlen(schemes[i]);
+        size_t end = begin;
+        if (!td_text_begins_ignore_case(url, schemes[i]))
+            continue;
+        while (end < url.len && url.p[end] > ' ' && url.p[end] < 0x7F && url.p[end] != '/' && url.p[end] != '?')
+            end++;
+        *before = td_text_n(url.p, end);
+        *path = td_text_skip(url, end);
+        return end > begin && (path->len == 0 || path->p[0] == '/' || path->p[0] == '?');
+    }
+    return url.len > 0 && url.p[0] == '/';
+}
+
+/* Appends the signed URL to `out`. */
+static bool sign(const struct arguments *arguments, const struct td_token_set *set, struct td_buffer *out,
+                 int64_t *expires_s, struct td_error *err)
+{
+    struct td_text before, path;
+    struct td_buffer whole_path;
+    const struct td_token *token =
+        arguments->name == NULL ? NULL : td_token_set_find_name(set, td_text_of(arguments->name));
+    if (arguments->name != NULL && token == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "%s has no token \"%s\"; tensord token list shows all",
+                            arguments->tokens, arguments->name);
+    if (!split(td_text_of(arguments->url), &before, &path))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the URL must begin with http://, https:// or '/', but it is \"%.200s\"", arguments->url);
+    td_buffer_init(&whole_path);
+    td_buffer_puts(&whole_path, path.len > 0 && path.p[0] == '/' ? "" : "/"); /* "http://host?query" */
+    td_buffer_append(&whole_path, path.p, path.len);
+    td_buffer_append(out, before.p, before.len);
+    bool ok = !whole_path.failed || td_error_no_memory(err);
+    ok = ok && td_signed_url_write(set, token, td_buffer_text(&whole_path), td_wall_now().seconds, arguments->valid_s,
+                                   out, expires_s, err);
+    td_buffer_fini(&whole_path);
+    return ok;
+}
+
+/* Prints the URL, or the JSON object. */
+static bool print(const struct arguments *arguments, struct td_text url, int64_t expires_s, struct td_error *err)
+{
+    struct td_buffer json;
+    struct td_json_builder builder;
+    char expires[40];
+    (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
+    td_buffer_init(&json);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_text(&builder, "url", url);
+    td_json_add_string(&builder, "expires", expires);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    bool ok = !json.failed || td_error_no_memory(err);
+    struct td_text shown = arguments->json ? td_buffer_text(&json) : url;
+    if (ok && (fwrite(shown.p, 1, shown.len, stdout) != shown.len || fputc('\n', stdout) == EOF || fflush(stdout) != 0))
+        ok = td_error_set(err, TD_IO, "cannot write to standard output");
+    td_buffer_fini(&json);
+    return ok;
+}
+
+int td_cmd_sign(int argc, char **argv)
+{
+    struct arguments arguments;
+    struct td_token_set *set = NULL;
+    struct td_buffer url;
+    struct td_error err = TD_ERROR_INIT;
+    int64_t expires_s = 0;
+    int status = parse(argc, argv, &arguments);
+    if (status != 0)
+        return status;
+    td_buffer_init(&url);
+    bool ok = td_token_file_read(arguments.tokens, &set, &err) && sign(&arguments, set, &url, &expires_s, &err) &&
+              print(&arguments, td_buffer_text(&url), expires_s, &err);
+    if (!ok)
+        td_terminal_complain("%s", err.message);
+    bool has_set = set != NULL;
+    td_buffer_fini(&url);
+    td_token_set_unref(set);
+    if (ok)
+        return TD_EXIT_OK;
+    return has_set && err.code == TD_INVALID_ARGUMENT ? TD_EXIT_USAGE
+                                                      : TD_EXIT_FAILED; /* of the URL, not of the file */
+}

@@ -1,0 +1,296 @@
+/* The expected digits were computed by openssl: printf 'GET\n/a?expires=2000000000' | openssl dgst -sha256 -mac HMAC
+ * -macopt hexkey:000102...1f */
+#include "http/auth/signed_url.h"
+
+#include "tests/unit/unit.h"
+
+#define OWNER_DIGITS "e32bfddec99cd1128569e60f80ea7c3d8991ef71767b29dbcca3d4ee1ba38f9c"
+#define NAMED_DIGITS "8636d1c81fa3658968823871121e60b5e1ac9de54296af51fd2affa1c929d6f6"
+
+static const uint8_t key[TD_SHA256_BYTES] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                             16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+/* Returns whether the key, which is that of the holder and that of the token ci.v-2, signed the target. */
+static bool is_good(const char *target)
+{
+    struct td_signed_url url;
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = td_signed_url_parse(td_text_of(target), &url) &&
+              (url.name.len == 0 || td_text_equals(url.name, "ci.v-2")) && td_signed_url_verify(&url, key, &err);
+    assert_int_equal(err.code, TD_OK);
+    return ok;
+}
+
+static void the_message_is_the_documented_one(void **state)
+{
+    (void)state;
+    struct td_signed_url url;
+    static const char owner[] = "/a?expires=2000000000&signature=" OWNER_DIGITS;
+    static const char named[] = "/m%20n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS;
+    assert_true(is_good(owner) && is_good(named));
+    assert_true(td_signed_url_parse(td_text_of(owner), &url));
+    assert_int_equal(url.expires_s, 2000000000);
+    assert_true(td_text_equals(url.bare, "/a") && url.name.len == 0);
+    assert_true(td_signed_url_parse(td_text_of(named), &url));
+    assert_true(td_text_equals(url.bare, "/m%20n/x?b=1&a=%2B") && td_text_equals(url.name, "ci.v-2"));
+    assert_int_equal(url.expires_s, 7);
+    assert_true(is_good("http://host:80/a?expires=2000000000&signature=" OWNER_DIGITS)); /* absolute-form */
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    struct td_buffer out;
+    static const struct {
+        const char *path, *name, *signed_url;
+        int64_t expires_s;
+    } cases[] = {
+        {"/a", "", "/a?expires=2000000000&signature=" OWNER_DIGITS, 2000000000},
+        {"/m n/x?b=1&a=%2b", "ci.v-2", "/m%20n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS, 7},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        td_buffer_init(&out);
+        td_buffer_puts(&out, "https://host");
+        assert_true(td_signed_url_normalise(td_text_of(cases[i].path), &out, NULL));
+        td_signed_url_append(&out, 12, cases[i].expires_s, td_text_of(cases[i].name), key);
+        assert_string_equal(td_buffer_terminate(&out) + 12, cases[i].signed_url);
+        td_buffer_fini(&out);
+    }
+}
+
+static void every_change_is_refused(void **state)
+{
+    (void)state;
+    static const char good[] = "/m%20n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS;
+    char changed[2 * sizeof good];
+    for (size_t i = 0; i < sizeof good - 1; i++) {
+        for (int c = 1; c < 256; c++) {
+            memcpy(changed, good, sizeof good);
+            changed[i] = (char)c;
+            CHECK(changed[i] == good[i] || !is_good(changed), "byte %zu as %d", i, c);
+        }
+        memcpy(changed, good, i); /* a byte less, and a byte twice */
+        memcpy(changed + i, good + i + 1, sizeof good - i - 1);
+        CHECK(!is_good(changed), "without byte %zu", i);
+        memcpy(changed + i, good + i, 1);
+        memcpy(changed + i + 1, good + i, sizeof good - i);
+        CHECK(!is_good(changed), "byte %zu twice", i);
+    }
+}
+
+static void other_orders_and_spellings_are_refused(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "/m%20n/x?a=%2B&b=1&expires=7&signature=ci.v-2." NAMED_DIGITS,
+        "/m%20n/x?b=1&a=%2B&signature=ci.v-2." NAMED_DIGITS "&expires=7",
+        "/m%20n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS "&c=d",
+        "/m%20n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS "&signature=ci.v-2." NAMED_DIGITS,
+        "/m%20n/x?b=1&a=%2B&expires=7&expires=7&signature=ci.v-2." NAMED_DIGITS,
+        "/m%20n/x?b=1&a=%2B&expires=07&signature=ci.v-2." NAMED_DIGITS,
+        "/m%20n/x?b=1&expires=7&signature=ci.v-2." NAMED_DIGITS,
+        "/m%20n/x?b=1&a=%2b&expires=7&signature=ci.v-2." NAMED_DIGITS,
+        "/m n/x?b=1&a=%2B&expires=7&signature=ci.v-2." NAMED_DIGITS,
+        "/a&expires=2000000000?signature=" OWNER_DIGITS,
+        "/a?expires=2000000000&signature=." OWNER_DIGITS,
+        "/a?expires=2000000000&signature=",
+        "/a?expires=2000000000",
+        "/a?expires=2000000000&signature",
+        "?",
+        "",
+    };
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        CHECK(!is_good(others[i]), "%s", others[i]);
+}
+
+static void paths_are_spelled_as_clients_send_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *normal; /* NULL: refused */
+    } cases[] = {
+        {"/", "/"},
+        {"/a/b?c=d&e", "/a/b?c=d&e"},
+        {"/%7E~%41%c3%a9", "/~~A%C3%A9"},
+        {"/\xC3\xA9 \"<>[]{}|\\^`'", "/%C3%A9%20%22%3C%3E%5B%5D%7B%7D%7C%5C%5E%60%27"},
+        {"/a%2Fb%3F?x=%26%3d+", "/a%2Fb%3F?x=%26%3D+"},
+        {"/a//b", "/a//b"},
+        {"/expires=1", "/expires=1"},
+        {"", NULL},
+        {"a", NULL},
+        {"/a#b", NULL},
+        {"/a/../b", NULL},
+        {"/a/%2e", NULL},
+        {"/%", NULL},
+        {"/%4", NULL},
+        {"/%4g", NULL},
+        {"/a?expires=1", NULL},
+        {"/a?b&signature", NULL},
+        {"/a?%65xpires=1", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_error err = TD_ERROR_INIT;
+        struct td_buffer out;
+        td_buffer_init(&out);
+        bool ok = td_signed_url_normalise(td_text_of(cases[i].path), &out, &err);
+        CHECK(ok == (cases[i].normal != NULL), "%s: %s", cases[i].path, err.message);
+        if (ok)
+            assert_string_equal(td_buffer_terminate(&out), cases[i].normal);
+        else
+            check_error(&err, 0, false, cases[i].path);
+        td_buffer_fini(&out);
+    }
+}
+
+static void long_paths_are_refused(void **state)
+{
+    (void)state;
+    static char path[TD_SIGNED_URL_PATH_BYTES + 1];
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    memset(path, '/', sizeof path);
+    td_buffer_init(&out);
+    assert_true(td_signed_url_normalise(td_text_n(path, sizeof path - 1), &out, &err));
+    assert_false(td_signed_url_normalise(td_text_n(path, sizeof path), &out, &err));
+    check_says(&err, "32768", "a long path");
+    td_buffer_fini(&out);
+}
+
+static const int64_t now_s = 1767225600;
+
+/* Returns a set with the tokens "ci", which never expires, and "old", which expires 100 s after now_s. */
+static struct td_token_set *make_set(uint8_t master_byte, const char *first_name)
+{
+    const uint8_t master_key[TD_TOKEN_KEY_BYTES] = {master_byte};
+    const struct td_token tokens[] = {
+        {.name = first_name, .sha256 = {1}, .rights = TD_RIGHT_READ},
+        {.name = "old", .sha256 = {2}, .rights = TD_RIGHT_READ, .expires_s = now_s + 100},
+    };
+    struct td_token_set *set = td_token_set_create(master_key, tokens, COUNT_OF(tokens), NULL);
+    assert_non_null(set);
+    return set;
+}
+
+/* Signs "/a?b" for `valid_s` as the token of this name (NULL: the holder). The caller frees the URL. */
+static char *sign_for(const struct td_token_set *set, const char *name, uint64_t valid_s, int64_t *expires_s)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    const struct td_token *token = name == NULL ? NULL : td_token_set_find_name(set, td_text_of(name));
+    td_buffer_init(&out);
+    CHECK(td_signed_url_write(set, token, TD_TEXT("/a?b"), now_s, valid_s, &out, expires_s, &err), "%s", err.message);
+    return td_buffer_terminate(&out);
+}
+
+/* Checks that the URL has the rights of the token of this name (NULL: all), later_s after now_s; or, with `says`, that
+ * it is refused with a message that says so. */
+static void check_rights(const struct td_token_set *set, const char *method, const char *url, int64_t later_s,
+                         const char *name, const char *says)
+{
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_token *token = (const struct td_token *)&err; /* neither NULL nor a token */
+    struct td_text bare;
+    bool ok = td_signed_url_check(set, td_text_of(method), td_text_of(url), now_s + later_s, &token, &bare, &err);
+    CHECK(ok == (says == NULL), "%s: %s", url, err.message);
+    if (says != NULL) {
+        assert_int_equal(err.code, TD_PERMISSION_DENIED);
+        check_says(&err, says, url);
+        return;
+    }
+    assert_true(td_text_equals(bare, "/a?b"));
+    if (name == NULL)
+        assert_null(token);
+    else
+        assert_string_equal(token->name, name);
+}
+
+static void urls_have_the_rights_of_who_signed(void **state)
+{
+    (void)state;
+    struct td_token_set *set = make_set(1, "ci"), *revoked = make_set(1, "other"), *new_key = make_set(2, "ci");
+    int64_t expires_s;
+    char *owner = sign_for(set, NULL, 60, &expires_s);
+    assert_int_equal(expires_s, now_s + 60);
+    char *ci = sign_for(set, "ci", 60, &expires_s);
+    assert_int_equal(expires_s, now_s + 60);
+    check_rights(set, "GET", owner, 0, NULL, NULL);
+    check_rights(set, "HEAD", owner, 59, NULL, NULL);
+    check_rights(set, "GET", ci, 59, "ci", NULL);
+    check_rights(set, "GET", ci, 60, "ci", "expired");
+    check_rights(set, "POST", ci, 0, "ci", "GET and HEAD");
+    check_rights(revoked, "GET", ci, 0, "ci", "wrong");
+    check_rights(revoked, "GET", owner, 0, NULL, NULL);
+    check_rights(new_key, "GET", ci, 0, "ci", "wrong");
+    check_rights(new_key, "GET", owner, 0, NULL, "wrong");
+    check_rights(set, "GET", "/a?b&signature=ci.00", 0, NULL, "wrong");
+    strstr(ci, "=ci.")[1] = 'x'; /* another name before the digits */
+    check_rights(set, "GET", ci, 0, NULL, "wrong");
+    td_token_set_unref(set);
+    td_token_set_unref(revoked);
+    td_token_set_unref(new_key);
+    free(owner);
+    free(ci);
+}
+
+static void urls_do_not_outlive_their_token(void **state)
+{
+    (void)state;
+    struct td_token_set *set = make_set(1, "ci");
+    const struct td_token *old = td_token_set_find_name(set, TD_TEXT("old"));
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    int64_t expires_s;
+    char *url = sign_for(set, "old", TD_SIGNED_URL_MOST_S, &expires_s);
+    assert_int_equal(expires_s, now_s + 100);
+    check_rights(set, "GET", url, 99, "old", NULL);
+    check_rights(set, "GET", url, 100, "old", "wrong");
+    td_buffer_init(&out);
+    assert_false(td_signed_url_write(set, old, TD_TEXT("/a"), now_s + 100, 60, &out, &expires_s, &err));
+    assert_int_equal(err.code, TD_PERMISSION_DENIED);
+    static const uint64_t bad[] = {0, TD_SIGNED_URL_MOST_S + 1};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        td_error_init(&err);
+        assert_false(td_signed_url_write(set, NULL, TD_TEXT("/a"), now_s, bad[i], &out, &expires_s, &err));
+        assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    }
+    td_buffer_fini(&out);
+    td_token_set_unref(set);
+    free(url);
+}
+
+static void logs_do_not_show_signatures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *shown;
+    } cases[] = {
+        {"/a?b=c", "/a?b=c"},
+        {"/signature=a", "/signature=a"},
+        {"/a?expires=7&signature=ci.00", "/a?expires=7&signature="},
+        {"/a?signature=ci.00&b=c", "/a?signature="},
+        {"http://h/a?X-Amz-Signature=00", "http://h/a?X-Amz-Signature="},
+        {"/a?AWSAccessKeyId=b&Signature=c", "/a?AWSAccessKeyId=b&Signature="},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_text_equals(td_signed_url_without_secret(td_text_of(cases[i].target)), cases[i].shown), "%s",
+              cases[i].target);
+    assert_true(td_signed_url_is_meant(TD_TEXT("/a?b=c&signature=0&d")));
+    assert_true(td_signed_url_is_meant(TD_TEXT("/a?signature")));
+    assert_false(td_signed_url_is_meant(TD_TEXT("/signature=1?a=signature")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_message_is_the_documented_one),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(every_change_is_refused),
+        cmocka_unit_test(other_orders_and_spellings_are_refused),
+        cmocka_unit_test(paths_are_spelled_as_clients_send_them),
+        cmocka_unit_test(long_paths_are_refused),
+        cmocka_unit_test(urls_have_the_rights_of_who_signed),
+        cmocka_unit_test(urls_do_not_outlive_their_token),
+        cmocka_unit_test(logs_do_not_show_signatures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
