@@ -100,12 +100,12 @@ def run(client, work, fixture, options, congestion):
     targets = Targets()
     for r in rows:
         if r["server"] == "tensord" and r["range_bytes"] >= 1 << 20:
-            targets.at_least("rate / nginx, %s, %s" % (bytes_text(r["range_bytes"]), connections_text(r["connections"])),
-                             r["rate_vs_nginx"], 1.0)
+            cell = "%s, %s" % (bytes_text(r["range_bytes"]), connections_text(r["connections"]))
+            targets.at_least("rate / nginx, " + cell, r["rate_vs_nginx"], 1.0)
     note = disturbed_note([s for cell in samples.values() for of in cell.values() for s in of])
     about = ["TLS 1.3, %s, a certificate on P-256, for both; congestion control %s" % (CIPHER, congestion),
-             "one page-cached safetensors file, %s; ranges at random 4 KiB aligned offsets; the client (OpenSSL) decrypts "
-             "and drops them, a thread for each connection" % bytes_text(fixture.tensor_bytes),
+             "one page-cached safetensors file, %s; ranges at random 4 KiB aligned offsets; the client (OpenSSL) "
+             "decrypts and drops them, a thread for each connection" % bytes_text(fixture.tensor_bytes),
              "%d interleaved rounds of %g s; every number is a median over the rounds, every ratio the median of the "
              "rounds' ratios" % (options.rounds, options.duration)]
     return {"mode": "tls", "title": "TLS, page-cached, %s" % congestion, "about": about + ([note] if note else []),
