@@ -102,7 +102,8 @@ def test_no_byte_can_be_changed(srv, tokens):
     for query in (f"{signature}&{expires}", f"{expires}&{expires}&{signature}", f"{expires}&{signature}&{signature}",
                   f"a=b&{expires}&{signature}", f"{expires}&{signature}&a=b", f"{expires}&{signature.upper()}",
                   f"{expires[:-1]}&{signature}", f"{expires}0&{signature}",
-                  f"{expires}&{signature.replace('part', 'all')}", f"{expires}&signature={signature.rsplit('.')[-1]}", f"{expires}&signature=", signature):
+                  f"{expires}&{signature.replace('part', 'all')}", f"{expires}&signature={signature.rsplit('.')[-1]}",
+                  f"{expires}&signature=", signature):
         check_refused(srv.get(f"{path}?{query}"), 400, 401, 403)
     later = f"expires={int(expires[8:]) + 1}"
     check_error(srv.get(f"{path}?{later}&{signature}"), 403, "signature is wrong")
