@@ -79,7 +79,8 @@ def test_boto3(endpoint, keys, root, tmp_path):
     assert (tmp_path / "got").read_bytes() == (root / "ns/open/model.safetensors").read_bytes()
     rank = s3.get_object(Bucket="ns", Key="open/shards/fsdp/tp2/model-rank-1-part-0.safetensors", Range="bytes=0-7")
     assert rank["ResponseMetadata"]["HTTPStatusCode"] == 206
-    for bucket, key, code in (("secret", "model/config.json", "NoSuchBucket"), ("ns", "hidden/config.json", "NoSuchKey")):
+    for bucket, key, code in (("secret", "model/config.json", "NoSuchBucket"),
+                              ("ns", "hidden/config.json", "NoSuchKey")):
         with pytest.raises(botocore.exceptions.ClientError) as caught:
             s3.get_object(Bucket=bucket, Key=key)
         assert caught.value.response["Error"]["Code"] == code
@@ -137,8 +138,8 @@ def rclone(endpoint, keys, home, *args):
 def s3cmd(endpoint, keys, home, *args):
     host = endpoint.removeprefix("http://")
     (home / "s3cfg").write_text("[default]\n")
-    return run(["/usr/bin/s3cmd", "--config", str(home / "s3cfg"), f"--host={host}", f"--host-bucket={host}", "--no-ssl",
-                f"--access_key={keys[0]}", f"--secret_key={keys[1]}", "--no-progress", *args], home)
+    return run(["/usr/bin/s3cmd", "--config", str(home / "s3cfg"), f"--host={host}", f"--host-bucket={host}",
+                "--no-ssl", f"--access_key={keys[0]}", f"--secret_key={keys[1]}", "--no-progress", *args], home)
 
 
 @pytest.mark.parametrize("tool,copy,links", [
@@ -170,8 +171,8 @@ def test_commands(endpoint, keys, root, tmp_path, tool, copy, links):
 def test_curl(endpoint, keys, root, tmp_path):
     """curl signs the digest of the body only if it is told to, and S3 asks for it."""
     def curl(path, *args):
-        return run(["curl", "--silent", "--show-error", "--fail-with-body", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user",
-                    ":".join(keys("job")), *args, endpoint + path], tmp_path)
+        return run(["curl", "--silent", "--show-error", "--fail-with-body", "--aws-sigv4", "aws:amz:us-east-1:s3",
+                    "--user", ":".join(keys("job")), *args, endpoint + path], tmp_path)
     digest = ("-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD")
     assert curl("/ns/open/config.json", *digest) == (0, "{}")
     rc, said = curl("/ns?list-type=2&prefix=open%2F", *digest)

@@ -1077,7 +1077,8 @@ def main():
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
-        "request_guard": request_guard_seeds(), "signature": signature_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
+        "request_guard": request_guard_seeds(), "signature": signature_seeds(),
+        "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
         onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
         pickle_seeds(), "torch": torch_seeds(), "line_index": line_index_seeds(), "row_index": row_index_seeds(), "csv":
         csv_seeds(), "webdataset": webdataset_seeds(), "mds": mds_seeds(), "litdata": litdata_seeds(), "megatron":

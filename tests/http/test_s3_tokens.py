@@ -104,7 +104,8 @@ def test_a_token_sees_its_models_alone(s3, sign):
     assert "hidden" not in keys("part", "org")[1] and "hidden" in keys("all", "org")[1]
     assert "<Name>secret</Name>" not in s3.ask(*sign("/", "part")).body.decode()
     assert "<Name>secret</Name>" in s3.ask(*sign("/", "all")).body.decode()
-    for hidden, never, code in (("/secret", "/nothin", "NoSuchBucket"), ("/secret/model/notes.bin", "/nothin/model/notes.bin", "NoSuchBucket"),
+    for hidden, never, code in (("/secret", "/nothin", "NoSuchBucket"),
+                                ("/secret/model/notes.bin", "/nothin/model/notes.bin", "NoSuchBucket"),
                                 ("/org/hidden/notes.bin", "/org/nothin/notes.bin", "NoSuchKey")):
         texts = []
         for target in (hidden, never):

@@ -101,8 +101,9 @@ def test_no_byte_can_be_changed(srv, tokens):
     expires, signature = query.split("&")
     for query in (f"{signature}&{expires}", f"{expires}&{expires}&{signature}", f"{expires}&{signature}&{signature}",
                   f"a=b&{expires}&{signature}", f"{expires}&{signature}&a=b", f"{expires}&{signature.upper()}",
-                  f"{expires[:-1]}&{signature}", f"{expires}0&{signature}", f"{expires}&{signature.replace('part', 'all')}",
-                  f"{expires}&signature={signature.rsplit('.')[-1]}", f"{expires}&signature=", signature):
+                  f"{expires[:-1]}&{signature}", f"{expires}0&{signature}",
+                  f"{expires}&{signature.replace('part', 'all')}", f"{expires}&signature={signature.rsplit('.')[-1]}",
+                  f"{expires}&signature=", signature):
         check_refused(srv.get(f"{path}?{query}"), 400, 401, 403)
     later = f"expires={int(expires[8:]) + 1}"
     check_error(srv.get(f"{path}?{later}&{signature}"), 403, "signature is wrong")
@@ -190,7 +191,8 @@ def test_clients_send_what_was_signed(srv, tokens, tmp_path):
     """A path with all kinds of characters, given to the command as it is or quoted in different ways."""
     base, name = f"http://127.0.0.1:{srv.port}/models/org/open/files/", "é ~+%'&;[x].bin"
     given = {"é ~+%25'&;[x].bin", urllib.parse.quote(name), urllib.parse.quote(name, safe="~+'&;[]"),
-             re.sub("%..", lambda m: m[0].lower(), urllib.parse.quote(name)), "".join(f"%{b:02x}" for b in name.encode())}
+             re.sub("%..", lambda m: m[0].lower(), urllib.parse.quote(name)),
+             "".join(f"%{b:02x}" for b in name.encode())}
     for spelled in given:
         rc, url, err = sign_by_command(base + spelled, "--tokens", tokens, "--expires", "1h", "--as", "part")
         assert rc == 0, err

@@ -2,6 +2,7 @@
  * -macopt hexkey:000102...1f */
 #include "http/auth/signed_url.h"
 
+#include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
 #define OWNER_DIGITS "e32bfddec99cd1128569e60f80ea7c3d8991ef71767b29dbcca3d4ee1ba38f9c"
@@ -258,6 +259,33 @@ static void urls_do_not_outlive_their_token(void **state)
     free(url);
 }
 
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct td_token_set *set = make_set(1, "ci");
+    const struct td_token *ci = td_token_set_find_name(set, TD_TEXT("ci"));
+    size_t failures = 0;
+    for (size_t k = 1;; k++) {
+        struct td_error err = TD_ERROR_INIT;
+        struct td_buffer out;
+        const struct td_token *token;
+        struct td_text bare;
+        int64_t expires_s;
+        td_buffer_init(&out);
+        alloc_fail_at(k);
+        bool ok = td_signed_url_write(set, ci, TD_TEXT("/a?b"), now_s, 60, &out, &expires_s, &err) &&
+                  td_signed_url_check(set, TD_TEXT("GET"), td_buffer_text(&out), now_s, &token, &bare, &err);
+        alloc_fail_at(0);
+        td_buffer_fini(&out);
+        if (ok)
+            break;
+        assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+        failures++;
+    }
+    assert_true(failures > 2);
+    td_token_set_unref(set);
+}
+
 static void logs_do_not_show_signatures(void **state)
 {
     (void)state;
@@ -290,6 +318,7 @@ int main(void)
         cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(urls_have_the_rights_of_who_signed),
         cmocka_unit_test(urls_do_not_outlive_their_token),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(logs_do_not_show_signatures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 
 #include "http/auth/sigv4_canonical.h"
 
+#include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -326,6 +327,25 @@ static void sizes_are_bounded(void **state)
     check_code(&presigned, "AuthorizationQueryParametersError");
 }
 
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    const struct asked list = list_with(right_list);
+    size_t failures = 0;
+    for (size_t k = 1;; k++) {
+        struct td_sigv4_refusal refusal;
+        alloc_fail_at(k);
+        const char *code = code_of(&list, &refusal);
+        alloc_fail_at(0);
+        if (code == NULL)
+            break;
+        assert_string_equal(code, "ServiceUnavailable");
+        assert_int_equal(td_sigv4_status(refusal.fault), 503);
+        failures++;
+    }
+    assert_true(failures > 1);
+}
+
 static void every_fault_has_its_status(void **state)
 {
     (void)state; /* Amazon S3 API Reference, "List of error codes" */
@@ -357,6 +377,7 @@ int main(void)
         cmocka_unit_test(fields_that_must_be_right_have_their_code),
         cmocka_unit_test(queries_have_their_code),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(every_fault_has_its_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,196 @@
+/* Who is let in: each kind of credentials on each kind of path, from this machine and from others. */
+#include "api/access.h"
+
+#include "tests/kit/loopback.h"
+#include "tests/unit/unit.h"
+
+#define NOW "td_now"
+#define OLD "td_old"
+#define WRITER "td_writer"
+
+struct place {
+    struct tree tree;
+    struct loopback loop;
+};
+
+static struct td_token token_of(const char *name, const char *secret, unsigned rights, int64_t expires_s)
+{
+    struct td_token token = {.name = name, .rights = rights, .expires_s = expires_s};
+    td_sha256(secret, strlen(secret), token.sha256);
+    return token;
+}
+
+static void open_place(struct place *place)
+{
+    static const char *const none[] = {NULL};
+    static const uint8_t key[TD_TOKEN_KEY_BYTES] = {1};
+    struct td_error err = TD_ERROR_INIT;
+    struct td_token tokens[] = {token_of("now", NOW, TD_RIGHT_READ, 0), token_of("old", OLD, TD_RIGHT_READ, 1),
+                                token_of("writer", WRITER, TD_RIGHT_WRITE, 0),
+                                token_of("blind", "td_blind", TD_RIGHT_READ, 0)};
+    tokens[3].models = none;
+    tree_open(&place->tree);
+    tree_simple(&place->tree, "m/model.safetensors", "w");
+    loopback_open(&place->loop, &place->tree);
+    td_api_set_tokens(&place->loop.api, td_token_set_create(key, tokens, COUNT_OF(tokens), &err));
+}
+
+static void close_place(struct place *place)
+{
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+/* Asks with these header lines, as from this machine or from another. */
+static void ask(struct place *place, const char *target, const char *lines, bool is_local, struct td_response *response)
+{
+    struct loopback_request request;
+    loopback_request_init(&request, "GET", target, lines);
+    request.request.is_local = is_local;
+    td_api_handle(&place->loop.api, &request.request, response);
+}
+
+static int status_of(struct place *place, const char *target, const char *lines, bool is_local)
+{
+    struct td_response response;
+    ask(place, target, lines, is_local, &response);
+    int status = response.status;
+    td_response_fini(&response);
+    return status;
+}
+
+static void credentials_are_judged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines;
+        int status;
+        const char *name; /* in the log */
+    } cases[] = {
+        {NULL, 401, ""},
+        {"Authorization: Bearer " NOW, 200, "now"},
+        {"authorization: bearer  " NOW, 200, "now"},
+        {"Authorization: Bearer " OLD, 401, "old"},
+        {"Authorization: Bearer " WRITER, 403, "writer"},
+        {"Authorization: Bearer " NOW "x", 401, ""},
+        {"Authorization: Bearer " NOW " x", 401, ""},
+        {"Authorization: Bearer\t" NOW, 401, ""},
+        {"Authorization: Bearer", 401, ""},
+        {"Authorization: Bearer ", 401, ""},
+        {"Authorization: " NOW, 401, ""},
+        {"Authorization: Basic " NOW, 401, ""},
+        {"Authorization: Bearer " NOW "\nAuthorization: Bearer " NOW, 401, ""},
+        {"Authorization: Bearer " NOW ", Bearer " NOW, 401, ""},
+        {"Proxy-Authorization: Bearer " NOW, 401, ""},
+        {"Cookie: token=" NOW, 401, ""},
+    };
+    static const char *const targets[] = {"/models/m", "/api/models/m",       "/m/resolve/main/model.safetensors",
+                                          "/models",   "/models/m/tensors/w", "/version"};
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t k = 0; k < COUNT_OF(targets); k++) {
+            struct td_response response;
+            ask(&place, targets[k], cases[i].lines, true, &response);
+            CHECK(response.status == cases[i].status, "%s %s: %d", targets[k], cases[i].lines, response.status);
+            CHECK(strcmp(response.token, cases[i].name) == 0, "%s: %s", cases[i].lines, response.token);
+            td_response_fini(&response);
+        }
+    assert_int_equal(status_of(&place, "/models?token=" NOW, NULL, true), 401);
+    assert_int_equal(status_of(&place, "/models/none", "Authorization: Bearer " NOW, true), 404);
+    close_place(&place);
+}
+
+static void some_paths_are_free(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *lines;
+        int local, remote, open; /* status from this machine, from another, and there with --metrics-open */
+    } cases[] = {
+        {"/healthz", NULL, 200, 200, 200},
+        {"/healthz", "Authorization: Bearer x", 200, 200, 200},
+        {"/readyz", NULL, 200, 200, 200},
+        {"/%72eadyz", NULL, 200, 200, 200},
+        {"/readyz/", NULL, 401, 401, 401},
+        {"/metrics", NULL, 200, 401, 200},
+        {"/metrics", "Authorization: Bearer x", 401, 401, 401},
+        {"/metrics", "Authorization: Bearer " OLD, 401, 401, 401},
+        {"/metrics", "Authorization: Bearer " NOW, 200, 200, 200},
+        {"/metrics", "Authorization: Bearer td_blind", 200, 200, 200},
+        {"/openapi.json", NULL, 200, 401, 200},
+        {"/version", NULL, 401, 401, 401},
+        {"/models", NULL, 401, 401, 401},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        atomic_store(&place.loop.api.metrics_open, false);
+        CHECK(status_of(&place, cases[i].target, cases[i].lines, true) == cases[i].local, "%zu", i);
+        CHECK(status_of(&place, cases[i].target, cases[i].lines, false) == cases[i].remote, "%zu", i);
+        atomic_store(&place.loop.api.metrics_open, true);
+        CHECK(status_of(&place, cases[i].target, cases[i].lines, false) == cases[i].open, "%zu", i);
+    }
+    close_place(&place);
+}
+
+/* Returns whether /readyz has numbers of models. */
+static bool has_numbers(struct place *place, const char *lines, bool is_local)
+{
+    struct td_response response;
+    char body[4096] = "";
+    struct td_error err = TD_ERROR_INIT;
+    ask(place, "/readyz", lines, is_local, &response);
+    size_t len = response.body.total_bytes < sizeof body - 1 ? (size_t)response.body.total_bytes : sizeof body - 1;
+    struct td_body_cursor cursor = {0};
+    CHECK(td_body_read(&response.body, &cursor, body, len, &err), "%s", err.message);
+    td_response_fini(&response);
+    return strstr(body, "\"models\":1") != NULL;
+}
+
+static void readiness_has_numbers_for_few(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    assert_true(has_numbers(&place, NULL, true));
+    assert_false(has_numbers(&place, NULL, false));
+    assert_true(has_numbers(&place, "Authorization: Bearer " NOW, false));
+    assert_false(has_numbers(&place, "Authorization: Bearer td_blind", true));
+    assert_false(has_numbers(&place, "Authorization: Bearer x", true));
+    assert_false(has_numbers(&place, "Authorization: Bearer " OLD, true));
+    td_api_set_tokens(&place.loop.api, NULL);
+    assert_true(has_numbers(&place, NULL, false));
+    close_place(&place);
+}
+
+/* A request keeps the tokens that it began with; the next one has the new ones. */
+static void tokens_are_replaced(void **state)
+{
+    (void)state;
+    static const uint8_t key[TD_TOKEN_KEY_BYTES] = {2};
+    struct td_error err = TD_ERROR_INIT;
+    struct td_token token = token_of("next", "td_next", TD_RIGHT_READ, 0);
+    struct place place;
+    open_place(&place);
+    struct td_token_set *held = td_api_tokens(&place.loop.api);
+    td_api_set_tokens(&place.loop.api, td_token_set_create(key, &token, 1, &err));
+    assert_non_null(td_token_set_find(held, TD_TEXT(NOW)));
+    td_token_set_unref(held);
+    assert_int_equal(status_of(&place, "/models", "Authorization: Bearer " NOW, true), 401);
+    assert_int_equal(status_of(&place, "/models", "Authorization: Bearer td_next", true), 200);
+    td_api_set_tokens(&place.loop.api, NULL);
+    assert_int_equal(status_of(&place, "/models", NULL, true), 200);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(credentials_are_judged),
+        cmocka_unit_test(some_paths_are_free),
+        cmocka_unit_test(readiness_has_numbers_for_few),
+        cmocka_unit_test(tokens_are_replaced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
