@@ -105,7 +105,7 @@ def wait_hashed(server, *ids, kind="models"):
 
 def s3_port(server):
     """Return the port of the second address that the server logs."""
-    ports = re.findall(r"http://127\.0\.0\.1:(\d+)", server.stderr())
+    ports = re.findall(r"https?://127\.0\.0\.1:(\d+)", server.stderr())
     return int(next(p for p in ports if int(p) != server.port))
 
 
