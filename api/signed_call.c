@@ -25,11 +25,23 @@ static bool take_signature(struct td_call *call, struct td_refusal *refusal)
     return true;
 }
 
+/* Returns whether a client of S3 signed the request: it has mixed up the ports. */
+static bool is_signed_for_s3(const struct td_call *call)
+{
+    const struct td_header *field = td_request_single_header(call->request, "Authorization");
+    return td_uri_parameter(call->uri, "X-Amz-Signature") != NULL ||
+           (field != NULL && td_text_begins(field->value, TD_TEXT("AWS")));
+}
+
 bool td_signed_call_admit(struct td_call *call, struct td_refusal *refusal)
 {
     size_t at = 0;
     bool is_signed = td_signed_url_is_meant(call->request->target);
     bool has_field = td_request_next_header(call->request, "Authorization", &at) != NULL;
-    return ((is_signed && !has_field) || td_access_take_bearer(call, refusal)) &&
-           (!is_signed || take_signature(call, refusal));
+    bool is_admitted = ((is_signed && !has_field) || td_access_take_bearer(call, refusal)) &&
+                       (!is_signed || take_signature(call, refusal));
+    if (!is_admitted && is_signed_for_s3(call))
+        (void)snprintf(refusal->message, sizeof refusal->message,
+                       "this is not the port for clients of S3, which is that of --s3-listen; this one takes tokens");
+    return is_admitted;
 }

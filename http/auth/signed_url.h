@@ -5,9 +5,8 @@
  * The last two parameters of the query are `expires`, in seconds since 1970, and `signature`: the name of the token
  * that signed, a dot, and 64 lower-case hexadecimal digits; or the digits alone, when the holder of the tokens file
  * signed. The digits are HMAC-SHA-256, by the token's key (td_token_url_key), of "GET\n" and all bytes of path and
- * query before
- * "&signature=". So nothing in the URL can be changed, moved, added or taken out. A path is signed as it is spelled;
- * td_signed_url_normalise spells it as clients send it. Pure; any thread. */
+ * query before "&signature=". So nothing in the URL can be changed, moved, added or taken out. A path is signed as it
+ * is spelled; td_signed_url_normalise spells it as clients send it. Pure; any thread. */
 #ifndef TD_HTTP_SIGNED_URL_H
 #define TD_HTTP_SIGNED_URL_H
 

@@ -9,7 +9,7 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from harness import Conn, Server, age, pattern, tensor, write_by_hand
+from harness import Conn, Server, age, check_error, pattern, tensor, write_by_hand
 from signing import TokensFile
 from test_s3_port import NS, S3, check_s3_error
 
@@ -113,6 +113,12 @@ def test_a_token_sees_its_models_alone(s3, sign):
             e = check_s3_error(r, 404, code)
             texts.append(e.find("Message").text.replace(target.split("/")[1 + (code == "NoSuchKey")], "X"))
         assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("presigned", [False, True])
+def test_the_main_port_names_the_other(s3, sign, presigned):
+    target, headers = sign("/org/open/notes.bin", "all", presigned=presigned)
+    check_error(s3.server.get(target, headers), 401, "--s3-listen")
 
 
 def test_nothing_can_be_written_with_keys_either(s3, sign):

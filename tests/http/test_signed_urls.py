@@ -27,15 +27,26 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def tokens(tmp_path):
-    file = TokensFile(tmp_path / "tokens.json")
+def make_tokens(folder):
+    file = TokensFile(folder / "tokens.json")
     return file.add("all").add("part", ["org/open"]).add("other.name-1", ["org/hidden"])
 
 
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return make_tokens(tmp_path_factory.mktemp("tokens"))
+
+
 @pytest.fixture
-def srv(root, tokens, start):
-    return start(root, "--tokens", tokens)
+def own_tokens(tmp_path):
+    """A file for a test that changes it."""
+    return make_tokens(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def srv(root, tokens):
+    with Server(root, "--tokens", tokens, hash_threads=0) as s:
+        yield s
 
 
 def sign_by_command(*args):
@@ -109,19 +120,19 @@ def test_no_byte_can_be_changed(srv, tokens):
     check_error(srv.get(f"{path}?{later}&{signature}"), 403, "signature is wrong")
 
 
-def test_a_url_ends(root, tokens, start):
-    s = start(root, "--tokens", tokens)
-    ended = tokens.sign(FILE, "part", -1)
+def test_a_url_ends(root, own_tokens, start):
+    s = start(root, "--tokens", own_tokens)
+    ended = own_tokens.sign(FILE, "part", -1)
     check_error(s.get(ended), 403, "expired")
-    by_part, by_holder = tokens.sign(FILE, "part"), tokens.sign(FILE)
+    by_part, by_holder = own_tokens.sign(FILE, "part"), own_tokens.sign(FILE)
     assert s.get(by_part).status == s.get(by_holder).status == 200
-    tokens.remove("part")
+    own_tokens.remove("part")
     s.hup()
     s.wait_for(lambda: s.get(by_part).status == 403, "the token is revoked")
     check_error(s.get(by_part), 403, "signature is wrong")
     assert s.get(by_holder).status == 200
-    tokens.master_key = bytes(32)
-    tokens.write()
+    own_tokens.master_key = bytes(32)
+    own_tokens.write()
     s.hup()
     s.wait_for(lambda: s.get(by_holder).status == 403, "the master key is another")
 
@@ -223,22 +234,22 @@ def test_clients_send_what_was_signed(srv, tokens, tmp_path):
     (["/a", "--expires", "1s", "--as", "nobody"], 1, 'no token "nobody"'),
     (["/a", "--expires", "1s", "--as", "old"], 1, "expired"),
 ])
-def test_the_command_refuses(tokens, args, rc, says):
-    tokens.add("old", expires_s=int(time.time()) - 5)
-    got, out, err = sign_by_command("--tokens", tokens, *args)
+def test_the_command_refuses(own_tokens, args, rc, says):
+    own_tokens.add("old", expires_s=int(time.time()) - 5)
+    got, out, err = sign_by_command("--tokens", own_tokens, *args)
     assert got == rc and out == "" and says in err, err
     assert err.startswith("tensord: ") and err.count("\n") == 1
 
 
-def test_the_command_needs_a_good_file(tokens, tmp_path):
+def test_the_command_needs_a_good_file(own_tokens, tmp_path):
     assert sign_by_command("/a", "--expires", "1s")[0] == 2
     rc, _, err = sign_by_command("/a", "--expires", "1s", "--tokens", tmp_path / "none.json")
     assert rc == 1 and "none.json" in err
-    tokens.path.chmod(0o644)
-    rc, out, err = sign_by_command("/a", "--expires", "1s", "--tokens", tokens)
+    own_tokens.path.chmod(0o644)
+    rc, out, err = sign_by_command("/a", "--expires", "1s", "--tokens", own_tokens)
     assert rc == 1 and out == "" and "chmod" in err, err
-    tokens.path.chmod(0o400)
-    assert sign_by_command("/a", "--expires", "1s", "--tokens", tokens)[0] == 0
+    own_tokens.path.chmod(0o400)
+    assert sign_by_command("/a", "--expires", "1s", "--tokens", own_tokens)[0] == 0
 
 
 # --------------------------------------------------------------------------------------------- POST /sign
@@ -267,12 +278,12 @@ def test_signing_does_not_tell_what_exists(srv, tokens):
         assert srv.get(r.json()["path"]).status == (200 if path == FILE else 404)
 
 
-def test_a_url_does_not_outlive_its_token(root, tokens, start):
+def test_a_url_does_not_outlive_its_token(root, own_tokens, start):
     end = int(time.time()) + 100
-    s = start(root, "--tokens", tokens.add("short", expires_s=end))
-    r = s.post("/sign", {"path": FILE, "expires_in": 604800}, tokens.bearer("short"))
+    s = start(root, "--tokens", own_tokens.add("short", expires_s=end))
+    r = s.post("/sign", {"path": FILE, "expires_in": 604800}, own_tokens.bearer("short"))
     assert r.status == 200 and f"expires={end}&" in r.json()["path"], r
-    rc, out, _ = sign_by_command(FILE, "--tokens", tokens, "--expires", "7d", "--as", "short")
+    rc, out, _ = sign_by_command(FILE, "--tokens", own_tokens, "--expires", "7d", "--as", "short")
     assert rc == 0 and out == r.json()["path"]
 
 
