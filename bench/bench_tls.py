@@ -83,7 +83,7 @@ def run(client, work, fixture, options, congestion):
     load = Load(client, options.path, options.client_threads, "copy")
     pair = make_pair(work)
     servers = [NginxTls(work, fixture, options.nginx, pair), TensordTls(work, fixture, options.tensord, pair)]
-    sizes = options.sizes if options.quick else SIZES
+    sizes = SIZES[:1] if options.quick else SIZES
     cells = [(size, n) for size in sizes for n in CONNECTIONS if size <= fixture.tensor_bytes]
     names = [s.name for s in servers]
     bench_fixture.fill_cache(fixture.path)
