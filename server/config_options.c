@@ -42,7 +42,7 @@ static const struct td_option options[] = {
      ADDRESS(listen, "127.0.0.1:8080"), AT_START},
     {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none",
      ADDRESS(s3_listen, "127.0.0.1:8081"), AT_START},
-    {"tokens", "FILE", "", "ask for tokens, made by tensord token new; empty: everybody sees every model",
+    {"tokens", "FILE", "", "ask for tokens, of tensord token new; empty: everybody sees every model",
      TEXT(tokens, TD_OPTION_EVERYWHERE), AT_START},
     {"require-auth", "on|off", "off", "do not start without --tokens on an address that others reach",
      SWITCH(require_auth), AT_START},
