@@ -51,7 +51,7 @@ static const struct td_option options[] = {
      ADDRESS(plain_listen, "127.0.0.1:8082"), AT_START},
     {"require-tls", "on|off", "off", "do not start on an address that others reach, unless with TLS",
      SWITCH(require_tls), AT_START},
-    {"tokens", "FILE", "", "ask for tokens, made by tensord token new; empty: everybody sees every model",
+    {"tokens", "FILE", "", "ask for tokens, of tensord token new; empty: everybody sees every model",
      TEXT(tokens, TD_OPTION_EVERYWHERE), AT_START},
     {"require-auth", "on|off", "off", "do not start without --tokens on an address that others reach",
      SWITCH(require_auth), AT_START},
