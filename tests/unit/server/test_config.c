@@ -75,6 +75,8 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.files, "mutable");
     assert_true(config.workers == TD_CONFIG_AUTO);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
+    assert_string_equal(config.sandbox, "best-effort");
+    assert_true(config.parse_timeout_ns == 30000000000 && config.parse_memory == 1073741824);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
@@ -98,7 +100,8 @@ static void every_option_is_read(void **state)
         "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
         "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources";
+        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources "
+        "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -128,6 +131,8 @@ static void every_option_is_read(void **state)
     assert_true(config.workers == 5 && config.print == TD_CONFIG_PRINT_SOURCES);
     assert_string_equal(config.file, "");
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
+    assert_string_equal(config.sandbox, "required");
+    assert_true(config.parse_timeout_ns == 7500000000 && config.parse_memory == 200000000);
 }
 
 static void flags_win_over_the_environment(void **state)
@@ -371,6 +376,9 @@ static void help_lists_all(void **state)
                                           "--files",
                                           "--workers",
                                           "--index-threads",
+                                          "--sandbox",
+                                          "--parse-timeout",
+                                          "--parse-memory",
                                           "--log-format",
                                           "--max-waiters",
                                           "--watch",
