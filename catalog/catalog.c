@@ -562,7 +562,8 @@ static bool create_indexer(struct td_catalog *catalog, struct td_error *err)
         .root = catalog->root_path,
         .threads = catalog->config.index_threads > 0 ? catalog->config.index_threads : 2,
         .limits = catalog->config.scan.limits,
-        .memory = catalog->config.scan.memory};
+        .memory = catalog->config.scan.memory,
+        .parsers = catalog->config.scan.parsers};
     return td_row_indexer_create(&config, &catalog->indexer, err);
 }
 
@@ -764,6 +765,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->maps = td_mapping_cache_count(&catalog->maps);
     status->watch = td_tree_watch_get_counts(catalog->watch);
     status->decoding = td_decode_cache_counts(&catalog->decodes);
+    td_parse_pool_get_status(catalog->config.scan.parsers, &status->parsing);
     td_hasher_get_status(catalog->hasher, &status->hasher);
     td_row_indexer_get_status(catalog->indexer, &status->indexer);
     status->too_few_models = status->ready && !status->root_missing && status->usable_count < required;

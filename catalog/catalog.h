@@ -58,6 +58,7 @@ struct td_catalog_status {
     struct td_decode_counts decoding;
     struct td_hasher_status hasher;
     struct td_row_indexer_status indexer;
+    struct td_parse_pool_status parsing;
     size_t hashed_count; /* files whose digests the tags of models and revisions use */
     char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
 };

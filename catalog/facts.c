@@ -75,6 +75,11 @@ const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset)
     return tag->repeats ? NULL : tag_keys[tag->key].of_model;
 }
 
+unsigned td_fact_tag_keys(void)
+{
+    return sizeof tag_keys / sizeof *tag_keys;
+}
+
 /* ---- members ------------------------------------------------------------------------------------------- */
 
 struct reader {

@@ -31,6 +31,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A file that is open and being parsed before its turn. */
+struct ahead {
+    const struct td_found *found;
+    int fd;
+};
+
 struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
@@ -46,6 +52,10 @@ struct scan {
     uint64_t now_ns; /* monotonic */
     int64_t wall_now_ns;
     struct td_grouping grouping;
+    struct td_parse_queue *queue; /* of the files in `ahead`, in their order; NULL: files are not parsed ahead */
+    struct ahead ahead[TD_PARSE_QUEUE_MAX];
+    size_t ahead_count;
+    size_t next_ahead; /* number of the first found file that may come into the queue */
     struct td_error *err;
 };
 
@@ -235,22 +245,91 @@ static void take_memory(struct scan *s, struct td_file *file)
     file->needed_bytes = bytes;
 }
 
+/* Opens the file and sends it ahead, if it is certain that it will be parsed. */
+static void send_ahead(struct scan *s, const struct td_found *found)
+{
+    const char *name = td_base_name(found->path);
+    const struct td_entry *before = previous_entry(s, found->path);
+    struct td_error why = TD_ERROR_INIT;
+    struct seen seen;
+    struct td_file_id id;
+    bool is_pointer;
+    int fd;
+    enum td_file_kind kind = td_file_kind_of(name); /* a .metadata may prove to be a file like others */
+    if (found->error != NULL || kind == TD_FILE_DCP_METADATA || !td_parse_pool_takes(kind, td_facts_kind_of(name)) ||
+        is_same_file(before, found) ||
+        !is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen) ||
+        !td_root_open_file(s->snapshot->root, found->physical, &fd, &id, &why))
+        return;
+    struct td_input input = td_input_descriptor(&fd, id.size_bytes);
+    if (td_file_id_equal(&id, &found->id) && td_lfs_pointer_check(&input, &is_pointer, &why) && !is_pointer &&
+        td_parse_queue_put(s->queue, fd, id.size_bytes, name, &s->config->limits))
+        s->ahead[s->ahead_count++] = (struct ahead){.found = found, .fd = fd};
+    else
+        (void)close(fd);
+}
+
+/* Fills the queue with file number i, which is about to be read, and those behind it. Looks at each file once. */
+static void look_ahead(struct scan *s, size_t i)
+{
+    if (s->next_ahead < i)
+        s->next_ahead = i;
+    if (s->ahead_count > TD_PARSE_QUEUE_MAX / 2)
+        return; /* many at once: each time that the process falls asleep costs more than a small file */
+    while (s->queue != NULL && s->ahead_count < TD_PARSE_QUEUE_MAX && s->next_ahead < s->walk->count &&
+           s->next_ahead < i + TD_PARSE_QUEUE_MAX)
+        send_ahead(s, &s->walk->found[s->next_ahead++]);
+}
+
+/* Removes the first file that was sent ahead. The caller closes it. */
+static int pop_ahead(struct scan *s)
+{
+    int fd = s->ahead[0].fd;
+    memmove(&s->ahead[0], &s->ahead[1], --s->ahead_count * sizeof s->ahead[0]);
+    return fd;
+}
+
+/* Closes the files whose turn did not come. */
+static void end_ahead(struct scan *s)
+{
+    td_parse_queue_destroy(s->queue);
+    while (s->ahead_count > 0)
+        (void)close(pop_ahead(s));
+}
+
+static bool is_ahead(const struct scan *s, const struct td_found *found)
+{
+    return s->ahead_count > 0 && s->ahead[0].found == found;
+}
+
+/* Parses an open file, which may have been sent ahead. */
+static bool parse(struct scan *s, struct td_file *file, const char *name, int fd, bool was_sent, struct td_error *err)
+{
+    const struct td_limits *limits = &s->config->limits;
+    return was_sent ? td_parse_queue_take(s->queue, file, limits, s->stop, err)
+                    : td_parse_pool_file(s->config->parsers, fd, file, name, limits, s->stop, err);
+}
+
 /* Opens and parses a file for which td_file_is_read holds. `name` is the name that clients know. Sets *same to false
  * when another file has taken its place since the walk. */
-static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
+static void file_read(struct scan *s, const struct td_found *found, struct td_file *file, const char *name, bool *same)
 {
     struct td_error why = TD_ERROR_INIT;
     struct td_file_id id;
     int fd;
+    look_ahead(s, (size_t)(found - s->walk->found));
+    bool was_sent = is_ahead(s, found);
     *same = true;
-    if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
+    if (was_sent) {
+        fd = pop_ahead(s);
+        id = found->id;
+    } else if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
         td_error_name_it(&why, file->source.path);
         td_file_fail(file, &why);
         return;
     }
     if (td_file_id_equal(&id, &file->source.id)) {
-        struct td_input input = td_input_descriptor(&fd, id.size_bytes);
-        bool ok = td_file_parse(file, name, &input, &s->config->limits, &why);
+        bool ok = parse(s, file, name, fd, was_sent, &why);
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             td_file_fail(file, &why);
@@ -288,7 +367,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         uint64_t counted = file->kind != TD_FILE_PLAIN ? 1 : 0; /* the others take no time */
         atomic_fetch_add(&s->progress->files_to_read, counted);
         if (td_file_is_read(file))
-            file_read(s, file, name, &trusted);
+            file_read(s, found, file, name, &trusted);
         atomic_fetch_add(&s->progress->files_read, counted);
         bool half = early && file->error != NULL; /* the writer may go on */
         if (trusted && !half) {
@@ -454,10 +533,12 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions,
                                           .watch = config->watch};
+    s.queue = config->parsers == NULL ? NULL : td_parse_queue_create(config->parsers);
     td_tree_watch_begin(config->watch, root);
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
                           &progress->files_found, stop, err) &&
               build_entries(&s) && tag_snapshot(&s);
+    end_ahead(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));
     td_tree_watch_end(config->watch, ok);
@@ -521,10 +602,10 @@ static bool check_name(const char *name, struct td_error *err)
 }
 
 /* Parses the file. Errors: those of the file; TD_INVALID_ARGUMENT for a .bin that is no checkpoint. */
-static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_error *err)
+static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_parse_pool *parsers,
+                        struct td_error *err)
 {
-    struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
-    if (!td_file_parse(file, file->source.path, &input, limits, err))
+    if (!td_parse_pool_file(parsers, fd, file, file->source.path, limits, NULL, err))
         return false;
     file->readable = file->kind != TD_FILE_PLAIN;
     return file->readable ||
@@ -554,7 +635,8 @@ static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct
     return td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
 }
 
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err)
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
+                  struct td_snapshot **out, struct td_error *err)
 {
     const char *name = td_base_name(path);
     struct td_file_id id;
@@ -565,7 +647,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
     if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
         return false;
     struct td_file *file = td_file_create(name, name, &id, NULL, limits);
-    bool ok = file != NULL && parse_alone(file, fd, limits, err);
+    bool ok = file != NULL && parse_alone(file, fd, limits, parsers, err);
     (void)close(fd);
     if (file == NULL)
         return td_error_no_memory(err);

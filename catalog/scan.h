@@ -4,6 +4,7 @@
 
 #include "catalog/hasher.h"
 #include "catalog/hub_cache.h"
+#include "catalog/sandbox/parse_pool.h"
 #include "catalog/snapshot.h"
 #include "catalog/unsettled.h"
 #include "storage/tree_watch.h"
@@ -18,6 +19,7 @@ struct td_scan_config {
     struct td_limits limits;
     struct td_memory *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
     struct td_tree_watch *watch;      /* is told of the directories, knows of renames; borrowed, may be NULL */
+    struct td_parse_pool *parsers;    /* parses the files; borrowed; NULL: they are parsed by the calling thread */
     struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
 };
@@ -44,8 +46,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
              struct td_error *err);
 
 /* Makes a snapshot of the one checkpoint file at `path`, wherever it lies, for inspection and not for serving: it has
- * no root. Its one model is named after the file. *out has one reference for the caller. Errors: those of the file;
- * TD_RESOURCE_EXHAUSTED. */
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err);
+ * no root. Its one model is named after the file. `parsers` parses the file; NULL: the calling thread does. *out has
+ * one reference for the caller. Errors: those of the file; TD_RESOURCE_EXHAUSTED. */
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
+                  struct td_snapshot **out, struct td_error *err);
 
 #endif

@@ -31,6 +31,7 @@ enum { AT_START, LIVE };
 
 static const char *const rescan_words[] = {"local", "any", "none", NULL};
 static const char *const files_words[] = {"mutable", "immutable", NULL};
+static const char *const sandbox_words[] = {"required", "best-effort", "off", NULL};
 static const char *const format_words[] = {"text", "json", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
@@ -109,6 +110,12 @@ static const struct td_option options[] = {
      COUNT(hash_threads, 0, 64), AT_START},
     {"index-threads", "N", "2", "threads that find the rows of new files of datasets", COUNT(index_threads, 1, 16),
      AT_START},
+    {"sandbox", "HOW", "best-effort", "parse files in processes without rights: required, best-effort or off",
+     WORD(sandbox, sandbox_words), AT_START},
+    {"parse-timeout", "SECONDS", "30", "time for parsing a file; one that needs more is refused",
+     SECONDS(parse_timeout_ns, NS / 10, 3600 * NS), AT_START},
+    {"parse-memory", "BYTES", "1073741824", "memory of a process that parses; half of it for one file's description",
+     COUNT(parse_memory, 134217728, UINT64_C(999999999999)), AT_START},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output",
      TEXT(access_log, TD_OPTION_EVERYWHERE), AT_START},
     {"log-format", "text|json", "text", "of both logs; json: each line is an object", WORD(log_format, format_words),

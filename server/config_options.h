@@ -50,6 +50,9 @@ struct td_config {
     const char *state_dir; /* where digests are stored; empty: nowhere */
     uint64_t hash_threads;
     uint64_t index_threads;
+    const char *sandbox; /* "required", "best-effort" or "off" */
+    uint64_t parse_timeout_ns;
+    uint64_t parse_memory;
     uint64_t require_models;
     uint64_t min_rate; /* of an answer, bytes per second over 30 s; 0: no limit */
     uint64_t header_timeout_ns;

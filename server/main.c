@@ -1,3 +1,5 @@
+#include "catalog/sandbox/parse_message.h"
+#include "catalog/sandbox/parse_worker.h"
 #include "http/metrics.h"
 #include "server/cmd/commands.h"
 #include "server/config.h"
@@ -139,6 +141,8 @@ int main(int argc, char **argv)
         return help_command(argc - 2, argv + 2);
     if (strcmp(name, "--version") == 0)
         return version();
+    if (strcmp(name, TD_PARSE_WORKER) == 0) /* by which this program starts itself */
+        return td_parse_worker_run(argc - 2, argv + 2);
     const struct command *command = find_command(name);
     if (command == NULL)
         return unknown_command(name);

@@ -84,6 +84,29 @@ static void write_rows(const struct td_row_indexer_status *status, struct td_buf
                      status->read_bytes);
 }
 
+static void write_layer(const char *name, bool holds, struct td_buffer *out)
+{
+    td_buffer_printf(out, "tensord_sandbox_layer{layer=\"%s\"} %d\n", name, holds ? 1 : 0);
+}
+
+static void write_parsing(const struct td_parse_pool_status *status, struct td_buffer *out)
+{
+    td_metrics_head(out, "tensord_sandbox_layer", "gauge",
+                    "1 where this layer of the sandbox holds in the processes that parse files.");
+    write_layer("seccomp", status->layers.seccomp, out);
+    write_layer("landlock", status->layers.landlock, out);
+    write_layer("rlimits", status->layers.rlimits, out);
+    td_metrics_number(out, "tensord_parse_workers", "gauge", "Processes that parse files; 0: the server itself does.",
+                      (double)status->worker_count);
+    td_metrics_count(out, "tensord_parse_worker_files_total", "Files that were given to these processes.",
+                     status->file_count);
+    td_metrics_head(out, "tensord_parse_workers_restarted_total", "counter",
+                    "Processes that were replaced, by reason; used_up is the usual end.");
+    for (int end = 0; end < TD_PARSE_ENDS; end++)
+        td_buffer_printf(out, "tensord_parse_workers_restarted_total{reason=\"%s\"} %llu\n",
+                         td_parse_end_name((enum td_parse_end)end), (unsigned long long)status->ends[end]);
+}
+
 void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
                              uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
 {
@@ -95,6 +118,7 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
     write_decoding(&status->decoding, out);
     write_digests(&status->hasher, out);
     write_rows(&status->indexer, out);
+    write_parsing(&status->parsing, out);
     td_metrics_number(out, "tensord_shard_files_bytes", "gauge",
                       "Memory of rank files, slices and their descriptions, kept or being sent.",
                       (double)rank_file_bytes);

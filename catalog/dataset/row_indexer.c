@@ -133,7 +133,8 @@ static bool make_index(struct worker *worker, const struct td_split_file *file, 
             return true;
         td_row_index_fini(index);
     }
-    if (!td_row_index_build(file->rows->format, &build, index, err))
+    if (!td_parse_pool_rows(indexer->config.parsers, opened->data_fd, opened->table_fd, file->rows->format, &build,
+                            index, err))
         return false;
     bool ok = make_sample(&opened->files.data, index->row_count, sample, err) &&
               ((is_unchanged(opened->data_fd, file->entry->file) &&

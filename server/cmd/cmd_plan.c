@@ -30,7 +30,7 @@ enum { PLAN_MAX_BYTES = 64 * 1024 * 1024 }; /* of the file that --plan names */
 struct arguments {
     const char *directory, *model, *engine, *tp, *plan, *checkpoint;
     uint64_t tp_size;
-    bool json;
+    bool json, no_sandbox;
 };
 
 /* The inputs of a plan. */
@@ -139,7 +139,7 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
 {
     const struct arguments *arguments = job->arguments;
     const char *id = arguments->checkpoint;
-    if (!td_local_scan(arguments->directory, &job->snapshot, err))
+    if (!td_local_scan(arguments->directory, !arguments->no_sandbox, &job->snapshot, err))
         return false;
     size_t len = strlen(arguments->model);
     const char *name = td_repo_resolve(job->snapshot, arguments->model, &len);
@@ -231,8 +231,8 @@ void td_cmd_plan_help(FILE *out)
     (void)fputs("tensord plan prints what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
                 "\n"
                 "usage:\n"
-                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
-                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json] [--no-sandbox]\n"
+                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json] [--no-sandbox]\n"
                 "\n"
                 "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
                 "  --engine NAME    the engine whose layout is planned: ",
@@ -245,6 +245,7 @@ void td_cmd_plan_help(FILE *out)
         "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
         "  --checkpoint ID  the checkpoint (default: the model's default checkpoint)\n"
         "  --json           one JSON object instead of a table\n"
+        "  --no-sandbox     parse in this process, for debugging; not for files of strangers\n"
         "\n"
         "columns:\n"
         "  BYTES, SHARE       length of the rank's file, also in per cent of the checkpoint's tensor bytes\n"
@@ -258,7 +259,7 @@ void td_cmd_plan_help(FILE *out)
 
 static int usage(const char *fault, const char *what)
 {
-    static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "help", NULL};
+    static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "no-sandbox", "help", NULL};
     char near[TD_SUGGEST_BYTES] = "";
     if (what[0] == '-')
         td_suggest(what, "--", options, near);
@@ -307,6 +308,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         const char *value = "";
         if (strcmp(option, "--json") == 0)
             arguments->json = true;
+        else if (strcmp(option, "--no-sandbox") == 0)
+            arguments->no_sandbox = true;
         else if (take_option(argc, argv, &i, "--engine", &value))
             arguments->engine = value;
         else if (take_option(argc, argv, &i, "--tp", &value))

@@ -47,6 +47,7 @@ struct service {
     struct td_tls *tls; /* NULL: the ports are plain */
     struct td_token_watch tokens;
     struct td_access_log *log;
+    struct td_parse_pool *parsers;
     struct td_catalog *catalog;
     struct td_api api;
     bool api_made;
@@ -245,6 +246,35 @@ static void apply_log_form(const struct service *service)
     td_log_set_form(form);
 }
 
+/* Logs which layers of the sandbox hold. */
+static void log_layers(const struct service *service)
+{
+    struct td_parse_pool_status status;
+    td_parse_pool_get_status(service->parsers, &status);
+    const struct td_sandbox_layers *layers = &status.layers;
+    td_log(TD_LOG_INFO, "files are parsed in processes of their own; seccomp %s, landlock %s, rlimits %s",
+           layers->seccomp ? "on" : "off", layers->landlock ? "on" : "off", layers->rlimits ? "on" : "off");
+}
+
+/* Starts the first of the processes that parse, as --sandbox says. */
+static bool start_parsers(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->used;
+    struct td_error why = TD_ERROR_INIT;
+    struct td_parse_pool_config pool = {.required = strcmp(config->sandbox, "required") == 0,
+                                        .timeout_ns = config->parse_timeout_ns,
+                                        .memory_bytes = config->parse_memory,
+                                        .max_workers = (size_t)config->index_threads + 1};
+    if (strcmp(config->sandbox, "off") == 0)
+        return true;
+    if (td_parse_pool_create(&pool, &service->parsers, &why))
+        return true;
+    if (pool.required)
+        return td_error_copy(err, &why);
+    td_log(TD_LOG_WARN, "files are parsed in the server itself, without a sandbox: %s", why.message);
+    return true;
+}
+
 /* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
  * "ready". */
 static bool start(struct service *service, struct td_error *err)
@@ -258,6 +288,8 @@ static bool start(struct service *service, struct td_error *err)
     if (!begin_tls(service, err) || !td_token_watch_init(&service->tokens, config->tokens, err) ||
         !bind_ports(service, err) || !judge_exposure(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
+        return false;
+    if (!start_parsers(service, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
                                         .interval_ns = config->rescan_interval_ns,
@@ -274,6 +306,8 @@ static bool start(struct service *service, struct td_error *err)
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;
+    catalog.scan.parsers = service->parsers;
+    catalog.scan.limits.max_memory_bytes = (size_t)(config->parse_memory / 2);
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
@@ -303,6 +337,7 @@ static void stop(struct service *service)
     if (service->api_made)
         td_api_fini(&service->api);
     td_catalog_destroy(service->catalog);
+    td_parse_pool_destroy(service->parsers);
     td_token_watch_fini(&service->tokens);
     td_access_log_destroy(service->log);
     td_tls_destroy(service->tls);
@@ -605,6 +640,8 @@ static int run(struct service *service)
             td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->s3_url);
         if (service->plain_acceptor != NULL)
             td_log(TD_LOG_INFO, "listening without TLS on %s", service->plain_url);
+        if (service->parsers != NULL)
+            log_layers(service);
         serve(service);
         drain(service);
         td_registry_cut_all(&service->registry);

@@ -3,6 +3,7 @@
 #include "catalog/hub_cache.h"
 #include "catalog/scan.h"
 #include "server/cmd/progress.h"
+#include "server/terminal.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -16,9 +17,19 @@ static void describe(const void *context, char *text, size_t capacity)
                    atomic_load(&scan->files_found), atomic_load(&scan->files_read));
 }
 
+struct td_parse_pool *td_local_parsers(void)
+{
+    const struct td_parse_pool_config config = td_parse_pool_config_default();
+    struct td_parse_pool *parsers = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_parse_pool_create(&config, &parsers, &err))
+        td_terminal_complain("files are parsed without a sandbox: %s", err.message);
+    return parsers;
+}
+
 /* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so the scan starts at the folder that
  * holds both. */
-bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_error *err)
+bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapshot, struct td_error *err)
 {
     struct td_hub_place place;
     char real_path[PATH_MAX];
@@ -28,6 +39,7 @@ bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_er
     struct td_root *root = NULL;
     _Atomic bool never = false;
     config.settle_ns = 0;
+    config.parsers = sandboxed ? td_local_parsers() : NULL;
     if (realpath(path, real_path) != NULL && td_hub_cache_place(real_path, &place))
         config.place = &place;
     struct td_progress line;
@@ -37,5 +49,6 @@ bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_er
     td_progress_stop(&line);
     td_unsettled_list_fini(&unsettled);
     td_root_unref(root);
+    td_parse_pool_destroy(config.parsers);
     return ok;
 }

@@ -2,12 +2,18 @@
 #ifndef TD_SERVER_LOCAL_SCAN_H
 #define TD_SERVER_LOCAL_SCAN_H
 
+#include "catalog/sandbox/parse_pool.h"
 #include "catalog/snapshot.h"
 
 #include <stdbool.h>
 
-/* Reads all checkpoints below the directory, and shows progress on standard error when that takes longer than 1 s. The
- * caller owns one reference on *snapshot. Errors as td_root_create and td_scan. */
-bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_error *err);
+/* Reads all checkpoints below the directory, and shows progress on standard error when that takes longer than 1 s.
+ * sandboxed: files are parsed in a process of their own, as td_local_parsers says. The caller owns one reference on
+ * *snapshot. Errors as td_root_create and td_scan. */
+bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapshot, struct td_error *err);
+
+/* Returns a pool of one parser's process, which the caller destroys. Returns NULL, and warns, when the host does not
+ * let it start: files are then parsed in this process. */
+struct td_parse_pool *td_local_parsers(void);
 
 #endif

@@ -1072,8 +1072,63 @@ def card_splits_seeds():
     return seeds
 
 
+def content_wire_seeds():
+    """What the parser's process sends (catalog/sandbox): a byte for the kind of the file, its size in two bytes, an
+    error, and the content."""
+    u32, u64 = struct.Struct("<I").pack, struct.Struct("<Q").pack
+
+    def string(value):
+        return u64(len(value.encode())) + value.encode()
+
+    def maybe(value):
+        return b"\0" if value is None else b"\1" + string(value)
+
+    def tensor_of(name, shape=(2, 2), dtype=17, nbytes=16, offset=0, strides=(), coding=0, file=0, reason=None):
+        flags = 1 if strides else 0
+        return (string(name) + bytes([dtype, len(shape), flags]) + b"".join(map(u64, shape)) + b"".join(
+            map(u64, strides)) + u64(nbytes) + u64(offset) + u32(coding) + u32(file) + maybe(reason))
+
+    def manifest(tensors, codings=(), files=(), metadata=(), marks=0, total=0):
+        pairs = [string(k) + string(v) for k, v in metadata]
+        lists = [codings, [*map(string, files)], pairs, tensors]
+        return (bytes([marks]) + u32(2**32 - 1) * 2 + b"".join(u64(len(items)) + b"".join(items) for items in lists) +
+                u64(total))
+
+    def seed(kind, content, code=0, message=""):
+        return bytes([kind]) + struct.pack("<H", 4096) + u32(code) + u32(0) + u64(2**64 - 1) + string(message) + content
+
+    fine, onnx, distcp = u32(1), u32(9), u32(3)
+    stream = u32(0) + b"\0" + string("deflate") + u64(16) + u64(0) + u64(100) + u64(10) + u32(0)
+    grid = (u32(1) + b"\1" + string("chunks") + u64(16) + u64(0) * 3 + u32(0) + u32(2) + u32(4) + u64(2) * 4 + b"\0" +
+            u32(1) + b"\1" + u32(4) + u64(1) + u64(0) + u64(64) + u32(9) + u32(0))
+    piece = u32(0) + u64(10) + u64(20) + u64(0) + u64(4) + b"\0"
+    return {
+        "error": seed(0, b"", 1, "the file is wrong"),
+        "no_format": seed(0, u32(0)),
+        "empty": seed(0, fine + manifest([])),
+        "two": seed(0, fine + manifest([tensor_of("a"), tensor_of("b", offset=16)], total=32)),
+        "shared": seed(0, fine + manifest([tensor_of("a"), tensor_of("b")], marks=2, total=32)),
+        "strides": seed(0, fine + manifest([tensor_of("a", strides=(1, 2))], total=16)),
+        "reason": seed(0, fine + manifest([tensor_of("a", reason="sparse", offset=9999)], total=16)),
+        "codings": seed(0, fine + manifest([tensor_of("a", coding=1), tensor_of("b", coding=2)], [grid, stream],
+                                           total=32)),
+        "external": seed(0, onnx + manifest([tensor_of("a", file=1, reason="stored in another file")], files=["d/x"],
+                                            metadata=[("k", "[1]")], total=16)),
+        "part": seed(1, distcp + manifest([tensor_of("@0+16")], total=16)),
+        "index": seed(2, u64(2) + string("a.bin") + string("b.bin") + u64(2) + string("t") + u32(0) + string("u") +
+                      u32(1)),
+        "dcp": seed(3, u64(1) + string("__0_0.distcp") + u64(1) + string("t") + b"\1\x11" + u64(4) + u64(1) + piece),
+        "facts": seed(4, b"\1" + string("{}") + maybe("x") + maybe(None) * 3 + b"\0" + u64(1) + string("en") + u32(1) +
+                      b"\0"),
+        "no_facts": seed(4, b"\0"),
+        "rows": bytes([5]) + struct.pack("<H", 4096) + u32(1) + u64(10) + u64(100) + u64(10) + u64(0) * 4 +
+                maybe("[]") + maybe(None) + u64(0),
+    }
+
+
 def main():
     targets = {
+        "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),

@@ -497,7 +497,7 @@ static void every_allocation_of_a_file_by_itself(void **state)
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
-        bool ok = td_scan_file(path, &limits, &snapshot, &err);
+        bool ok = td_scan_file(path, &limits, NULL, &snapshot, &err);
         alloc_fail_at(0);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
         td_snapshot_unref(snapshot);

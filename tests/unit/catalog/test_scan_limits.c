@@ -191,7 +191,7 @@ static void one_file_is_looked_at_anywhere(void **state)
     open_place(&place);
     tree_simple(&place.tree, "deep/down/x.safetensors", "a b");
     tree_at(&place.tree, "deep/down/x.safetensors", path);
-    assert_true(td_scan_file(path, &limits, &snapshot, &place.err));
+    assert_true(td_scan_file(path, &limits, NULL, &snapshot, &place.err));
     assert_true(snapshot->model_count == 1 && snapshot->entry_count == 1);
     const struct td_model *model = &snapshot->models[0];
     assert_string_equal(model->id, "x.safetensors");
@@ -238,7 +238,7 @@ static void one_file_may_be_refused(void **state)
         struct td_error err = TD_ERROR_INIT;
         char path[TREE_PATH_BYTES];
         tree_at(&place.tree, cases[i].name, path);
-        CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
+        CHECK(!td_scan_file(path, &limits, NULL, &snapshot, &err), "%s", cases[i].name);
         CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);
         CHECK(strstr(err.message, cases[i].said) != NULL, "%s: %s", cases[i].name, err.message);
         CHECK(snapshot == NULL, "%s", cases[i].name);

@@ -79,6 +79,8 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.plain_listen, "");
     assert_true(config.workers == TD_CONFIG_AUTO && !config.require_tls);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
+    assert_string_equal(config.sandbox, "best-effort");
+    assert_true(config.parse_timeout_ns == 30000000000 && config.parse_memory == 1073741824);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
@@ -104,8 +106,9 @@ static void every_option_is_read(void **state)
         "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
         "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources "
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
+        "--tokens t --require-auth --metrics-open on "
 
-        "--tokens t --require-auth --metrics-open on";
+        "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
         char spaced[NAME_BYTES + 4];
@@ -142,6 +145,8 @@ static void every_option_is_read(void **state)
     assert_true(config.require_tls);
     assert_string_equal(config.file, "");
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
+    assert_string_equal(config.sandbox, "required");
+    assert_true(config.parse_timeout_ns == 7500000000 && config.parse_memory == 200000000);
 }
 
 static void flags_win_over_the_environment(void **state)
@@ -400,7 +405,8 @@ static void help_lists_all(void **state)
                                           "--max-waiters",      "--watch",           "--tls-cert",
                                           "--tls-key",          "--tls-client-ca",   "--plain-listen",
                                           "--require-tls",      "--config",          "--print-config[=sources]",
-                                          "--tokens",           "--require-auth",    "--metrics-open"};
+                                          "--tokens",           "--require-auth",    "--metrics-open",
+                                          "--sandbox",          "--parse-timeout",   "--parse-memory"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

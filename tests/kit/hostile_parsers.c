@@ -1,0 +1,129 @@
+/* Parsers that hostile files have taken over, for tests of the sandbox: a program that is linked with this file and
+ * --wrap=td_format_parse parses as tensord does, but for files whose names begin with one of these words. The program
+ * that users get has none of it. */
+#include "parser/formats.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+bool __real_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
+                            const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
+bool __wrap_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
+                            const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
+
+static void *volatile nowhere; /* NULL, but no compiler knows */
+static volatile uint64_t sink;
+
+static void crash(void)
+{
+    *(volatile int *)nowhere = 1;
+}
+
+static void spin(void)
+{
+    for (;;)
+        sink++;
+}
+
+/* Takes memory until there is none. */
+static void eat(void)
+{
+    enum { STEP = 1 << 20 };
+    char *bytes;
+    while ((bytes = malloc(STEP)) != NULL)
+        memset(bytes, 1, STEP);
+}
+
+static void open_socket(void)
+{
+    (void)socket(AF_INET, SOCK_STREAM, 0);
+}
+
+static void open_file(void)
+{
+    (void)open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+}
+
+static void look_at_file(void)
+{
+    struct stat st;
+    (void)stat("/etc/passwd", &st);
+}
+
+static void execute(void)
+{
+    (void)execl("/bin/true", "true", (char *)NULL);
+}
+
+static void fork_process(void)
+{
+    (void)fork();
+}
+
+static void trace(void)
+{
+    (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+}
+
+static void kill_parent(void)
+{
+    (void)kill(getppid(), SIGTERM);
+}
+
+static void map_code(void)
+{
+    (void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void make_code(void)
+{
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)mprotect(page, 4096, PROT_READ | PROT_EXEC);
+}
+
+/* Takes 1 s more than usual. */
+static void hold(void)
+{
+    struct timespec begin, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &begin);
+    do
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec - begin.tv_sec < 1 || (now.tv_sec - begin.tv_sec == 1 && now.tv_nsec < begin.tv_nsec));
+}
+
+static void leave(void)
+{
+    _exit(7);
+}
+
+static const struct {
+    const char *word;
+    void (*act)(void);
+} acts[] = {
+    {"crash-", crash},        {"abort-", abort},    {"spin-", spin},         {"eat-", eat},
+    {"socket-", open_socket}, {"open-", open_file}, {"stat-", look_at_file}, {"exec-", execute},
+    {"fork-", fork_process},  {"ptrace-", trace},   {"kill-", kill_parent},  {"mapcode-", map_code},
+    {"makecode-", make_code}, {"hold-", hold},      {"leave-", leave},
+};
+
+bool __wrap_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
+                            const struct td_format **format, struct td_manifest *manifest, struct td_error *err)
+{
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (strncmp(file_name, acts[i].word, strlen(acts[i].word)) == 0)
+            acts[i].act();
+    if (strncmp(file_name, "eat-", 4) == 0)
+        return td_error_no_memory(err);
+    bool ok = __real_td_format_parse(file_name, input, limits, format, manifest, err);
+    if (ok && strncmp(file_name, "lie-", 4) == 0)
+        manifest->tensors[0].offset = input->size_bytes;
+    return ok;
+}
