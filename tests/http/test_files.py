@@ -151,7 +151,8 @@ def test_openapi_names_every_method_of_this_interface(srv):
             assert part in at, f"dangling $ref {ref}"
             at = at[part]
     for path, item in doc["paths"].items():
-        verb = "post" if path.endswith((":read", ":batchGet", "/plans", "/rescan")) or "/paths-info/" in path else "get"
+        is_post = path.endswith((":read", ":batchGet", "/plans", "/rescan", "/sign")) or "/paths-info/" in path
+        verb = "post" if is_post else "get"
         assert set(item) & {"get", "post", "put", "delete", "patch"} == {verb}, f"{path}: {sorted(item)}"
         assert item[verb].get("responses"), path
         for name in re.findall(r"\{([^}]*)\}", path):

@@ -340,6 +340,8 @@ def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, st
         hold.touch()
         for i, c in enumerate(waiting):
             c.send(request_bytes(TENSOR, {"Range": f"bytes={300000 * i}-{300000 * i + 4095}"}))
+        # All of them have come before the worker answers one that was sent later and does not wait.
+        assert calm.request("/healthz").status == 200
 
         def refused():
             """Return the answer when it comes at once. Until the jobs are stuck, this is one more that waits."""
