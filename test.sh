@@ -166,7 +166,7 @@ step_bench() {
     /usr/bin/python3 bench/run.py --quick --client &
     local code=0
     /usr/bin/python3 bench/run.py --quick --throughput --cold --memory --scale --parse --slices --hashing --decode \
-        --held --tail --datasets || code=1
+        --held --tail --datasets --tls || code=1
     wait "$!" || code=1
     return "$code"
 }

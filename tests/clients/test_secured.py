@@ -112,6 +112,19 @@ def test_curl_is_refused(srv, trusted, tokens, kind):
         assert "token" in json.loads(body)["error"]["message"]
 
 
+def test_a_signed_url_is_for_one_file(srv, trusted, tokens):
+    """The holder of a token hands one rank's file to a job, which has no token."""
+    rank = "/models/ours/llama/shards/fsdp/tp2/rank-1.safetensors"
+    ask = {"path": rank, "expires_in": 60}
+    r = srv.post("/sign", ask, [("Authorization", f"Bearer {tokens['good']['token']}")])
+    assert r.status == 200 and r.json()["url"].startswith(f"https://127.0.0.1:{srv.port}{rank}?expires="), r
+    signed = r.json()["url"].removeprefix(f"https://127.0.0.1:{srv.port}")
+    code, head, body = curl(srv, trusted, signed, None)
+    assert code == 0 and body == curl(srv, trusted, rank, tokens["good"])[2], head
+    code, head, _ = curl(srv, trusted, signed.replace("rank-1", "rank-0"), None)
+    assert code == 22 and " 403 " in head.splitlines()[0]
+
+
 # --------------------------------------------------------------------------------------------- the Hub's
 
 def hub_environment(srv, trusted, token):
