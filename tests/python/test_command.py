@@ -10,6 +10,8 @@ import torch
 from conftest import CLIENT, url_of
 from safetensors.torch import load_file, save_file
 
+import harness
+import pki
 from tensord.__main__ import main
 
 
@@ -90,6 +92,42 @@ def test_messages(url, capsys):
     assert "gave up after" in capsys.readouterr().err
     assert main(["ls", url, "--match", "w"]) == 0
     assert "1 tensor, 4.0 KiB" in capsys.readouterr().out
+
+
+def said(capsys, *arguments):
+    """Return what a command says that fails."""
+    assert main([*map(str, arguments)]) == 1
+    return capsys.readouterr().err
+
+
+def test_messages_name_the_options_of_the_command_line(serve, tmp_path, capsys):
+    pair, tokens = pki.Authority(tmp_path), tmp_path / "tokens.json"
+    subprocess.run([harness.tensord_binary(), "token", "new", "all", "--tokens", tokens], check=True,
+                   capture_output=True, timeout=60)
+    port = serve(*pki.options_of(pair), "--tokens", tokens, tls=pair.context(), ready=False).port
+    url = f"https://localhost:{port}/models/m"
+    assert "; --ca-file or the environment's SSL_CERT_FILE names" in said(capsys, "ls", url)
+    assert "401: " in (text := said(capsys, "ls", url, "--no-verify")) and "give a token by --token or TENSOR" in text
+    assert "the token of --token has a space" in said(capsys, "ls", url, "--no-verify", "--token", "a b")
+    for option, what in (("--ca-file", "--ca-file '/none' cannot be used: "),
+                         ("--cert-file", "--cert-file '/none' cannot be used: "),
+                         ("--key-file", "--key-file is given and --cert-file is not"),
+                         ("--retry-for", "--retry-for is -1.0; it is a number of seconds above 0")):
+        assert f"tensord: {what}" in said(capsys, "ls", url, option, "-1" if option == "--retry-for" else "/none")
+    assert "--connections is 0; " in said(capsys, "bench", url, "--connections", "0")
+    assert "(--retry-for 0.1)" in said(capsys, "ls", "tensord://127.0.0.1:9/m", "--retry-for", "0.1")
+    text = said(capsys, "ls", f"tensord://localhost:{port}/m", "--no-verify", "--ca-file", pair.cert, "--token", "x")
+    assert text == ("tensord: --ca-file and --no-verify cannot be used with tensord://, which is plain HTTP: the URL "
+                    f"over TLS is {url}\n")
+
+
+def test_help_says_which_urls_there_are(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("https://host:port/models/MODEL of a server with TLS", "tensord:// is plain HTTP",
+                 "https://a:8443,b:8443/models/MODEL"):
+        assert text in shown
 
 
 def test_ls_names_the_checkpoints_of_a_model(serve, capsys):

@@ -16,7 +16,10 @@ import torch
 from safetensors.torch import save_file
 
 import harness
+import pki
 import tensord
+from tensord import http
+from tensord.__main__ import main
 
 TENSORS = {"large": torch.arange(2_500_000, dtype=torch.int32).reshape(500, 5000), "small": torch.arange(7.0)}
 LOGIN, TOKEN = ("us er", "pass/w@rd"), "sesame-16"
@@ -288,6 +291,114 @@ def test_a_handshake_that_hangs_is_bounded_by_connect_timeout():
         with pytest.raises(tensord.ConnectError, match="timed out"):
             check(f"https://127.0.0.1:{silent.port}/models/m", connect_timeout=0.5, retry_for=0.2)
         assert time.monotonic() - began < 3
+
+
+# ---- certificates of clients, by the server's own TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return pki.Authority(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def closed(server, authority):
+    """A server that wants certificates of clients. Its attribute `good` is such a one, with its key."""
+    good = authority.sign("good", usage="clientAuth")
+    with harness.Server(server.root, *pki.options_of(authority.sign("server")), "--tls-client-ca", authority.cert,
+                        hash_threads=0, tls=authority.context(good)) as started:
+        started.good = good
+        yield started
+
+
+def test_a_certificate_of_the_client_is_shown(closed, authority, tmp_path, capsys):
+    url, good = f"https://127.0.0.1:{closed.port}/models/m", closed.good
+    check(url, ca_file=authority.cert, cert_file=good.cert, key_file=str(good.key))
+    both = tmp_path / "both.pem"
+    both.write_text(good.cert.read_text() + good.key.read_text())
+    check(f"https://127.0.0.1:{closed.port},localhost:{closed.port}/models/m", ca_file=authority.cert, cert_file=both)
+    command = ["ls", url, "--ca-file", str(authority.cert)]
+    assert main([*command, "--cert-file", str(good.cert), "--key-file", str(good.key)]) == 0
+    assert main([*command, "--cert-file", str(both)]) == 0
+    assert capsys.readouterr().out.count("2 tensors") == 2
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_that_is_refused_is_one_error_at_once(closed, authority, tmp_path, monkeypatch, version):
+    make = ssl.create_default_context
+
+    def of_version(**given):
+        context = make(**given)
+        context.minimum_version = context.maximum_version = version
+        return context
+
+    monkeypatch.setattr(http.ssl, "create_default_context", of_version)
+    monkeypatch.setattr(http, "_contexts", {})
+    url = f"https://127.0.0.1:{closed.port}/models/m"
+    for pair, text in ((None, "(certificate required|handshake failure); does it want a certificate.* cert_file="),
+                       (authority.sign("old", -1, "clientAuth"), "certificate expired; does it trust"),
+                       (pki.Authority(tmp_path, "other").sign("alien", usage="clientAuth"), "unknown ca; does it tru"),
+                       (authority.sign("no-client"), "bad certificate; .* is that one for clients")):
+        given = {"cert_file": pair.cert, "key_file": pair.key} if pair else {}
+        at_once(tensord.SetupError, f"refused the TLS handshake: {text}", url, ca_file=authority.cert, **given)
+
+
+def test_a_server_that_refuses_the_certificate_is_left_out_where_another_one_is(server, closed, authority):
+    first, second = f"http://127.0.0.1:{server.port}/models/m", f"https://127.0.0.1:{closed.port}/models/m"
+    for url in (f"{first},{second}", f"{second},{first}"):
+        check(url, ca_file=authority.cert, retry_for=10)
+
+
+def test_certificates_that_cannot_be_used_fail_at_once(closed, authority, tmp_path):
+    url, good = f"https://127.0.0.1:{closed.port}/models/m", closed.good
+    other, locked = authority.sign("another", usage="clientAuth"), tmp_path / "locked.key"
+    pki.openssl("pkey", "-in", good.key, "-aes128", "-passout", "pass:secret", "-out", locked)
+    for key in (None, other.key, locked, tmp_path / "missing.key"):
+        message = at_once(tensord.SetupError, "^cert_file=.*good.pem'.* cannot be used: ", url, ca_file=authority.cert,
+                          cert_file=good.cert, key_file=key)
+        assert "in PEM, without a password" in message and (key is None or f"key_file='{key}'" in message)
+    with pytest.raises(ValueError, match="key_file is given and cert_file is not"):
+        tensord.connect(url, key_file=good.key)
+
+
+# ---- URLs without TLS where there is some
+
+
+def test_tensord_urls_take_no_options_of_tls(server, certificates):
+    """They are plain HTTP: the token of somebody who believes otherwise would be sent in the clear."""
+    ca_file = str(certificates / "ca.pem")
+    with Listener() as nobody:
+        for given, name in (({"ca_file": ca_file}, "ca_file="), ({"cert_file": ca_file}, "cert_file="),
+                            ({"verify": False}, "verify=")):
+            for url, wanted in ((f"tensord://127.0.0.1:{nobody.port}/m?checkpoint=a", "models/m[?]checkpoint=a"),
+                                (f"tensord://127.0.0.1:{nobody.port}/datasets/d", "datasets/d")):
+                text = f"^{name} cannot .* plain HTTP: the URL over TLS is https://127.0.0.1:{nobody.port}/{wanted}$"
+                with pytest.raises(tensord.AddressError, match=text):
+                    tensord.connect(url, token=TOKEN, **given)
+        assert nobody.accepted == 0
+    model = tensord.open_model(f"tensord://127.0.0.1:{server.port}/m", token=TOKEN)
+    with pytest.raises(tensord.AddressError, match="the URL over TLS is"):
+        model.with_options(ca_file=ca_file)
+
+
+@pytest.mark.parametrize("scheme, path, plain", [("tensord", "", "tensord:// is plain HTTP"),
+                                                 ("http", "/models", "http:// has no TLS")])
+def test_a_port_of_tls_gives_the_url_that_works(closed, scheme, path, plain):
+    here = f"127.0.0.1:{closed.port}"
+    url = f"{scheme}://{here}{path}/m"
+    message = at_once(tensord.AnswerError, "400: this port speaks HTTPS", url)
+    assert message.endswith(f"; {plain}, the URL over TLS is https://{here}/models/m")
+    message = at_once(tensord.AnswerError, "400: this port speaks HTTPS", url, token=TOKEN)
+    assert message.endswith("/models/m. The token was sent in the clear: others may have read it")
+    assert TOKEN not in message
+
+
+def test_a_model_without_models_before_it_gives_the_url_that_works(closed, authority):
+    here, good = f"https://127.0.0.1:{closed.port}", closed.good
+    given = {"ca_file": authority.cert, "cert_file": good.cert, "key_file": good.key}
+    at_once(tensord.AddressError, f"that would be {here}/models/org/alpha$", f"{here}/org/alpha", **given)
+    with pytest.raises(tensord.NotFoundError, match=f"if it is a model, its URL is {here}/models/org/alpha$"):
+        tensord.connect(f"{here}/org/alpha", **given).models()
 
 
 # ---- proxies

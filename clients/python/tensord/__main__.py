@@ -20,6 +20,7 @@ from .address import parse
 from .buffer import empty_bytes
 from .client import Client, Model, connect
 from .decoding import TABLES
+from .options import Options
 from .reading import Want
 from .splits import DatasetInfo
 
@@ -46,16 +47,22 @@ def main(arguments: Optional[List[str]] = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tensord",
-        description="Looks at, reads from and measures a tensord server. URL is tensord://host:port/MODEL or "
-                    "http://host:port/models/MODEL; ?checkpoint=ID after it chooses a checkpoint. That of a dataset is "
-                    "tensord://host:port/datasets/ID.")
+        description="Looks at, reads from and measures a tensord server. URL is https://host:port/models/MODEL of a "
+                    "server with TLS, and tensord://host:port/MODEL or http://host:port/models/MODEL of one without: "
+                    "tensord:// is plain HTTP. ?checkpoint=ID after it chooses a checkpoint. That of a dataset is "
+                    "https://host:port/datasets/ID or tensord://host:port/datasets/ID. Several servers stand between "
+                    "commas: https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
     common.add_argument("--retry-for", type=float, metavar="SECONDS",
                         help="give up when nothing has come for so long (default: 10 for ls and rows, else 120)")
-    common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https")
+    common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https://")
+    common.add_argument("--cert-file", metavar="FILE",
+                        help="this client's certificate, and its key if there is no --key-file, for a server that "
+                             "wants one")
+    common.add_argument("--key-file", metavar="FILE", help="the key of --cert-file")
     common.add_argument("--no-verify", action="store_true", help="accept any certificate")
     model = argparse.ArgumentParser(add_help=False)
     model.add_argument("url", metavar="URL", help="of a model")
@@ -94,14 +101,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _CommandOptions(Options):
+    """Options that messages call by their names on the command line."""
+
+    def named(self, name: str) -> str:
+        return "--no-verify" if name == "verify" else "--" + name.replace("_", "-")
+
+
 def _client(chosen: Any) -> Client:
     given = {"token": chosen.token, "retry_for": chosen.retry_for, "ca_file": chosen.ca_file,
+             "cert_file": chosen.cert_file, "key_file": chosen.key_file,
              "connections": getattr(chosen, "connections", None), "ring_bytes": getattr(chosen, "ring_bytes", None)}
     if chosen.run in (_list, _rows) and chosen.retry_for is None:
         given["retry_for"] = 10.0
     given = {name: value for name, value in given.items() if value is not None}
-    return connect(chosen.url, progress=False if getattr(chosen, "quiet", True) else None,
-                   verify=not chosen.no_verify, **given)
+    return connect(chosen.url, _CommandOptions(progress=False if getattr(chosen, "quiet", True) else None,
+                                               verify=not chosen.no_verify, **given))
 
 
 def _list(chosen: Any) -> None:

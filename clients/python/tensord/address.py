@@ -5,13 +5,14 @@
     https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        behind a prefix; on two servers
     http://host:port                tensord://host:port               a server
 
+tensord:// is plain HTTP, http:// too; a server with TLS is https://host:port/models/ID, two https://a:8443,b:8443/...
 `?checkpoint=ID` after a model's URL chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a
 list or between commas, name one model or dataset on several servers.
 """
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import List, Optional, Sequence, Tuple, Union
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -24,12 +25,15 @@ Urls = Union[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One server: where it is, and the path before its own (a proxy's prefix, "" or "/x")."""
+    """One server: where it is, and the path before its own (a proxy's prefix, "" or "/x"). What the URL was is for
+    messages."""
 
     scheme: str  # http or https
     host: str
     port: int
     prefix: str = ""
+    written: str = field(default="", compare=False)  # the URL's scheme: that of tensord:// is http
+    resource: str = field(default="", compare=False)  # what the URL names on the server: "/models/ID" or ""
 
     @property
     def authority(self) -> str:
@@ -42,8 +46,18 @@ class Endpoint:
         own = f":{80 if self.scheme == 'http' else 443}"
         return self.authority[: -len(own)] if self.authority.endswith(own) else self.authority
 
+    @property
+    def https_url(self) -> str:
+        """Returns the URL of the same over TLS."""
+        return f"https://{self.authority}{self.prefix}{self.resource}"
+
+    @property
+    def origin(self) -> str:
+        """Returns the scheme, the host and the port."""
+        return f"{self.scheme}://{self.host_header}"
+
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.host_header}{self.prefix}"
+        return self.origin + self.prefix
 
 
 @dataclass(frozen=True)
@@ -90,14 +104,15 @@ def _parse_one(text: str) -> Address:
         raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https:// or tensord://")
     if "@" in parts.netloc:
         raise AddressError(f"the URL of {parts.netloc.rpartition('@')[2]} has a user or a password: "
-                           "give the token by token= or TENSORD_TOKEN")
+                           "give the token by TENSORD_TOKEN, or as the option token")
     if parts.scheme == "tensord":
         found = re.match(r"()/+(datasets)/+(.*[^/].*)$", parts.path) or re.match(r"()()(.*)$", parts.path)
     else:
         found = re.match(r"(.*?)/(models|datasets)(?:/(.*))?$", parts.path) or re.match(r"(.*)()()$", parts.path)
     assert found  # urlsplit removes line ends
     prefix, kind, name = found[1].rstrip("/"), found[2], unquote((found[3] or "").strip("/"))
-    endpoints = tuple(_endpoint(parts.scheme, one, prefix, text) for one in parts.netloc.split(","))
+    resource = _resource(kind, name, parts.query)
+    endpoints = tuple(_endpoint(parts.scheme, one, prefix, resource, text) for one in parts.netloc.split(","))
     allowed, chosen = "split" if kind == "datasets" else "checkpoint", None
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key != allowed:
@@ -109,8 +124,15 @@ def _parse_one(text: str) -> Address:
     return Address(endpoints, name, chosen)
 
 
-def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
-    scheme, default = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT)}[scheme]
+def _resource(kind: str, name: str, query: str) -> str:
+    """Returns the end of an http:// URL of a model or dataset; "" for a server's."""
+    if not name:
+        return ""
+    return (dataset_path(name) if kind == "datasets" else path_of(name)) + (f"?{query}" if query else "")
+
+
+def _endpoint(written: str, netloc: str, prefix: str, resource: str, text: str) -> Endpoint:
+    scheme, default = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT)}[written]
     try:
         parts = urlsplit("//" + netloc)
         host, port = parts.hostname, parts.port
@@ -118,7 +140,7 @@ def _endpoint(scheme: str, netloc: str, prefix: str, text: str) -> Endpoint:
         host, port = None, None
     if not host or port == 0 or re.search(r"[\x00-\x20\x7f]", netloc + prefix):
         raise AddressError(f"{text!r} has no host, or a port that is not a number")
-    return Endpoint(scheme, host, port or default, prefix)
+    return Endpoint(scheme, host, port or default, prefix, written, resource)
 
 
 def path_of(model: str, *rest: str) -> str:

@@ -161,8 +161,8 @@ class Client:
             raise errors.AddressError(f"the URL names the dataset {self._dataset}, and no model: tensord.Dataset opens "
                                       f"it (a model of this name: http://host:port/models/datasets/{self._dataset})")
         if not name and prefix:
-            raise errors.AddressError(f"the URL's path {prefix} names no model: that would be .../models/ID, or "
-                                      "tensord://host:port/ID")
+            raise errors.AddressError(f"the URL's path {prefix} names no model: that would be "
+                                      f"{self._session.endpoints[0].origin}/models{prefix}")
         if not name:
             raise errors.AddressError("no model is named: give its id, or a URL like http://host:8080/models/ID")
         return name

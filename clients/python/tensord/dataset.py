@@ -355,7 +355,7 @@ def _open(client: Client, split: Optional[str]) -> Any:
             if spent > client._session.options.retry_for:
                 raise errors.ConnectError(
                     f"the index of split {found.name} of {info.id} is being built, and stands at {done} of "
-                    f"{found.index_bytes} bytes for {spent:.0f} s (retry_for={client._session.options.retry_for:g})")
+                    f"{found.index_bytes} bytes for {spent:.0f} s ({client._session.options.with_value('retry_for')})")
             time.sleep(pause)
             pause = min(last, 2 * pause)
             info = client.dataset_info()

@@ -20,8 +20,8 @@ class ConnectError(TensordError, ConnectionError):
 
 
 class SetupError(ConnectError):
-    """A connection that no retry can make: the server's certificate is not trusted, or the proxy of the environment
-    refuses or cannot be used. Raised at once."""
+    """A connection that no retry can make: the server's certificate is not trusted, the server refuses the client's
+    or wants one, or the proxy of the environment refuses or cannot be used. Raised at once."""
 
 
 class ProtocolError(TensordError, ConnectionError):

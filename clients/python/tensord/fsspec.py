@@ -99,7 +99,7 @@ class TensordFileSystem(AbstractFileSystem):
             raise FileNotFoundError(path)
         source = files.source_of(client, model, rest)
         try:
-            return source, source.first(Patience(client._session.options.retry_for)), client
+            return source, source.first(Patience(client._session.options)), client
         except errors.NotFoundError:
             raise FileNotFoundError(path) from None
 

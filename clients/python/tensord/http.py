@@ -6,6 +6,7 @@ socket with MSG_WAITALL fills it with few system calls, in which other Python th
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import socket
@@ -174,14 +175,32 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             hint = ""
             if error.verify_code in _UNKNOWN_ISSUER:
-                hint = "; ca_file= or the environment's SSL_CERT_FILE names a file with the certificates to trust"
+                hint = (f"; {self.options.named('ca_file')} or the environment's SSL_CERT_FILE names a file with the "
+                        "certificates to trust")
             raise errors.SetupError(f"the certificate of {self.endpoint} is not trusted: {error.verify_message}"
                                     f"{hint}") from error
         except ssl.SSLError as error:
             if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
                 raise errors.SetupError(f"{self.endpoint} does not answer in TLS ({error.reason}): is it a server of "
                                         "http://?") from error
+            self._raise_refusal(error)
             raise
+
+    def _raise_refusal(self, error: OSError) -> None:
+        """Raises SetupError if an error is an alert by which the server refuses the handshake, such as for the client's
+        certificate. With TLS 1.3 it comes after the handshake, in place of the first answer."""
+        reason = getattr(error, "reason", None) or ""
+        alert = reason.partition("_ALERT_")[2]
+        if alert not in _REFUSALS:
+            return
+        name = self.options.named("cert_file")
+        hint = ""
+        if self.options.cert_file is not None:
+            hint = f"; does it trust who signed the certificate of {name}, and is that one for clients and still valid?"
+        elif alert in _WANTS_CERTIFICATE:
+            hint = f"; does it want a certificate of clients, which is {name}?"
+        raise errors.SetupError(f"{self.endpoint} refused the TLS handshake: {alert.lower().replace('_', ' ')}"
+                                f"{hint}") from error
 
     def _tunnel(self, raw: socket.socket, proxy: "Proxy", deadline: float) -> None:
         """Lets a proxy connect to the server. Raises ConnectError, SetupError if it refuses, ProtocolError."""
@@ -245,7 +264,15 @@ class Connection:
             if len(body) >= MIB:
                 self._socket.sendall(body)
         except OSError as error:
+            self._find_refusal()
             raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
+
+    def _find_refusal(self) -> None:
+        """Raises SetupError if an alert of the server's waits behind a request that could not be sent."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(0)
+                self._receive_more()
 
     def read_head(self, method: str) -> Answer:
         """Receives the head of the answer to a request that was sent. Raises Dropped, ProtocolError."""
@@ -294,6 +321,7 @@ class Connection:
         try:
             data = self._socket.recv(4096)
         except OSError as error:
+            self._raise_refusal(error)
             raise Dropped(self._why(error), started=bool(self._buffer)) from error
         if not data:
             raise Dropped(f"{self.endpoint} closed the connection", started=bool(self._buffer))
@@ -391,21 +419,42 @@ def _set_stall_timeout(raw: socket.socket, seconds: float) -> int:
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by nobody who is trusted
 
-_contexts: Dict[Tuple[Optional[str], bool], ssl.SSLContext] = {}
+_WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")  # the latter of TLS 1.2 has other causes too
+
+# Alerts that come again however often one tries (RFC 8446, 6.2), by OpenSSL's names.
+_REFUSALS = (*_WANTS_CERTIFICATE, "ACCESS_DENIED", "BAD_CERTIFICATE", "CERTIFICATE_EXPIRED", "CERTIFICATE_REVOKED",
+             "CERTIFICATE_UNKNOWN", "INSUFFICIENT_SECURITY", "NO_CERTIFICATE", "PROTOCOL_VERSION", "UNKNOWN_CA",
+             "UNSUPPORTED_CERTIFICATE")
+
+_contexts: Dict[Tuple[Any, ...], ssl.SSLContext] = {}
 
 
 def _tls_context(options: Options) -> ssl.SSLContext:
-    key = (options.ca_file, options.verify)
+    """Returns what connections with these options share; its files are read once in a process. Raises SetupError."""
+    key = (options.ca_file, options.cert_file, options.key_file, options.verify)
     if key not in _contexts:
         try:
             context = ssl.create_default_context(cafile=options.ca_file)
         except OSError as error:
-            raise errors.SetupError(f"ca_file={options.ca_file!r} cannot be used: {error}") from error
+            raise errors.SetupError(f"{options.with_value('ca_file')} cannot be used: {error}") from error
+        _load_own_certificate(context, options)
         if not options.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         _contexts[key] = context
     return _contexts[key]
+
+
+def _load_own_certificate(context: ssl.SSLContext, options: Options) -> None:
+    """Makes a context show the client's certificate, if there is one. Raises SetupError."""
+    if options.cert_file is None:
+        return
+    try:
+        context.load_cert_chain(options.cert_file, options.key_file, password=lambda: "")  # else OpenSSL asks for one
+    except OSError as error:
+        names = [options.with_value(name) for name in ("cert_file", "key_file") if getattr(options, name) is not None]
+        raise errors.SetupError(f"{' with '.join(names)} cannot be used: {error}; what is needed is a certificate "
+                                "and its key in PEM, without a password") from error
 
 
 def _left(deadline: float) -> float:
@@ -476,9 +525,17 @@ def error_of(answer: Answer, path: str) -> errors.AnswerError:
         pass
     kind = {404: errors.NotFoundError, 412: errors.ChangedError}.get(answer.status, errors.AnswerError)
     sent = answer.connection.options.find_token()
-    hint = {401: "; the token was refused" if sent else "; give a token by token= or TENSORD_TOKEN",
+    hint = {401: "; the token was refused" if sent else
+            f"; give a token by {answer.connection.options.named('token')} or TENSORD_TOKEN",
             403: "; the token does not allow this"}.get(answer.status)
-    proxy = answer.connection.proxy
+    proxy, endpoint = answer.connection.proxy, answer.connection.endpoint
+    if answer.status == 400 and message.startswith("this port speaks HTTPS"):
+        plain = "tensord:// is plain HTTP" if endpoint.written == "tensord" else "http:// has no TLS"
+        hint = f"; {plain}, the URL over TLS is {endpoint.https_url}"
+        hint += ". The token was sent in the clear: others may have read it" if sent else ""
+    elif answer.status == 404 and endpoint.prefix and not endpoint.resource:
+        hint = (f"; {endpoint.prefix} is taken for the prefix of a proxy: if it is a model, its URL is "
+                f"{endpoint.origin}/models{endpoint.prefix}")
     if answer.status == 407 and proxy:
         message, hint = f"the answer is of {proxy}", proxy.login_hint
     elif not message and 300 <= answer.status < 400:

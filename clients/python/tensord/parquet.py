@@ -108,7 +108,7 @@ class _Bytes(io.RawIOBase):
         super().__init__()
         self._session = session
         self._source = files.source_at(session, dataset_path(dataset, "resolve/main", quote(path)))
-        self._nbytes = self._source.first(Patience(session.options.retry_for)).nbytes
+        self._nbytes = self._source.first(Patience(session.options)).nbytes
         self._place = 0
 
     def readable(self) -> bool:

@@ -23,7 +23,7 @@ def paths_of(session: Session, target: str, count: int) -> "Paths":
     Raises ChangedError, AnswerError (422 for rows that have no places), ConnectError, ProtocolError.
     """
     source = files.source_at(session, target)
-    whole = source.first(Patience(session.options.retry_for)).nbytes
+    whole = source.first(Patience(session.options)).nbytes
 
     def read(begin: int, nbytes: int) -> bytearray:
         data = empty_bytes(nbytes)

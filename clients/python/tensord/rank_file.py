@@ -30,7 +30,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
         if len(view) and offset != at:
             raise errors.ProtocolError(f"the rank file of {model.id} has gaps between its tensors")
         at += len(view)
-    nbytes = source.first(Patience(session.options.retry_for)).nbytes
+    nbytes = source.first(Patience(session.options)).nbytes
     if begin + at != nbytes:
         raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header tells of "
                                    f"{begin + at}")

@@ -229,7 +229,7 @@ def write_resource(session: Session, source: transfer.Source, file: BinaryIO) ->
 
     Raises as `transfer.read`; OSError, before anything is read where the disk has too little room.
     """
-    nbytes = source.first(Patience(session.options.retry_for)).nbytes
+    nbytes = source.first(Patience(session.options)).nbytes
     if nbytes == 0:
         return
     if hasattr(os, "posix_fallocate"):  # a hole that the disk cannot fill would end the process by SIGBUS

@@ -10,6 +10,7 @@ from typing import Optional
 
 from . import errors
 from .http import Answer
+from .options import Options
 
 log = logging.getLogger("tensord")
 
@@ -21,8 +22,9 @@ MAX_FAULTS = 6  # answers in a row that are not what was asked for; waiting does
 class Patience:
     """Counts the time and the faults since the last progress. One for each job; for one thread."""
 
-    def __init__(self, retry_for: float, stopping: Optional[threading.Event] = None):
-        self.retry_for = retry_for
+    def __init__(self, options: Options, stopping: Optional[threading.Event] = None):
+        self.retry_for = options.retry_for
+        self._limit = options.with_value("retry_for")
         self._stopping = stopping
         self.progress()
 
@@ -45,7 +47,7 @@ class Patience:
         if self._faults >= MAX_FAULTS:
             raise error
         if spent >= self.retry_for:
-            text = f"{error}; gave up after {self._tries} tries in {spent:.0f} s (retry_for={self.retry_for:g})"
+            text = f"{error}; gave up after {self._tries} tries in {spent:.0f} s ({self._limit})"
             if isinstance(error, errors.AnswerError):
                 raise type(error)(text, error.status, error.code, error.url) from error
             raise (type(error) if isinstance(error, errors.ProtocolError) else errors.ConnectError)(text) from error

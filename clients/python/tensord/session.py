@@ -18,7 +18,13 @@ class Session:
     """The servers of a client, its options, and its connections. For any number of threads; may be pickled."""
 
     def __init__(self, endpoints: Sequence[Endpoint], options: Options):
+        """Raises AddressError for options of TLS with tensord://, which has none: a token would be sent in the clear.
+        """
         self.endpoints = tuple(endpoints)
+        for endpoint in self.endpoints:
+            if endpoint.written == "tensord" and options.tls_names():
+                raise errors.AddressError(f"{' and '.join(options.tls_names())} cannot be used with tensord://, which "
+                                          f"is plain HTTP: the URL over TLS is {endpoint.https_url}")
         self.options = options
         self.pool = Pool(options)
         self._moved = 0  # how often `exchange` went on with the next server
@@ -44,7 +50,7 @@ class Session:
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         read = read or (lambda answer: answer.read(limit))
         servers = (endpoint,) if endpoint else self.endpoints
-        patience = Patience(self.options.retry_for)
+        patience = Patience(self.options)
         faults: Dict[Endpoint, Exception] = {}
         attempt = 0
         while True:
@@ -98,7 +104,7 @@ class Session:
         TensordError. Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
         servers = list(self.endpoints)
-        patience = Patience(self.options.retry_for, stopping)
+        patience = Patience(self.options, stopping)
         faults: Dict[Endpoint, Exception] = {}
         while stopping is None or not stopping.is_set():
             server = servers[(os.getpid() + self._moved) % len(servers)]
@@ -152,7 +158,7 @@ class Session:
             if error.started:
                 raise _Again(errors.ConnectError(str(error))) from error
             raise
-        except errors.ProtocolError as error:
+        except (errors.SetupError, errors.ProtocolError) as error:
             self.pool.drop(connection)
             raise _Again(error) from error
         except BaseException:

@@ -261,7 +261,7 @@ class _Run:
 
     def _do(self, job: Job, views: Sequence[memoryview], number: int) -> None:
         """Receives a job's bytes, however often that is cut."""
-        patience = Patience(self.session.options.retry_for, self.stopping)
+        patience = Patience(self.session.options, self.stopping)
         place = _Place(views)
         while place.done < job.nbytes and not self.stopping.is_set():
             endpoint = self.source.endpoint(number)
@@ -305,6 +305,8 @@ class _Run:
                 self._fill(answer, place)
         except http.Dropped as error:
             raise _Failed(errors.ConnectError(str(error))) from error
+        except errors.SetupError as error:
+            raise _Failed(error, for_good=True) from error
         except errors.ProtocolError as error:
             raise _Failed(error) from error
         finally:
