@@ -54,6 +54,34 @@ bool td_api_refuses_body(const struct td_request *request)
     return false;
 }
 
+/* Returns a call without a snapshot, of a request whose target was parsed. It borrows all arguments. */
+static struct td_call call_of(struct td_api *api, const struct td_request *request, const struct td_uri *uri,
+                              struct td_response *response)
+{
+    bool has_own_port = request->facade->owns == NULL;
+    return (struct td_call){.api = api,
+                            .request = request,
+                            .uri = uri,
+                            .response = response,
+                            .is_for_main_port = has_own_port && owner_of(uri->raw_path) != NULL};
+}
+
+bool td_api_admits(struct td_api *api, const struct td_request *request)
+{
+    struct td_uri uri;
+    struct td_response refusal;
+    bool admits = false;
+    td_response_init_for(&refusal, request);
+    if (td_uri_parse(&uri, request->target, request->facade->query, NULL)) {
+        struct td_call call = call_of(api, request, &uri, &refusal);
+        admits = td_access_begin(&call);
+        td_access_end(&call);
+    }
+    td_uri_fini(&uri);
+    td_response_fini(&refusal);
+    return admits;
+}
+
 /* Has the handlers see the target of a signed URL without its signature, in a copy of the request. Returns false after
  * it answered an error. */
 static bool take_signature_off(struct td_call *call, struct td_request *copy, struct td_uri *uri)
@@ -78,12 +106,7 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
         td_uri_fini(&uri);
         return;
     }
-    bool has_own_port = request->facade->owns == NULL;
-    struct td_call call = {.api = api,
-                           .request = request,
-                           .uri = &uri,
-                           .response = response,
-                           .is_for_main_port = has_own_port && owner_of(uri.raw_path) != NULL};
+    struct td_call call = call_of(api, request, &uri, response);
     struct td_request copy = *request;
     if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri)))
         request->facade->answer(&call);

@@ -28,8 +28,12 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
 bool td_api_is_text(const struct td_facade *port, struct td_text target);
 
 /* Returns whether the server must read the body of a POST to the request's target. The request's facade must be set, as
- * for the next two functions. All three are thread-safe. */
+ * for the next three functions. All four are thread-safe. */
 bool td_api_takes_body(const struct td_request *request);
+
+/* Returns whether the request's credentials are good as of now, before its body is read. td_api_handle judges them
+ * again. Does not wait. */
+bool td_api_admits(struct td_api *api, const struct td_request *request);
 
 /* Returns whether the facade refuses the request by its method. The server then passes the request on whatever is wrong
  * with its body, and reads none of it. */

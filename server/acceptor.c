@@ -147,6 +147,17 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
     return address;
 }
 
+/* Takes at most 64 KiB of what was received from the socket: a client that sends without end must not hold the thread.
+ */
+static void discard_received(int fd)
+{
+    enum { MOST_PARTS = 32 };
+    char part[2048];
+    for (int i = 0; i < MOST_PARTS; i++)
+        if (recv(fd, part, sizeof part, MSG_DONTWAIT) <= 0)
+            return;
+}
+
 /* Answers with an error and closes the connection; allocates nothing and does not wait. `field`: a header field, or
  * empty. */
 static void answer_and_close(const struct td_facade *facade, int fd, const char *status, const char *field,
@@ -155,16 +166,13 @@ static void answer_and_close(const struct td_facade *facade, int fd, const char 
     static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s"
                                  "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
     char answer[1024];
-    char discard[2048];
     int n = snprintf(answer, sizeof answer, format, status, facade->error_type, strlen(body), field);
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
         (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     (void)shutdown(fd, SHUT_WR);
-    /* close() would reset the connection if received bytes were unread, and the answer could be lost. */
-    while (recv(fd, discard, sizeof discard, MSG_DONTWAIT) > 0)
-        continue;
+    discard_received(fd); /* close() resets the connection if received bytes are unread, and the answer may be lost */
     (void)close(fd);
 }
 

@@ -133,19 +133,20 @@ static const struct in6_addr *address_of(const struct session *session)
 }
 
 /* Appends a part of the request's body. Beyond the limits of uploads the body is dropped and marked as failed, for the
- * answer that follows its end. */
+ * answer that follows its end; what comes after that takes no memory, and is not counted. */
 static void add_upload(struct session *session, const char *bytes, size_t len)
 {
     struct exchange *exchange = &session->exchange;
-    enum td_upload_verdict verdict =
-        td_uploads_add(&session->server->uploads, address_of(session), &exchange->counted, len);
     exchange->content_bytes += len;
-    if (verdict != TD_UPLOAD_FITS) {
-        exchange->no_room_for = verdict;
+    if (exchange->upload.failed)
+        return;
+    exchange->no_room_for = td_uploads_add(&session->server->uploads, address_of(session), &exchange->counted, len);
+    if (exchange->no_room_for == TD_UPLOAD_FITS) {
+        td_buffer_append(&exchange->upload, bytes, len);
+    } else {
         td_buffer_fini(&exchange->upload);
         exchange->upload.failed = true;
     }
-    td_buffer_append(&exchange->upload, bytes, len);
 }
 
 /* Frees the request's body and subtracts it from the server's sum. */
@@ -544,10 +545,11 @@ static enum MHD_Result answer(struct session *session, bool close)
     return !close ? MHD_YES : waits ? park(session) : begin_job(session);
 }
 
-/* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body. */
+/* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body, or
+ * the client may not have it read: whoever has no token takes no memory. */
 static enum MHD_Result expect_upload(struct session *session, const struct td_request *request)
 {
-    if (!td_api_takes_body(request))
+    if (!td_api_takes_body(request) || !td_api_admits(session->server->api, request))
         return answer(session, true);
     session->exchange.has_upload = true;
     td_connection_set_phase(session->connection, TD_PHASE_BODY);

@@ -33,17 +33,34 @@ static size_t count_units(struct td_uploads *uploads, const struct in6_addr *add
     return all;
 }
 
+/* Adds bytes to those of all bodies. Returns false, and adds nothing, when these would be too many. */
+static bool add_to_all(struct td_uploads *uploads, uint64_t bytes)
+{
+    uint64_t most = uploads->longest_bytes * TD_UPLOADS_AT_ONCE;
+    uint64_t all = atomic_load(&uploads->bytes);
+    do {
+        if (bytes > most - all)
+            return false;
+    } while (!atomic_compare_exchange_weak(&uploads->bytes, &all, all + bytes));
+    return true;
+}
+
 enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
                                       struct td_upload *upload, uint64_t bytes)
 {
     uint64_t unit_bytes = uploads->longest_bytes / UNITS_OF_LONGEST + 1;
-    upload->bytes += bytes;
-    uint64_t all = atomic_fetch_add(&uploads->bytes, bytes) + bytes;
-    uint32_t units = (uint32_t)(upload->bytes / unit_bytes);
+    uint32_t units = (uint32_t)((upload->bytes + bytes) / unit_bytes);
+    enum td_upload_verdict verdict = TD_UPLOAD_FITS;
     if (units > upload->units &&
         count_units(uploads, address, upload, units) > UNITS_OF_LONGEST * TD_UPLOADS_AT_ONCE / 2)
-        return TD_UPLOAD_NO_SHARE;
-    return all > uploads->longest_bytes * TD_UPLOADS_AT_ONCE ? TD_UPLOAD_NO_MEMORY : TD_UPLOAD_FITS;
+        verdict = TD_UPLOAD_NO_SHARE;
+    else if (!add_to_all(uploads, bytes))
+        verdict = TD_UPLOAD_NO_MEMORY;
+    if (verdict == TD_UPLOAD_FITS)
+        upload->bytes += bytes;
+    else
+        td_uploads_remove(uploads, address, upload);
+    return verdict;
 }
 
 void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload)

@@ -19,7 +19,7 @@ enum { TD_UPLOADS_AT_ONCE = 8 };
 
 struct td_uploads {
     uint64_t longest_bytes;         /* of one body */
-    _Atomic uint64_t bytes;         /* of all bodies */
+    _Atomic uint64_t bytes;         /* of all bodies; never more than they may have */
     pthread_mutex_t lock;           /* of `units` */
     struct td_address_counts units; /* of each address; bodies of less than a unit do not count */
 };
@@ -32,8 +32,8 @@ struct td_upload {
 
 enum td_upload_verdict {
     TD_UPLOAD_FITS,
-    TD_UPLOAD_NO_MEMORY, /* all bodies together are too long */
-    TD_UPLOAD_NO_SHARE,  /* those of the address are */
+    TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long */
+    TD_UPLOAD_NO_SHARE,  /* those of the address would be */
 };
 
 /* Prepares the counts, for bodies of at most `longest_bytes`. Fails with TD_RESOURCE_EXHAUSTED when the kernel gives
@@ -42,7 +42,8 @@ bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct 
 
 void td_uploads_fini(struct td_uploads *uploads);
 
-/* Counts bytes of a body that have arrived from an address, whatever the verdict: td_uploads_remove takes them away. */
+/* Counts bytes of a body that have arrived from an address. With another verdict than TD_UPLOAD_FITS the whole body is
+ * taken away, as by td_uploads_remove: the caller frees it, and counts no more of it. */
 enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
                                       struct td_upload *upload, uint64_t bytes);
 

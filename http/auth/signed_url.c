@@ -239,14 +239,27 @@ bool td_signed_url_check(const struct td_token_set *set, struct td_text method, 
     return true;
 }
 
+/* Returns the length of the '=' that the text begins with, as it is or percent-encoded; 0 when it begins otherwise. */
+static size_t equals_sign_len(struct td_text text)
+{
+    if (text.p[0] == '=')
+        return 1;
+    return text.p[0] == '%' && td_text_begins_ignore_case(text, "%3d") ? strlen("%3d") : 0;
+}
+
+static bool ends_in_signature(struct td_text text)
+{
+    static const char word[] = "signature";
+    size_t len = strlen(word);
+    return text.len >= len && td_text_equals_ignore_case(td_text_skip(text, text.len - len), word);
+}
+
 struct td_text td_signed_url_without_secret(struct td_text target)
 {
-    struct td_text query = td_uri_raw_query(target);
-    while (query.len > 0) {
-        struct td_text value = td_text_take_until(&query, '&');
-        struct td_text name = td_text_take_until(&value, '=');
-        if (td_text_equals_ignore_case(name, "signature") || td_text_equals_ignore_case(name, "x-amz-signature"))
-            return td_text_n(target.p, (size_t)(value.p - target.p));
+    for (size_t i = 0; i < target.len; i++) {
+        size_t len = equals_sign_len(td_text_skip(target, i));
+        if (len > 0 && ends_in_signature(td_text_n(target.p, i)))
+            return td_text_n(target.p, i + len);
     }
     return target;
 }

@@ -72,7 +72,8 @@ bool td_signed_url_check(const struct td_token_set *set, struct td_text method, 
                          const struct td_token **token, struct td_text *bare, struct td_error *err);
 
 /* Returns the beginning of a request target up to the value of its signature, of this kind or of AWS's, for logs: who
- * reads them must not be able to repeat the request. */
+ * reads them must not be able to repeat the request. The word `signature` in any case, before a '=' or "%3D", counts
+ * wherever it stands, because URLs are mangled on the way: "&amp;signature=", or all of it in another URL's query. */
 struct td_text td_signed_url_without_secret(struct td_text target);
 
 #endif

@@ -143,6 +143,21 @@ def test_all_together_are_bounded(srv):
     srv.wait_for(lambda: srv.post(READ, GOOD).status == 200, "memory is there again")
 
 
+def test_what_is_refused_takes_no_memory(srv):
+    """An address that goes on sending beyond its half leaves the other half to the others."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(9):
+            c = stack.enter_context(contextlib.closing(srv.conn(source="127.0.0.2")))
+            c.send(head(4096) + b" " * 4090)
+        time.sleep(0.2)
+        conns = [stack.enter_context(contextlib.closing(srv.conn(source="127.0.0.3"))) for _ in range(4)]
+        for c in conns:
+            c.send(head(4096) + GOOD + b" " * (4090 - len(GOOD)))
+        for c in conns:
+            c.send(b" " * 6)
+            assert c.read_response("POST").status == 200
+
+
 def test_slow_readers_of_answers_do_not_hold_bodies(srv):
     """A body counts until its request has been handled, not until the answer has been read."""
     long = json.dumps({"tensors": [{"name": "long"}]}).encode()

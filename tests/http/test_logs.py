@@ -165,6 +165,9 @@ def test_logs_do_not_show_signatures(start, root):
     s = start(root, "--s3-listen", "127.0.0.1:0")
     main, s3 = s.port, int(re.search(r"S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr())[1])
     s.get("/models?expires=7&signature=ci.secret")
+    for mangled in ("?expires=7&amp;signature=", "?expires=7%26signature=", "?expires=7;signature=", "?a?signature=",
+                    "%3Fexpires%3D7%26Signature%3d"):
+        s.get(f"/models{mangled}ci.secret")
     s.port = s3
     s.get("/local?list-type=2&X-Amz-Signature=secret&x=secret")
     s.port = main

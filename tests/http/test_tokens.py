@@ -1,6 +1,7 @@
 """Tokens: who is refused and how, and that a model which a token may not see is like one that never existed. What a
 token sees is compared with a server over the visible files alone."""
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -114,6 +115,42 @@ def test_nobody_is_refused(world, path):
     r = world.s.get(path)
     message = r.json()["error"] if path in HUB else check_error(r, 401)
     assert "Authorization: Bearer" in (message if isinstance(message, str) else message["message"])
+
+
+POSTS = ["/sign", "/models/org/seen/tensors:read", "/models/org/none/plans", "/datasets/org/rows/rows:batchGet",
+         "/api/models/org/seen/paths-info/main"]
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_no_body_is_read_for_nobody(world, path):
+    """RFC 9110 section 10.1.1: a final answer in place of 100. The body never comes."""
+    length = [("Content-Length", "8388608")]
+    for headers in (length, length + [("Expect", "100-continue")], length + bearer("td_" + "A" * 43)):
+        with world.s.conn(timeout=5) as c:
+            c.send(harness.request_bytes(path, headers, "POST"))
+            r = c.read_response("POST")
+            assert r.status == 401 and not r.interim and challenge(r).startswith("Bearer "), r
+            assert c.ended()
+    with world.s.conn() as c:
+        c.send(harness.request_bytes(path, length + [("Expect", "100-continue")] + bearer(world.every), "POST"))
+        assert c.read_head().status == 100
+    with world.s.conn() as c:                      # a signature is for GET and HEAD alone
+        c.send(harness.request_bytes(f"{path}?expires=9999999999&signature={'0' * 64}", length, "POST"))
+        assert c.read_response("POST").status == 403
+        assert c.ended()
+
+
+def test_bodies_of_nobody_take_no_memory(world):
+    """What a client without a token sends, all but the end of twelve bodies of the longest kind, holds up nobody."""
+    before = world.s.anon_bytes()
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            c = stack.enter_context(contextlib.closing(world.s.conn(source="127.0.0.2")))
+            with contextlib.suppress(ConnectionError):
+                c.send(harness.request_bytes("/sign", [("Content-Length", "8388608")], "POST") + b" " * 8388600)
+        assert world.s.anon_bytes() - before < 32 << 20
+        r = world.s.post("/sign", {"path": "/models", "expires_in": 60}, bearer(world.every))
+        assert r.status == 200, r
 
 
 @pytest.mark.parametrize("what,headers,invalid", [

@@ -101,6 +101,40 @@ static void credentials_are_judged(void **state)
     close_place(&place);
 }
 
+/* The server asks before it reads a body: what the facade would refuse is not read. */
+static void bodies_are_read_for_good_credentials(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *lines;
+        bool admits;
+    } cases[] = {
+        {"/sign", NULL, false},
+        {"/sign", "Authorization: Bearer " NOW, true},
+        {"/sign", "Authorization: Bearer " OLD, false},
+        {"/sign", "Authorization: Bearer " WRITER, false},
+        {"/sign", "Authorization: Bearer " NOW "x", false},
+        {"/sign?expires=9999999999&signature=00", NULL, false},
+        {"/models/m/tensors:read", NULL, false},
+        {"/models/m/tensors:read", "Authorization: Bearer " NOW, true},
+        {"/models/none/tensors:read", "Authorization: Bearer " NOW, true},
+        {"/api/models/m/paths-info/main", NULL, false},
+        {"/api/models/m/paths-info/main", "Authorization: Bearer " NOW, true},
+        {"/sign?%zz", "Authorization: Bearer " NOW, false},
+    };
+    struct place place;
+    struct loopback_request request;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        loopback_request_init(&request, "POST", cases[i].target, cases[i].lines);
+        CHECK(td_api_admits(&place.loop.api, &request.request) == cases[i].admits, "%zu", i);
+    }
+    td_api_set_tokens(&place.loop.api, NULL);
+    loopback_request_init(&request, "POST", "/sign", NULL);
+    assert_true(td_api_admits(&place.loop.api, &request.request)); /* a server without tokens */
+    close_place(&place);
+}
+
 static void some_paths_are_free(void **state)
 {
     (void)state;
@@ -187,9 +221,8 @@ static void tokens_are_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(credentials_are_judged),
-        cmocka_unit_test(some_paths_are_free),
-        cmocka_unit_test(readiness_has_numbers_for_few),
+        cmocka_unit_test(credentials_are_judged), cmocka_unit_test(bodies_are_read_for_good_credentials),
+        cmocka_unit_test(some_paths_are_free),    cmocka_unit_test(readiness_has_numbers_for_few),
         cmocka_unit_test(tokens_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

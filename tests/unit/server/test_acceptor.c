@@ -23,8 +23,23 @@ static struct {
     _Atomic int handed_count;
 } ports;
 
+/* While it is set, whatever reads from a socket finds more: the client sends as fast as the acceptor reads. */
+static _Atomic bool sends_without_end;
+static _Atomic size_t taken_bytes; /* of what such a client sends */
+
 bool __wrap_td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
                                const struct sockaddr *address, unsigned int address_len);
+ssize_t __real_recv(int fd, void *bytes, size_t len, int flags);
+ssize_t __wrap_recv(int fd, void *bytes, size_t len, int flags);
+
+/* Ends at 16 MiB, for an acceptor that takes all it gets. */
+ssize_t __wrap_recv(int fd, void *bytes, size_t len, int flags)
+{
+    if (!atomic_load(&sends_without_end) || (flags & (MSG_PEEK | MSG_WAITALL)) != 0)
+        return __real_recv(fd, bytes, len, flags);
+    memset(bytes, 'x', len);
+    return atomic_fetch_add(&taken_bytes, len) < 16 << 20 ? (ssize_t)len : 0;
+}
 
 static void pause_1_ms(void)
 {
@@ -145,10 +160,45 @@ static void without_memory_a_connection_is_refused(void **state)
     td_registry_fini(&registry);
 }
 
+/* A client that is refused and sends as fast as it can does not keep the thread from the others. */
+static void a_refused_client_is_not_read_to_its_end(void **state)
+{
+    (void)state;
+    struct td_acceptor_config config = {
+        .option = "--listen", .listen = "127.0.0.1:0", .facade = td_main_port, .has_tls = true};
+    struct td_registry_limits limits = {
+        .header_timeout_ns = UINT64_C(60000000000), .max_connections = 4, .max_per_address = 4};
+    struct td_registry registry;
+    struct td_metrics metrics;
+    struct td_acceptor *acceptor = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    char url[64];
+    char answer[1024] = "";
+    memset(&metrics, 0, sizeof metrics);
+    assert_true(td_registry_init(&registry, &limits, &metrics, &err));
+    assert_true(td_acceptor_create(&config, url, sizeof url, &acceptor, &err));
+    assert_true(td_acceptor_start(acceptor, NULL, &registry, &metrics, &err));
+    struct sockaddr_in address = address_of(url);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    atomic_store(&taken_bytes, 0);
+    atomic_store(&sends_without_end, true);
+    assert_true(client >= 0 && connect(client, (struct sockaddr *)&address, sizeof address) == 0);
+    assert_int_equal(send(client, "GET / ", 6, MSG_NOSIGNAL), 6); /* no TLS */
+    (void)recv(client, answer, sizeof answer - 1, MSG_WAITALL);   /* ends with the connection */
+    td_acceptor_destroy(acceptor);
+    atomic_store(&sends_without_end, false);
+    assert_non_null(strstr(answer, "HTTP/1.1 400 "));
+    assert_in_range(atomic_load(&taken_bytes), 1, 64 << 10);
+    assert_int_equal(close(client), 0);
+    assert_int_equal(td_registry_count(&registry), 0);
+    td_registry_fini(&registry);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory_a_connection_is_refused),
+        cmocka_unit_test(a_refused_client_is_not_read_to_its_end),
         cmocka_unit_test(a_connection_that_is_not_taken_leaves_the_next_one_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,37 @@ static void an_address_has_half(void **state)
     td_uploads_fini(&uploads);
 }
 
+/* What is refused is taken away whole, and counts neither for its address nor among all: an address that goes on
+ * sending leaves the others their half. */
+static void what_is_refused_does_not_count(void **state)
+{
+    (void)state;
+    struct td_uploads uploads;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_upload bodies[BODIES] = {0};
+    struct in6_addr one = address_of("::ffff:192.0.2.1"), two = address_of("::ffff:192.0.2.2");
+    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST), TD_UPLOAD_FITS);
+    for (int i = 8; i < BODIES; i++) {
+        assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], 1 << 10), TD_UPLOAD_FITS);
+        assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST - (1 << 10)), TD_UPLOAD_NO_SHARE);
+        assert_true(bodies[i].bytes == 0 && bodies[i].units == 0);
+    }
+    assert_true(atomic_load(&uploads.bytes) == 4 * LONGEST);
+    for (int i = 4; i < 8; i++)
+        assert_int_equal(td_uploads_add(&uploads, &two, &bodies[i], LONGEST), TD_UPLOAD_FITS);
+    for (int i = 8; i < BODIES; i++)
+        assert_int_equal(td_uploads_add(&uploads, &two, &bodies[i], 1 << 10), TD_UPLOAD_NO_MEMORY);
+    assert_true(atomic_load(&uploads.bytes) == 8 * LONGEST);
+    td_uploads_remove(&uploads, &two, &bodies[7]);
+    assert_int_equal(td_uploads_add(&uploads, &two, &bodies[8], LONGEST), TD_UPLOAD_FITS);
+    for (int i = 0; i < 9; i++)
+        td_uploads_remove(&uploads, i < 4 ? &one : &two, &bodies[i]);
+    assert_true(atomic_load(&uploads.bytes) == 0 && uploads.units.used == 0);
+    td_uploads_fini(&uploads);
+}
+
 /* What an address has cannot be counted without memory: the body still counts among all, and is taken away whole. */
 static void without_memory_all_are_counted(void **state)
 {
@@ -70,6 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_has_half),
+        cmocka_unit_test(what_is_refused_does_not_count),
         cmocka_unit_test(without_memory_all_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
