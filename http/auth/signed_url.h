@@ -67,12 +67,13 @@ bool td_signed_url_write(const struct td_token_set *set, const struct td_token *
 
 /* Checks a request whose target td_signed_url_is_meant. Sets *token to the token whose rights it has, borrowed from the
  * set; NULL: all rights. Sets *bare to the target without `expires` and `signature`. Errors: TD_PERMISSION_DENIED, with
- * a reason for the client; TD_RESOURCE_EXHAUSTED. */
+ * a reason for the client; TD_RESOURCE_EXHAUSTED. With an error, *token is the token that truly signed, or NULL. */
 bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
                          const struct td_token **token, struct td_text *bare, struct td_error *err);
 
-/* Returns the beginning of a request target up to the value of its signature, of this kind or of AWS's, for logs: who
- * reads them must not be able to repeat the request. */
+/* Returns the beginning of a request target up to the first secret in its query, for logs: who reads them must not be
+ * able to repeat the request. Secrets are signatures, of this kind or of AWS's, and tokens, which do not belong there
+ * but are put there by mistake: the values of `token` and `access_token`, and what td_token_file_is_token. */
 struct td_text td_signed_url_without_secret(struct td_text target);
 
 #endif
