@@ -124,12 +124,9 @@ static bool handshake(struct td_https *https, const char *host, const struct td_
         return td_error_set(err, TD_UNAVAILABLE, "it does not answer");
     if (code == GNUTLS_E_FATAL_ALERT_RECEIVED)
         return report_alert(https, err);
-    if (code == GNUTLS_E_UNEXPECTED_PACKET_LENGTH || code == GNUTLS_E_UNSUPPORTED_VERSION_PACKET ||
-        code == GNUTLS_E_UNEXPECTED_PACKET)
-        return td_error_set(err, TD_UNAVAILABLE,
-                            "the TLS handshake failed: what it answers is not TLS; is this a port for http://?");
-    if (code < 0)
-        return td_error_set(err, TD_UNAVAILABLE, "the TLS handshake failed: %s", gnutls_strerror(code));
+    if (code < 0) /* a port without TLS answers something else, or nothing and closes */
+        return td_error_set(err, TD_UNAVAILABLE, "the TLS handshake failed (%s); is this a port for http://?",
+                            gnutls_strerror_name(code));
     return trust->pinned == NULL || is_pinned(https, trust->pinned, err);
 }
 

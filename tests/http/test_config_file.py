@@ -119,7 +119,7 @@ def test_keys_that_may_change_are_those_of_the_document():
     live = [name for name, when in rows if when == "LIVE"]
     assert len(rows) > 25 and len(live) > 5
     text = (REPO / "docs/operations.md").read_text()
-    told = re.search(r"values of these keys apply at once, .*?: (.*?)\. All others", text, re.DOTALL)[1]
+    told = re.search(r"values of these keys apply at once, .*?: (.*?)\.\sAll others", text, re.DOTALL)[1]
     assert re.findall(r"`([a-z0-9-]+)`", told) == live
 
 
