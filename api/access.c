@@ -1,5 +1,6 @@
 #include "api/access.h"
 
+#include "core/base64url.h"
 #include "core/clock.h"
 #include "http/facade.h"
 
@@ -31,7 +32,7 @@ static bool refuse(struct td_refusal *refusal, bool is_invalid, const char *mess
     return false;
 }
 
-static void note_name(const struct td_call *call, const struct td_token *token)
+void td_access_note_name(const struct td_call *call, const struct td_token *token)
 {
     (void)snprintf(call->response->token, sizeof call->response->token, "%s", token->name);
 }
@@ -39,7 +40,7 @@ static void note_name(const struct td_call *call, const struct td_token *token)
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal)
 {
     char expired[40];
-    note_name(call, token);
+    td_access_note_name(call, token);
     if (td_token_has_expired(token, td_wall_now().seconds)) {
         (void)td_wall_rfc3339((struct td_wall){.seconds = token->expires_s}, expired, sizeof expired);
         *refusal = (struct td_refusal){.status = 401, .is_invalid = true};
@@ -55,6 +56,16 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
     call->caller.kind = TD_CALLER_TOKEN;
     call->caller.token = token;
     return true;
+}
+
+/* Returns whether the text is an access key, or has the form of a secret key. Says nothing of the secret keys that
+ * there are. */
+static bool is_s3_key(const struct td_token_set *set, struct td_text text)
+{
+    uint8_t bytes[TD_S3_SECRET_BYTES];
+    size_t len = 0;
+    return td_token_set_find_access_key(set, text) != NULL ||
+           (text.len == TD_S3_SECRET_BYTES - 1 && td_base64url_read(text, bytes, &len));
 }
 
 bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
@@ -73,7 +84,14 @@ bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
         ;
     if (!td_text_equals_ignore_case(scheme, "Bearer"))
         return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+    if (rest.len == 0)
+        return refuse(refusal, true,
+                      "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
     const struct td_token *token = td_token_set_find(call->caller.tokens, rest);
+    if (token == NULL && is_s3_key(call->caller.tokens, rest))
+        return refuse(refusal, true,
+                      "this looks like a key for clients of S3; the token is another line of what tensord token new "
+                      "printed, and begins with td_");
     if (token == NULL)
         return refuse(refusal, true, "the token is wrong or was revoked; ask whoever runs this server for a new one");
     return td_access_take_token(call, token, refusal);

@@ -33,6 +33,9 @@ bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
  * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);
 
+/* Writes the token's name into the access log's line. For tokens whose possession has been shown. */
+void td_access_note_name(const struct td_call *call, const struct td_token *token);
+
 /* Adds WWW-Authenticate to the answer, an error that the facade has written. */
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
 

@@ -13,6 +13,8 @@ static bool take_signature(struct td_call *call, struct td_refusal *refusal)
     const struct td_request *request = call->request;
     if (!td_signed_url_check(call->caller.tokens, request->method, request->target, td_wall_now().seconds, &token,
                              &call->caller.bare, &err)) {
+        if (token != NULL)
+            td_access_note_name(call, token);
         *refusal = (struct td_refusal){.status = err.code == TD_RESOURCE_EXHAUSTED ? 503 : 403};
         (void)snprintf(refusal->message, sizeof refusal->message, "%.*s", TD_REFUSAL_BYTES - 1, err.message);
         return false;

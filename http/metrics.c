@@ -121,7 +121,7 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
     for (int i = 1; i < TD_CUT_COUNT; i++)
         td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n",
                          td_cut_name((enum td_cut)i), atomic_load(&metrics->cuts[i]));
-    td_metrics_number(out, "tensord_tokens", "gauge", "Tokens in use; 0 without --tokens.",
+    td_metrics_number(out, "tensord_tokens", "gauge", "Tokens of the file, also expired ones; 0 without --tokens.",
                       (double)atomic_load(&metrics->tokens));
     td_metrics_number(out, "tensord_tokens_file_failed", "gauge",
                       "1 while the tokens file cannot be read again, and the tokens before stay.",

@@ -57,7 +57,7 @@ struct td_metrics {
     _Atomic uint64_t malformed;           /* requests that the request guard refused */
     _Atomic uint64_t access_log_dropped;  /* lines */
     _Atomic int64_t certificate_expiry_s; /* since 1970; 0: there is no TLS */
-    _Atomic uint64_t tokens;              /* in use */
+    _Atomic uint64_t tokens;              /* of the file, also expired ones */
     _Atomic bool tokens_failed;           /* the tokens file could not be read again; the tokens before stay */
 };
 

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char print_option[] = "print-config";
 
@@ -109,12 +110,22 @@ static bool apply_print(struct td_config *config, const char *form, struct td_er
            td_error_set(err, TD_INVALID_ARGUMENT, "--%s takes =sources or nothing, not \"%.200s\"", print_option, form);
 }
 
-/* Returns whether the option is a switch, off by default, that stands alone, which means "on": on or off does not
- * follow. next: the argument behind it, or NULL. */
+/* Returns whether an argument behind a switch is meant for it, be it right or not: nobody calls a directory so. */
+static bool is_for_switch(const char *argument)
+{
+    static const char *const words[] = {"on", "off", "yes", "no", "true", "false", "1", "0"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(argument, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Returns whether the option is a switch, off by default, that stands alone, which means "on": no word for a switch
+ * follows. next: the argument behind it, or NULL. */
 static bool is_bare_switch(const struct td_option *option, const char *next)
 {
     return option->kind == TD_OPTION_SWITCH && strcmp(option->fallback, "off") == 0 &&
-           (next == NULL || (strcmp(next, "on") != 0 && strcmp(next, "off") != 0));
+           (next == NULL || !is_for_switch(next));
 }
 
 static bool apply_arguments(struct td_config *config, int argc, char **argv, struct td_error *err)
@@ -264,12 +275,15 @@ static bool is_service_link(struct td_text name, const char *value)
 enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES])
 {
     static const char prefix[] = "TENSORD_";
+    static const char for_client[] = "TENSORD_TOKEN"; /* the Python client's, which may run beside the server */
     const char *names[TD_OPTIONS_MAX + 1];
     char word[TD_VARIABLE_BYTES] = "";
     size_t len = strcspn(variable, "=");
     const char *value = variable[len] == '=' ? variable + len + 1 : "";
     if (strncmp(variable, prefix, sizeof prefix - 1) != 0 || value[0] == '\0' ||
         is_service_link(td_text_n(variable, len), value))
+        return TD_VARIABLE_KNOWN;
+    if (len == sizeof for_client - 1 && strncmp(variable, for_client, len) == 0)
         return TD_VARIABLE_KNOWN;
     size_t word_len = len - (sizeof prefix - 1);
     if (word_len + sizeof prefix > sizeof word) /* longer than any option's name */

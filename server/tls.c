@@ -25,8 +25,23 @@ static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
     if (left_s > (int64_t)TD_TLS_WARN_DAYS * DAY_S)
         return;
     (void)td_wall_rfc3339((struct td_wall){.seconds = expiry_s}, when, sizeof when);
-    td_log(TD_LOG_WARN, "the certificate \"%s\" %s %s: replace it, tensord reads it again by itself", tls->files.cert,
-           left_s <= 0 ? "has expired at" : "expires at", when);
+    if (left_s <= 0)
+        td_log(TD_LOG_ERROR,
+               "the certificate \"%s\" has expired at %s, clients refuse it from now on: replace it, tensord reads it "
+               "again by itself",
+               tls->files.cert, when);
+    else
+        td_log(TD_LOG_WARN, "the certificate \"%s\" expires at %s: replace it, tensord reads it again by itself",
+               tls->files.cert, when);
+}
+
+/* Logs whose certificate new connections get. after: what stands behind the file's path. */
+static void tell(const struct td_tls *tls, const char *after)
+{
+    char when[40];
+    (void)td_wall_rfc3339((struct td_wall){.seconds = td_tls_expiry_s(tls)}, when, sizeof when);
+    td_log(TD_LOG_INFO, "read the certificate \"%s\"%s: it is for %s, until %s", tls->files.cert, after,
+           td_tls_credentials_names(tls->newest), when);
 }
 
 /* Reads the files. On success new connections get what they hold. */
@@ -57,6 +72,7 @@ bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct
         td_tls_destroy(tls);
         return false;
     }
+    tell(tls, "");
     *out = tls;
     return true;
 }
@@ -75,7 +91,7 @@ static void load_again(struct td_tls *tls)
 {
     struct td_error err = TD_ERROR_INIT;
     if (load(tls, &err))
-        td_log(TD_LOG_INFO, "read the certificate \"%s\" again", tls->files.cert);
+        tell(tls, " again");
     else
         td_log(TD_LOG_ERROR, "new connections get the old certificate, since the new one has a fault: %s", err.message);
 }

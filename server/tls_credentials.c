@@ -8,8 +8,10 @@
 #include "core/log.h"
 #include "server/whole_file.h"
 
+#include <arpa/inet.h>
 #include <gnutls/x509.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ struct td_tls_credentials {
     gnutls_certificate_credentials_t pair; /* with the authorities */
     bool asks_clients;                     /* clients need a certificate */
     int64_t expiry_s;
+    char names[TD_TLS_NAMES_BYTES];
 };
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
@@ -38,12 +41,22 @@ static void free_chain(struct chain *chain)
     gnutls_free(chain->certs);
 }
 
+/* Returns GnuTLS's words for an error without the full stop at their end. */
+static struct td_text words_of(int code)
+{
+    struct td_text words = td_text_of(gnutls_strerror(code));
+    while (words.len > 0 && words.p[words.len - 1] == '.')
+        words.len--;
+    return words;
+}
+
 static bool fail(struct td_error *err, int code, const char *what, const char *path, const char *advice)
 {
     if (code == GNUTLS_E_MEMORY_ERROR)
         return td_error_no_memory(err);
-    return td_error_set(err, TD_FAILED_PRECONDITION, "the %s \"%.*s\" cannot be used: %s%s", what,
-                        TD_SHOW(td_text_of(path), PATH_SHOWN), gnutls_strerror(code), advice);
+    struct td_text words = words_of(code);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "the %s \"%.*s\" cannot be used: %.*s%s", what,
+                        TD_SHOW(td_text_of(path), PATH_SHOWN), (int)words.len, words.p, advice);
 }
 
 static gnutls_datum_t datum_of(const struct td_buffer *buffer)
@@ -77,6 +90,12 @@ static void warn_of_readers(const char *path, const struct stat *st)
                TD_SHOW(td_text_of(path), PATH_SHOWN), (unsigned)st->st_mode & 0777);
 }
 
+/* Returns whether a text begins like a certificate in PEM. */
+static bool is_certificate(const struct td_buffer *text)
+{
+    return td_text_begins(td_buffer_text(text), TD_TEXT("-----BEGIN CERTIFICATE-----"));
+}
+
 static bool read_key(const char *path, gnutls_x509_privkey_t *key, struct td_error *err)
 {
     static const char what[] = "key";
@@ -89,8 +108,10 @@ static bool read_key(const char *path, gnutls_x509_privkey_t *key, struct td_err
         int code = gnutls_x509_privkey_init(key);
         if (code >= 0)
             code = gnutls_x509_privkey_import2(*key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
-        ok = code >= 0 ||
-             fail(err, code, what, path, "; it must be PEM (-----BEGIN PRIVATE KEY-----), without a passphrase");
+        ok = code >= 0 || fail(err, code, what, path,
+                               is_certificate(&text)
+                                   ? "; it is a certificate, which --tls-cert takes: --tls-key takes its private key"
+                                   : "; it must be PEM (-----BEGIN PRIVATE KEY-----), without a passphrase");
         warn_of_readers(path, &st);
     }
     if (text.data != NULL)
@@ -118,6 +139,37 @@ static bool read_authorities(struct td_tls_credentials *credentials, const char 
     return ok;
 }
 
+/* Appends a name, after a comma if it is not the first. A name that does not fit is left out. */
+static void append_name(char names[TD_TLS_NAMES_BYTES], const char *name)
+{
+    size_t used = strlen(names);
+    if (used + strlen(name) + sizeof ", " <= TD_TLS_NAMES_BYTES)
+        (void)snprintf(names + used, TD_TLS_NAMES_BYTES - used, "%s%s", used > 0 ? ", " : "", name);
+}
+
+/* Writes the names and addresses that the certificate is for, "no name" if it has none of these. */
+static void read_names(gnutls_x509_crt_t cert, char names[TD_TLS_NAMES_BYTES])
+{
+    names[0] = '\0';
+    for (unsigned int i = 0;; i++) {
+        char name[TD_TLS_NAMES_BYTES];
+        char address[INET6_ADDRSTRLEN];
+        size_t len = sizeof name - 1;
+        int kind = gnutls_x509_crt_get_subject_alt_name(cert, i, name, &len, NULL);
+        if (kind == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+            break;
+        if (kind == GNUTLS_SAN_DNSNAME) {
+            name[len] = '\0';
+            append_name(names, name);
+        } else if (kind == GNUTLS_SAN_IPADDRESS && (len == 4 || len == 16) &&
+                   inet_ntop(len == 4 ? AF_INET : AF_INET6, name, address, sizeof address) != NULL) {
+            append_name(names, address);
+        }
+    }
+    if (names[0] == '\0')
+        append_name(names, "no name");
+}
+
 static bool load(struct td_tls_credentials *credentials, const struct td_tls_files *files, struct chain *chain,
                  gnutls_x509_privkey_t *key, struct td_error *err)
 {
@@ -132,6 +184,7 @@ static bool load(struct td_tls_credentials *credentials, const struct td_tls_fil
     if (code < 0)
         return fail(err, code, "certificate", files->cert, "");
     credentials->expiry_s = gnutls_x509_crt_get_expiration_time(chain->certs[0]);
+    read_names(chain->certs[0], credentials->names);
     return read_authorities(credentials, files->client_ca, err);
 }
 
@@ -173,6 +226,11 @@ void td_tls_credentials_unref(struct td_tls_credentials *credentials)
 int64_t td_tls_credentials_expiry_s(const struct td_tls_credentials *credentials)
 {
     return credentials->expiry_s;
+}
+
+const char *td_tls_credentials_names(const struct td_tls_credentials *credentials)
+{
+    return credentials->names;
 }
 
 /* ---- clients' certificates ----------------------------------------------------------------------------- */

@@ -20,7 +20,8 @@
 
 enum {
     TD_TLS_FILE_BYTES = 1024 * 1024, /* longest file */
-    TD_TLS_CHAIN = 16                /* most certificates of a chain */
+    TD_TLS_CHAIN = 16,               /* most certificates of a chain */
+    TD_TLS_NAMES_BYTES = 256         /* of the names for people, with the NUL */
 };
 
 /* Paths; client_ca is empty when clients need no certificate. */
@@ -44,6 +45,10 @@ void td_tls_credentials_unref(struct td_tls_credentials *credentials);
 
 /* Returns when the certificate expires, in seconds since 1970. */
 int64_t td_tls_credentials_expiry_s(const struct td_tls_credentials *credentials);
+
+/* Returns the names and addresses that the certificate is for, separated by ", ", for people: those that do not fit in
+ * TD_TLS_NAMES_BYTES are left out. Borrowed from the credentials. */
+const char *td_tls_credentials_names(const struct td_tls_credentials *credentials);
 
 /* Gives the credentials to the session of a server before its handshake: certificate, client certificates if there are
  * authorities for them, and the protocol "http/1.1" (ALPN). A client certificate that does not verify ends the

@@ -1,5 +1,6 @@
 #include "server/token_watch.h"
 
+#include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
 #include "http/auth/token_file.h"
@@ -25,10 +26,37 @@ static void give(struct td_api *api, struct td_token_set *tokens)
     td_api_set_tokens(api, tokens);
 }
 
+/* Returns how many of the tokens have expired. */
+static size_t count_expired(const struct td_token_set *tokens)
+{
+    int64_t now_s = td_wall_now().seconds;
+    size_t expired = 0;
+    for (size_t i = 0; i < td_token_set_count(tokens); i++)
+        expired += td_token_has_expired(&td_token_set_tokens(tokens)[i], now_s) ? 1 : 0;
+    return expired;
+}
+
+/* Logs how many tokens there are, and warns when none is good. before, after: what stands around the file's path. */
+static void tell(const struct td_token_watch *watch, const char *before, const char *after,
+                 const struct td_token_set *tokens)
+{
+    size_t count = td_token_set_count(tokens);
+    size_t expired = count_expired(tokens);
+    td_log(TD_LOG_INFO, "%s \"%s\"%s: %zu token%s, %zu of them expired", before, watch->path, after, count,
+           td_plural(count), expired);
+    if (expired == count)
+        td_log(TD_LOG_WARN,
+               "everybody is refused, since \"%s\" has no token that is valid; make one with tensord token new NAME "
+               "--tokens %s",
+               watch->path, watch->path);
+}
+
 void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
 {
-    if (watch->first != NULL)
+    if (watch->first != NULL) {
+        tell(watch, "requests need a token, those of", "", watch->first);
         give(api, watch->first);
+    }
     watch->first = NULL;
 }
 
@@ -45,9 +73,8 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
         td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
         return;
     }
-    size_t count = td_token_set_count(tokens);
+    tell(watch, "read the tokens file", " again", tokens);
     give(api, tokens);
-    td_log(TD_LOG_INFO, "read the tokens file again: %zu token%s", count, td_plural(count));
 }
 
 void td_token_watch_fini(struct td_token_watch *watch)

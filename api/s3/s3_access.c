@@ -6,7 +6,8 @@
 
 #include <openssl/crypto.h>
 
-/* Finds the token whose key signed the request, and verifies the signature. */
+/* Finds the token whose key signed the request, and verifies the signature. Also that by an expired token, whose name
+ * then stands in the access log. */
 static bool find_token(const struct td_call *call, const struct td_token **token, struct td_sigv4_refusal *refusal)
 {
     const struct td_token_set *set = call->caller.tokens;
@@ -16,12 +17,14 @@ static bool find_token(const struct td_call *call, const struct td_token **token
     if (!td_sigv4_parse(call->request, now_s, &signature, refusal))
         return false;
     *token = td_token_set_find_access_key(set, signature.access_key);
-    if (*token == NULL || td_token_has_expired(*token, now_s))
+    if (*token == NULL)
         return td_sigv4_refuse_key(&signature, refusal);
     td_token_s3_secret(set, *token, secret_key);
     bool ok = td_sigv4_verify(&signature, call->request, td_text_of(secret_key), refusal);
     OPENSSL_cleanse(secret_key, sizeof secret_key);
-    return ok;
+    if (ok)
+        td_access_note_name(call, *token);
+    return td_token_has_expired(*token, now_s) ? td_sigv4_refuse_key(&signature, refusal) : ok;
 }
 
 bool td_s3_admit(struct td_call *call)

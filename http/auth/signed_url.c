@@ -4,8 +4,10 @@
 #include "http/auth/signed_url.h"
 
 #include "core/digits.h"
+#include "http/auth/token_file.h"
 #include "http/uri.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <string.h>
@@ -157,7 +159,9 @@ bool td_signed_url_normalise(struct td_text text, struct td_buffer *out, struct 
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "the path to sign has a segment \".\" or \"..\", which clients take out");
     if (has_parameter(query, "expires") || has_parameter(query, "signature"))
-        return td_error_set(err, TD_INVALID_ARGUMENT, "the path to sign has a parameter `expires` or `signature`");
+        return td_error_set(
+            err, TD_INVALID_ARGUMENT,
+            "the path to sign has a parameter `expires` or `signature`: is it signed already? Sign it without them");
     return true;
 }
 
@@ -198,6 +202,10 @@ bool td_signed_url_write(const struct td_token_set *set, const struct td_token *
         return td_error_set(err, TD_PERMISSION_DENIED, "the token \"%s\" has expired", token->name);
     if (!td_signed_url_normalise(path_and_query, out, err))
         return false;
+    if (!out->failed && td_text_equals(td_uri_raw_path(td_text_n(out->data + at, out->len - at)), "/sign"))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the path to sign is that of POST /sign, but a signed URL is for GET and HEAD; give the "
+                            "path of what is to be fetched");
     *expires_s = now_s + (int64_t)valid_s;
     if (token != NULL && token->expires_s != 0 && token->expires_s < *expires_s)
         *expires_s = token->expires_s;
@@ -207,34 +215,41 @@ bool td_signed_url_write(const struct td_token_set *set, const struct td_token *
     return !out->failed || td_buffer_refuse(out, err);
 }
 
-/* Finds whose rights a signed URL has. Returns false for a name that no token has, or an expired one. */
-static bool find_signer(const struct td_token_set *set, struct td_text name, int64_t now_s,
-                        const struct td_token **token)
+/* Returns whether the URL is signed by the token of this name in the set, or by the holder of the tokens file. Sets
+ * *token in the first case. Leaves err alone when it is not. */
+static bool verify_signer(const struct td_token_set *set, const struct td_signed_url *url,
+                          const struct td_token **token, struct td_error *err)
 {
-    *token = name.len == 0 ? NULL : td_token_set_find_name(set, name);
-    return name.len == 0 || (*token != NULL && !td_token_has_expired(*token, now_s));
+    uint8_t key[TD_SHA256_BYTES];
+    const struct td_token *signer = url->name.len == 0 ? NULL : td_token_set_find_name(set, url->name);
+    if (url->name.len > 0 && signer == NULL)
+        return false;
+    td_token_url_key(set, signer, key);
+    bool ok = td_signed_url_verify(url, key, err);
+    OPENSSL_cleanse(key, sizeof key);
+    if (ok)
+        *token = signer;
+    return ok;
 }
 
 bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
                          const struct td_token **token, struct td_text *bare, struct td_error *err)
 {
     struct td_signed_url url;
-    uint8_t key[TD_SHA256_BYTES];
+    *token = NULL;
     if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
         return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD");
-    bool ok = td_signed_url_parse(target, &url) && find_signer(set, url.name, now_s, token);
-    if (ok) {
-        td_token_url_key(set, *token, key);
-        ok = td_signed_url_verify(&url, key, err);
-        OPENSSL_cleanse(key, sizeof key);
-    }
-    if (!ok)
+    bool is_parsed = td_signed_url_parse(target, &url);
+    bool is_good = is_parsed && verify_signer(set, &url, token, err);
+    if (is_parsed && url.expires_s <= now_s)
+        return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
+                            now_s - url.expires_s);
+    if (!is_good)
         return td_error_set(err, TD_PERMISSION_DENIED,
                             "the URL's signature is wrong: a signed URL must be used byte for byte as it was signed, "
                             "and ends with the token that signed it");
-    if (url.expires_s <= now_s)
-        return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
-                            now_s - url.expires_s);
+    if (*token != NULL && td_token_has_expired(*token, now_s))
+        return td_error_set(err, TD_PERMISSION_DENIED, "the token that signed the URL has expired");
     *bare = url.bare;
     return true;
 }
@@ -247,19 +262,40 @@ static size_t equals_sign_len(struct td_text text)
     return text.p[0] == '%' && td_text_begins_ignore_case(text, "%3d") ? strlen("%3d") : 0;
 }
 
-static bool ends_in_signature(struct td_text text)
+static bool ends_in(struct td_text text, const char *word)
 {
-    static const char word[] = "signature";
     size_t len = strlen(word);
     return text.len >= len && td_text_equals_ignore_case(td_text_skip(text, text.len - len), word);
+}
+
+static bool is_name_char(char c)
+{
+    return isalnum((unsigned char)c) != 0 || c == '_' || c == '-';
+}
+
+/* Returns whether the text ends in the name of a parameter that holds a secret: any that ends in "signature", and
+ * "token" and "access_token" as whole names, since "page_token" holds none. */
+static bool ends_in_secret_name(struct td_text text)
+{
+    static const char *const names[] = {"token", "access_token"};
+    if (ends_in(text, "signature"))
+        return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t len = strlen(names[i]);
+        if (ends_in(text, names[i]) && (text.len == len || !is_name_char(text.p[text.len - len - 1])))
+            return true;
+    }
+    return false;
 }
 
 struct td_text td_signed_url_without_secret(struct td_text target)
 {
     for (size_t i = 0; i < target.len; i++) {
         size_t len = equals_sign_len(td_text_skip(target, i));
-        if (len > 0 && ends_in_signature(td_text_n(target.p, i)))
+        if (len > 0 && ends_in_secret_name(td_text_n(target.p, i)))
             return td_text_n(target.p, i + len);
+        if (td_token_file_is_token(td_text_skip(target, i)))
+            return td_text_n(target.p, i);
     }
     return target;
 }

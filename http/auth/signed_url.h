@@ -67,13 +67,14 @@ bool td_signed_url_write(const struct td_token_set *set, const struct td_token *
 
 /* Checks a request whose target td_signed_url_is_meant. Sets *token to the token whose rights it has, borrowed from the
  * set; NULL: all rights. Sets *bare to the target without `expires` and `signature`. Errors: TD_PERMISSION_DENIED, with
- * a reason for the client; TD_RESOURCE_EXHAUSTED. */
+ * a reason for the client; TD_RESOURCE_EXHAUSTED. With an error, *token is the token that truly signed, or NULL. */
 bool td_signed_url_check(const struct td_token_set *set, struct td_text method, struct td_text target, int64_t now_s,
                          const struct td_token **token, struct td_text *bare, struct td_error *err);
 
-/* Returns the beginning of a request target up to the value of its signature, of this kind or of AWS's, for logs: who
- * reads them must not be able to repeat the request. The word `signature` in any case, before a '=' or "%3D", counts
- * wherever it stands, because URLs are mangled on the way: "&amp;signature=", or all of it in another URL's query. */
+/* Returns the beginning of a request target up to the first secret in it, for logs: who reads them must not be able to
+ * repeat the request. Secrets are signatures, of this kind or of AWS's, and tokens, which do not belong there but are put
+ * there by mistake. They count wherever they stand, because URLs are mangled on the way: "&amp;signature=", or all of it
+ * in another URL's query. */
 struct td_text td_signed_url_without_secret(struct td_text target);
 
 #endif

@@ -105,6 +105,14 @@ static bool has_header(const struct td_request *request, const char *name)
     return td_request_next_header(request, name, &at) != NULL;
 }
 
+static bool refuse_version_2(struct td_sigv4_refusal *refusal)
+{
+    return refuse(refusal, TD_SIGV4_INVALID_REQUEST,
+                  "The authorization mechanism you have provided is not supported. Please use " ALGORITHM
+                  " (signature version 4): boto3 with Config(signature_version=\"s3v4\"), aws after aws configure set "
+                  "default.s3.signature_version s3v4");
+}
+
 /* Decides between the header and the query. Refuses requests with both, with neither, or with a session token. */
 static bool find_place(const struct td_request *request, struct td_sigv4 *out, struct td_sigv4_refusal *refusal)
 {
@@ -116,9 +124,7 @@ static bool find_place(const struct td_request *request, struct td_sigv4 *out, s
         return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT,
                       "Only one auth mechanism allowed: the Authorization header or the X-Amz-Signature parameter");
     if (is_version_2)
-        return refuse(refusal, TD_SIGV4_INVALID_REQUEST,
-                      "The authorization mechanism you have provided is not supported. Please use " ALGORITHM
-                      " (signature version 4)");
+        return refuse_version_2(refusal);
     if (!in_header && !out->is_presigned)
         return refuse(refusal, TD_SIGV4_ACCESS_DENIED,
                       "Access Denied: the request is not signed; give the client a token's access key and secret key");
@@ -172,9 +178,11 @@ static bool check_algorithm(struct td_text algorithm, const struct td_sigv4 *out
     if (td_text_equals(algorithm, ALGORITHM))
         return true;
     if (td_text_equals(algorithm, "AWS") || td_text_begins(algorithm, TD_TEXT("AWS4-")))
-        return refuse(refusal, TD_SIGV4_INVALID_REQUEST,
-                      "The authorization mechanism you have provided is not supported. Please use " ALGORITHM
-                      " (signature version 4)");
+        return refuse_version_2(refusal);
+    if (td_text_equals_ignore_case(algorithm, "Bearer"))
+        return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT,
+                      "Unsupported Authorization Type: this port is for S3 clients, which need a token's access key "
+                      "and secret key; a token itself, and HF_ENDPOINT, want the main port, that of --listen");
     return refuse(refusal, out->is_presigned ? TD_SIGV4_BAD_QUERY : TD_SIGV4_INVALID_ARGUMENT,
                   "Unsupported Authorization Type: S3 clients need a token's access key and secret key, and sign "
                   "by " ALGORITHM);

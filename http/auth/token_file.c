@@ -14,6 +14,7 @@
 #include "core/json_document.h"
 #include "core/utf8.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -37,6 +38,28 @@ enum {
 };
 
 /* ---- reading the file ----------------------------------------------------------------------------------- */
+
+/* What a token's text begins with. */
+static const struct td_text token_prefix = {"td_", 3};
+
+bool td_token_file_is_token(struct td_text text)
+{
+    if (text.len < TD_TOKEN_TEXT_BYTES - 1 || !td_text_begins(text, token_prefix))
+        return false;
+    for (size_t i = token_prefix.len; i < TD_TOKEN_TEXT_BYTES - 1; i++)
+        if (isalnum((unsigned char)text.p[i]) == 0 && text.p[i] != '-' && text.p[i] != '_')
+            return false;
+    return true;
+}
+
+/* Refuses a token in place of a path, which no message may show. */
+static bool check_path(const char *path, struct td_error *err)
+{
+    return !td_token_file_is_token(td_text_of(path)) ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "a token stands where the path of the tokens file belongs; give the path of the file that "
+                        "tensord token new wrote, and revoke the token, since other users can see command lines");
+}
 
 /* Refuses a file that others may read or change, with the command that helps. */
 static bool check_owner(const struct stat *st, const char *path, struct td_error *err)
@@ -83,6 +106,8 @@ static bool read_content(int fd, const char *path, struct td_buffer *out, struct
  * FIFO. A missing file is TD_IO with ENOENT. */
 static bool read_file(const char *path, struct td_buffer *out, struct stat *st, struct td_error *err)
 {
+    if (!check_path(path, err))
+        return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return td_error_sys(err, TD_IO, errno, "cannot open the tokens file \"%.*s\"",
@@ -103,19 +128,21 @@ static void erase(struct td_buffer *buffer)
     td_buffer_fini(buffer);
 }
 
-/* Turns a position in the text into a line, and names the file. Returns false. */
+/* Turns a position in the text into a line, and names the file. A mistake in the file is none of the caller's. Returns
+ * false. */
 static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
+    enum td_code code = fault->code == TD_INVALID_ARGUMENT ? TD_FAILED_PRECONDITION : fault->code;
     size_t line = 1;
     size_t column = 1;
     if (fault->pos == TD_ERROR_POS_NONE)
-        return td_error_set(err, fault->code, "the tokens file \"%.*s\": %s", TD_SHOW(td_text_of(path), PATH_SHOWN),
+        return td_error_set(err, code, "the tokens file \"%.*s\": %s", TD_SHOW(td_text_of(path), PATH_SHOWN),
                             fault->message);
     for (size_t i = 0; i < text.len && i < fault->pos; i++) {
         column = text.p[i] == '\n' ? 1 : column + (((unsigned char)text.p[i] & 0xC0) != 0x80);
         line += text.p[i] == '\n';
     }
-    return td_error_set(err, fault->code, "the tokens file \"%.*s\", line %zu, column %zu: %s",
+    return td_error_set(err, code, "the tokens file \"%.*s\", line %zu, column %zu: %s",
                         TD_SHOW(td_text_of(path), PATH_SHOWN), line, column, fault->message);
 }
 
@@ -682,8 +709,8 @@ static bool make_text(char text[TD_TOKEN_TEXT_BYTES], uint8_t sha256[TD_SHA256_B
     uint8_t bytes[SECRET_BYTES];
     if (!random_bytes(bytes, sizeof bytes, err))
         return false;
-    memcpy(text, "td_", 3);
-    td_base64url_write(bytes, sizeof bytes, text + 3);
+    memcpy(text, token_prefix.p, token_prefix.len);
+    td_base64url_write(bytes, sizeof bytes, text + token_prefix.len);
     text[TD_TOKEN_TEXT_BYTES - 1] = '\0';
     td_sha256(text, TD_TOKEN_TEXT_BYTES - 1, sha256);
     OPENSSL_cleanse(bytes, sizeof bytes);

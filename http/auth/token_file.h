@@ -13,6 +13,7 @@
 
 #include "core/base64url.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "http/auth/token_set.h"
 
 #include <stdbool.h>
@@ -27,12 +28,16 @@ enum {
 
 /* Reads a tokens file and sets *out to a set with one reference. Errors, each with the place and what would be right:
  * TD_IO (cannot be opened or read), TD_PERMISSION_DENIED (mode or owner), TD_FAILED_PRECONDITION (no regular file, too
- * large), TD_INVALID_ARGUMENT (its content), TD_RESOURCE_EXHAUSTED. */
+ * large, wrong content), TD_INVALID_ARGUMENT (the path is a token), TD_RESOURCE_EXHAUSTED. */
 bool td_token_file_read(const char *path, struct td_token_set **out, struct td_error *err);
 
 /* Does the same with the text of a file. Errors: TD_INVALID_ARGUMENT with the position in the text,
  * TD_FAILED_PRECONDITION, TD_RESOURCE_EXHAUSTED. */
 bool td_token_file_parse(struct td_text text, struct td_token_set **out, struct td_error *err);
+
+/* Returns whether the text looks like a token that td_token_file_add made, so that no message and no log may show it.
+ */
+bool td_token_file_is_token(struct td_text text);
 
 /* A token to add. All is borrowed. */
 struct td_new_token {

@@ -28,6 +28,7 @@ struct target {
 /* What the arguments, or the environment, ask for. */
 struct wish {
     char url[4096];
+    bool is_local; /* the URL is that of the environment */
     struct td_https_trust trust;
 };
 
@@ -128,11 +129,10 @@ static bool read_environment(struct wish *wish)
 static bool read_arguments(int argc, char **argv, struct wish *wish)
 {
     size_t urls = 0;
-    bool is_local = false;
     memset(wish, 0, sizeof *wish);
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--local") == 0) {
-            is_local = true;
+            wish->is_local = true;
         } else if (strcmp(argv[i], "--ca") == 0 && i + 1 < argc) {
             wish->trust.ca = argv[++i];
         } else if (strncmp(argv[i], "--ca=", 5) == 0) {
@@ -145,13 +145,13 @@ static bool read_arguments(int argc, char **argv, struct wish *wish)
             (void)snprintf(wish->url, sizeof wish->url, "%s", argv[i]);
         }
     }
-    if (is_local && urls == 0 && read_environment(wish))
+    if (wish->is_local && urls == 0 && read_environment(wish))
         return true;
-    if (!is_local && urls == 1)
+    if (!wish->is_local && urls == 1)
         return true;
-    td_terminal_complain(is_local
+    td_terminal_complain(wish->is_local
                              ? "health --local takes no URL, and needs TENSORD_LISTEN to be ADDRESS:PORT if it is set"
-                             : "health takes one URL, such as http://127.0.0.1:8080/readyz");
+                             : "health takes one URL, such as http://127.0.0.1:8080/readyz, or --local");
     return false;
 }
 
@@ -214,8 +214,10 @@ static ssize_t fetch(int fd, struct td_https *https, const struct target *target
     char request[2048];
     int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", target->path,
                      target->host);
-    if (n < 0 || (size_t)n >= sizeof request || !send_all(fd, https, request, (size_t)n))
+    if (n < 0 || (size_t)n >= sizeof request)
         return -1;
+    if (!send_all(fd, https, request, (size_t)n) && https == NULL)
+        return -1; /* with TLS there may be an alert to read */
     size_t used = 0;
     while (used < capacity - 1) {
         ssize_t got = receive(fd, https, answer + used, capacity - 1 - used);
@@ -238,16 +240,19 @@ void td_cmd_health_help(FILE *out)
         "  tensord health URL [--ca FILE]   such as http://127.0.0.1:8080; without a path it asks for /readyz.\n"
         "                                   With https:// the server's certificate must be for the URL's name,\n"
         "                                   and of an authority in FILE, or else of one that the system trusts\n"
-        "  tensord health                   of the server that TENSORD_LISTEN, TENSORD_PLAIN_LISTEN and\n"
+        "  tensord health --local           of the server that TENSORD_LISTEN, TENSORD_PLAIN_LISTEN and\n"
         "                                   TENSORD_TLS_CERT describe, on this machine\n"
+        "\n"
+        "A server with --tls-client-ca answers at its --plain-listen alone, since health has no certificate.\n"
         "\n"
         "exit codes: 0 the answer was 2xx, 1 it was another or there was none, 2 wrong usage.\n",
         out);
 }
 
 /* Prints the answer. Returns the exit code. */
-static int judge(const char *url, const char *answer, ssize_t n)
+static int judge(const struct wish *wish, const char *answer, ssize_t n)
 {
+    const char *url = wish->url;
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
         !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
         td_terminal_complain(n <= 0 ? "%s did not answer" : "the answer of %s is not HTTP", url);
@@ -256,7 +261,10 @@ static int judge(const char *url, const char *answer, ssize_t n)
     bool healthy = answer[9] == '2';
     const char *body = strstr(answer, "\r\n\r\n");
     if (!healthy)
-        td_terminal_complain("%s answered %.3s", url, answer + 9);
+        td_terminal_complain("%s answered %.3s%s", url, answer + 9,
+                             wish->is_local && body != NULL && strstr(body, "speaks HTTPS") != NULL
+                                 ? "; set TENSORD_TLS_CERT or TENSORD_PLAIN_LISTEN as the server has them"
+                                 : "");
     (void)printf("%.3s ", answer + 9);
     td_terminal_text(stdout, body == NULL || body[4] == '\0' ? "\n" : body + 4);
     return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
@@ -277,10 +285,14 @@ int td_cmd_health(int argc, char **argv)
         return TD_EXIT_FAILED;
     }
     int code = TD_EXIT_FAILED;
-    if (target.has_tls && !td_https_begin(fd, target.host, &wish.trust, &https, &err))
+    ssize_t n = -1;
+    bool ok = !target.has_tls || td_https_begin(fd, target.host, &wish.trust, &https, &err);
+    if (ok)
+        n = fetch(fd, https, &target, answer, sizeof answer);
+    if (!ok || (n < 0 && https != NULL && td_https_was_refused(https, &err)))
         td_terminal_complain("%s: %s", wish.url, err.message);
     else
-        code = judge(wish.url, answer, fetch(fd, https, &target, answer, sizeof answer));
+        code = judge(&wish, answer, n);
     td_https_end(https);
     (void)close(fd);
     return code;

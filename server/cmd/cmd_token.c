@@ -131,6 +131,11 @@ static int parse(int argc, char **argv, struct arguments *arguments)
                 return usage("the verbs are new, list and revoke, not ", option);
         } else if (arguments->name == NULL) {
             arguments->name = option;
+        } else if (arguments->model_count > 0) {
+            return usage(
+                "only one name is allowed; quote globs, such as --models 'org/*', or else the shell puts names "
+                "of files in their place; there is also ",
+                option);
         } else {
             return usage("only one name is allowed, but there is also ", option);
         }
@@ -235,6 +240,15 @@ static void print_new(const struct td_token *token, const char *text, const char
     td_buffer_fini(&models);
 }
 
+/* Tells of globs that hold a comma, which separates nothing. */
+static void tell_of_commas(const struct arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->model_count; i++)
+        if (strchr(arguments->models[i], ',') != NULL)
+            td_terminal_complain("the comma in \"%.200s\" is part of one glob; for several give --models several times",
+                                 arguments->models[i]);
+}
+
 static bool make_new(const struct arguments *arguments, int64_t expires_s, struct td_error *err)
 {
     const struct td_new_token wanted = {.name = arguments->name,
@@ -245,6 +259,7 @@ static bool make_new(const struct arguments *arguments, int64_t expires_s, struc
     struct td_token_set *set = NULL;
     if (!td_token_file_add(arguments->file, &wanted, text, &set, err))
         return false;
+    tell_of_commas(arguments);
     const struct td_token *token = td_token_set_find_name(set, td_text_of(arguments->name));
     td_token_s3_secret(set, token, secret);
     bool ok = true;
@@ -327,6 +342,14 @@ static bool list(const struct arguments *arguments, struct td_error *err)
     return ok;
 }
 
+static bool revoke(const struct arguments *arguments, struct td_error *err)
+{
+    if (!td_token_file_remove(arguments->file, arguments->name, err))
+        return false;
+    td_terminal_line(stdout, "revoked %s; servers refuse it within 10 s", arguments->name);
+    return true;
+}
+
 /* ---- the command ----------------------------------------------------------------------------------------- */
 
 static bool run(const struct arguments *arguments, int64_t expires_s, struct td_error *err)
@@ -337,7 +360,7 @@ static bool run(const struct arguments *arguments, int64_t expires_s, struct td_
     case VERB_LIST:
         return list(arguments, err);
     default:
-        return td_token_file_remove(arguments->file, arguments->name, err);
+        return revoke(arguments, err);
     }
 }
 
@@ -350,7 +373,8 @@ int td_cmd_token(int argc, char **argv)
     if (status != 0)
         return status;
     if (arguments.expires != NULL && !td_duration_read(td_text_of(arguments.expires), MOST_EXPIRES_S, &lifetime_s))
-        return usage("--expires takes a whole number with its unit s, m, h or d, such as 30d, up to 100 years, not ",
+        return usage("--expires takes a whole number from 1 on with its unit s, m, h or d, such as 30d, up to 100 "
+                     "years; without --expires a token never ends; it takes not ",
                      arguments.expires);
     bool ok = run(&arguments, lifetime_s == 0 ? 0 : td_wall_now().seconds + (int64_t)lifetime_s, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)

@@ -12,6 +12,7 @@
 struct td_https {
     gnutls_session_t session;
     gnutls_certificate_credentials_t authorities;
+    bool has_alert; /* the server has sent one that ends the connection */
 };
 
 /* Reads a file of PEM for messages that call it `what`. The caller finishes *text. */
@@ -93,6 +94,24 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
 }
 
+/* Says which alert the server has sent. Servers ask for clients' certificates during the handshake of TLS 1.2, and tell
+ * after that of TLS 1.3. Returns false. */
+static bool report_alert(const struct td_https *https, struct td_error *err)
+{
+    gnutls_alert_description_t alert = gnutls_alert_get(https->session);
+    bool wants_certificate =
+        alert == GNUTLS_A_CERTIFICATE_REQUIRED || gnutls_certificate_client_get_request_status(https->session) != 0;
+    return td_error_set(err, TD_UNAVAILABLE, "it ended the TLS connection: %s%s", gnutls_alert_get_name(alert),
+                        wants_certificate ? "; it asks for a certificate, and health has none: ask the port of its "
+                                            "--plain-listen"
+                                          : "");
+}
+
+bool td_https_was_refused(const struct td_https *https, struct td_error *err)
+{
+    return https->has_alert && !report_alert(https, err);
+}
+
 static bool handshake(struct td_https *https, const char *host, const struct td_https_trust *trust,
                       struct td_error *err)
 {
@@ -104,10 +123,10 @@ static bool handshake(struct td_https *https, const char *host, const struct td_
     if (code == GNUTLS_E_AGAIN)
         return td_error_set(err, TD_UNAVAILABLE, "it does not answer");
     if (code == GNUTLS_E_FATAL_ALERT_RECEIVED)
-        return td_error_set(err, TD_UNAVAILABLE, "it ended the TLS handshake: %s",
-                            gnutls_alert_get_name(gnutls_alert_get(https->session)));
-    if (code < 0)
-        return td_error_set(err, TD_UNAVAILABLE, "the TLS handshake failed: %s", gnutls_strerror(code));
+        return report_alert(https, err);
+    if (code < 0) /* a port without TLS answers something else, or nothing and closes */
+        return td_error_set(err, TD_UNAVAILABLE, "the TLS handshake failed (%s); is this a port for http://?",
+                            gnutls_strerror_name(code));
     return trust->pinned == NULL || is_pinned(https, trust->pinned, err);
 }
 
@@ -159,6 +178,7 @@ ssize_t td_https_receive(struct td_https *https, char *bytes, size_t capacity)
     ssize_t n = GNUTLS_E_INTERRUPTED;
     while (n == GNUTLS_E_INTERRUPTED || n == GNUTLS_E_WARNING_ALERT_RECEIVED)
         n = gnutls_record_recv(https->session, bytes, capacity);
+    https->has_alert = n == GNUTLS_E_FATAL_ALERT_RECEIVED;
     return n == GNUTLS_E_PREMATURE_TERMINATION ? 0 : n < 0 ? -1 : n;
 }
 

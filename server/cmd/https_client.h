@@ -32,6 +32,9 @@ bool td_https_send(struct td_https *https, const char *bytes, size_t len);
  * too long. */
 ssize_t td_https_receive(struct td_https *https, char *bytes, size_t capacity);
 
+/* Returns whether the server ended the connection with an alert, and then says in err which, and what it means. */
+bool td_https_was_refused(const struct td_https *https, struct td_error *err);
+
 /* Frees it. NULL is allowed. */
 void td_https_end(struct td_https *https);
 

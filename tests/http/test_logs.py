@@ -160,18 +160,22 @@ def test_a_start_that_fails_is_an_object_too(tmp_path):
     assert '--log-format takes text or json, not "xml"' in str(failed.value)
 
 
-def test_logs_do_not_show_signatures(start, root):
-    """Who reads the log must not be able to use a URL that was signed, here or by a client of S3."""
+def test_logs_do_not_show_secrets(start, root):
+    """Who reads the log must not be able to use a URL that was signed, here or by a client of S3, or a token that
+    somebody put into a URL."""
     s = start(root, "--s3-listen", "127.0.0.1:0")
     main, s3 = s.port, int(re.search(r"S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr())[1])
     s.get("/models?expires=7&signature=ci.secret")
     for mangled in ("?expires=7&amp;signature=", "?expires=7%26signature=", "?expires=7;signature=", "?a?signature=",
                     "%3Fexpires%3D7%26Signature%3d"):
         s.get(f"/models{mangled}ci.secret")
+    s.get("/models?a=b&token=secret")
+    s.get("/models?key=td_" + "secret-_" + "A" * 35)
     s.port = s3
     s.get("/local?list-type=2&X-Amz-Signature=secret&x=secret")
     s.port = main
     targets = [fields(line)["target"] for line in s.whole_log().splitlines()]
     assert targets.count("/models?expires=7&signature=") == 1
+    assert targets.count("/models?a=b&token=") == targets.count("/models?key=") == 1
     assert targets.count("/local?list-type=2&X-Amz-Signature=") == 1
     assert "secret" not in s.whole_log() + s.stderr()

@@ -111,9 +111,11 @@ FIRING = {
     "TensordBlobsDamaged": {"tensord_hash_mismatches_total": "0x20 1x20"},
     "TensordAnswersCut": {'tensord_http_cut_transfers_total{reason="changed"}': "0+1x40"},
     "TensordCertificateEnds": {"tensord_tls_certificate_expiry_timestamp_seconds": f"{13 * 86400}x40"},
+    "TensordTokensStale": {"tensord_tokens_file_failed": "1x40"},
     "TensordLogLinesLost": {"tensord_access_log_dropped_lines_total": "0+5x40"},
 }
 HEALTHY = {
+    "tensord_tokens_file_failed": "0x40",
     "tensord_tls_certificate_expiry_timestamp_seconds": f"{15 * 86400}x40",
     "up": "1x40", "tensord_ready": "1x40", "tensord_root_missing": "0x40", "tensord_scan_failed": "0x40",
     'tensord_http_requests_total{code="200",route="tensor"}': "0+1000x40",

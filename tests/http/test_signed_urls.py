@@ -124,6 +124,12 @@ def test_a_url_ends(root, own_tokens, start):
     s = start(root, "--tokens", own_tokens)
     ended = own_tokens.sign(FILE, "part", -1)
     check_error(s.get(ended), 403, "expired")
+    own_tokens.add("old", expires_s=int(time.time()) - 5)
+    s.hup()
+    s.wait_for(lambda: "1 of them expired" in s.stderr(), "the expired token is known")
+    check_error(s.get(own_tokens.sign(FILE, "old", -1)), 403, "expired")
+    check_error(s.get(own_tokens.sign(FILE, "old")), 403, "the token that signed the URL has expired")
+    assert s.whole_log().count("token=old") == 2
     by_part, by_holder = own_tokens.sign(FILE, "part"), own_tokens.sign(FILE)
     assert s.get(by_part).status == s.get(by_holder).status == 200
     own_tokens.remove("part")
@@ -230,7 +236,9 @@ def test_clients_send_what_was_signed(srv, tokens, tmp_path):
     (["/a#b", "--expires", "1s"], 2, "fragment"),
     (["/a/../b", "--expires", "1s"], 2, "segment"),
     (["/a%4", "--expires", "1s"], 2, "hexadecimal"),
-    (["/a?expires=1", "--expires", "1s"], 2, "expires"),
+    (["/a?expires=1", "--expires", "1s"], 2, "is it signed already?"),
+    (["/sign", "--expires", "1s"], 2, "POST /sign"),
+    (["http://h/sign?a", "--expires", "1s"], 2, "POST /sign"),
     (["/a", "--expires", "1s", "--as", "nobody"], 1, 'no token "nobody"'),
     (["/a", "--expires", "1s", "--as", "old"], 1, "expired"),
 ])
@@ -294,7 +302,9 @@ def test_a_url_does_not_outlive_its_token(root, own_tokens, start):
     ({"path": FILE, "expires_in": 604801}, "from 1 to 604800"), ({"path": FILE, "expires_in": "1h"}, "from 1 to"),
     ({"path": FILE, "expires_in": -1}, ""), ({"path": FILE, "expires_in": 1.5}, ""),
     ({"path": FILE, "expires_in": 5, "as": "all"}, "known are"), ({"path": FILE + "#a", "expires_in": 5}, "fragment"),
-    ({"path": FILE + "?signature=a", "expires_in": 5}, "signature"), ({"path": "/%zz", "expires_in": 5}, "hexadecimal"),
+    ({"path": FILE + "?signature=a", "expires_in": 5}, "signed already"),
+    ({"path": "/%73ign", "expires_in": 5}, "POST /sign"),
+    ({"path": "/%zz", "expires_in": 5}, "hexadecimal"),
     (b'{"path": "/a", "path": "/b", "expires_in": 5}', "twice"), (b'{"path": "/a\\u0000", "expires_in": 5}', ""),
 ])
 def test_bad_wishes_are_refused(srv, tokens, body, says):

@@ -157,6 +157,7 @@ def test_bodies_of_nobody_take_no_memory(world):
     ("wrong", bearer("td_" + "A" * 43), True),
     ("empty", bearer(""), False),
     ("blank", bearer(" "), False),
+    ("a secret key of S3", bearer("A" * 42 + "E"), True),
     ("a prefix", None, True),
     ("a longer one", None, True),
     ("long", bearer("x" * 5000), True),
@@ -180,6 +181,14 @@ def test_wrong_credentials(world, what, headers, invalid):
             # huggingface_hub: any other text would make this a missing repository
             assert r.get("X-Error-Message") == "Invalid credentials in Authorization header"
     assert good not in world.s.whole_log()
+
+
+def test_mistakes_with_tokens_are_told(world):
+    r = world.s.get("/models", bearer(""))
+    check_error(r, 401, "no token after Bearer: is the variable empty")
+    keys = json.loads(token_command("list", "--json", tokens=world.tokens))["tokens"][0]
+    for key in ("A" * 42 + "E", keys["s3_access_key"]):
+        check_error(world.s.get("/models", bearer(key)), 401, "looks like a key for clients of S3")
 
 
 def test_two_fields_are_none(world):
@@ -403,6 +412,10 @@ def test_changes_need_no_restart(place, start):
     s.wait_for(lambda: s.get("/models", bearer(first)).status == 401, "the revoked token is refused")
     assert "wrong or was revoked" in s.get("/models", bearer(first)).json()["error"]["message"]
     assert s.gauge("tensord_tokens") == 1 and s.gauge("tensord_tokens_file_failed") == 0
+    assert f'requests need a token, those of "{tokens}": 1 token, 0 of them expired' in s.stderr()
+    assert f'read the tokens file "{tokens}" again: 2 tokens, 0 of them expired' in s.stderr()
+    token_command("revoke", "second", tokens=tokens)
+    s.wait_for(lambda: "everybody is refused" in s.stderr(), "the warning that no token is left")
 
 
 def test_a_bad_file_changes_nothing(place, start):
@@ -446,6 +459,8 @@ def test_an_expired_token_says_so(place, start):
     assert 'error="invalid_token"' in challenge(r) and "2020-01-31" in challenge(r)
     assert "expired" in s.get("/api/models", bearer(token)).json()["error"]
     s.wait_for(lambda: s.get("/models", bearer(short)).status == 401, "the short token expires")
+    assert "2 tokens, 1 of them expired" in s.stderr() and "everybody is refused" not in s.stderr()
+    assert "token=old" in next(x for x in s.whole_log().splitlines() if "/models " in x.replace('"', " "))
 
 
 def test_a_kubernetes_secret_is_followed(place, start):
@@ -499,6 +514,8 @@ def test_require_auth(place, start):
     write_model(root / "m")
     code, said = serve(root, "--listen", "0.0.0.0:0", "--require-auth")
     assert code == 1 and "--require-auth" in said and "tensord token new" in said
+    code, said = serve(root, "--require-auth", "no")
+    assert code == 2 and '--require-auth takes on or off, not "no"' in said
     code, said = serve(root, "--listen", "127.0.0.1:0", "--s3-listen", "0.0.0.0:0", "--require-auth", "on")
     assert code == 1 and "--require-auth" in said
     s = start(root, "--require-auth")                                                   # on loopback
@@ -515,7 +532,10 @@ def test_a_bad_file_does_not_start(place):
     write_model(root / "m")
     code, said = serve(root, "--listen", "127.0.0.1:0", "--tokens", tokens)
     assert code == 1 and "No such file" in said and str(tokens) in said
-    new(tokens, "t")
+    token = new(tokens, "t")
+    code, said = serve(root, "--listen", "127.0.0.1:0", "--tokens", token)
+    assert code == 1 and token not in said and "a token stands where the path" in said
+    assert token not in token_command("new", "t", tokens=token, code=2)
     tokens.chmod(0o604)
     code, said = serve(root, "--listen", "127.0.0.1:0", env={"TENSORD_TOKENS": str(tokens)})
     assert code == 1 and "chmod 0600" in said
@@ -544,7 +564,7 @@ def test_the_commands(place):
     listed = json.loads(token_command("list", "--json", tokens=tokens))["tokens"]
     assert [t["name"] for t in listed] == ["ci", "all"]
     assert not any("token" in t or "s3_secret_key" in t for t in listed)
-    assert token_command("revoke", "ci", tokens=tokens) == ""
+    assert token_command("revoke", "ci", tokens=tokens) == "revoked ci; servers refuse it within 10 s\n"
     assert [t["name"] for t in json.loads(token_command("list", "--json", tokens=tokens))["tokens"]] == ["all"]
     assert json.loads(tokens.read_text())["master_key"] == stored["master_key"]
 
@@ -557,6 +577,8 @@ def test_the_commands(place):
     (["new", "a b"], 2, "1 to 64 letters"),
     (["new", "x", "--expires", "tomorrow"], 2, "such as 30d"),
     (["new", "x", "--expires", "0d"], 2, "such as 30d"),
+    (["new", "x", "--expires", "0s"], 2, "from 1 on"),
+    (["new", "x", "--models", "org/a", "org/b"], 2, "quote globs, such as --models 'org/*'"),
     (["new", "x", "--models", ""], 2, "1 to 1024 bytes"),
     (["new", "x", "--model", "y"], 2, "did you mean --models?"),
     (["list", "x"], 2, "list takes no name"),
@@ -570,6 +592,20 @@ def test_wrong_commands(place, args, code, says):
     before = tokens.read_bytes()
     assert says in token_command(*args, tokens=tokens, code=code)
     assert tokens.read_bytes() == before
+
+
+def test_a_damaged_file_is_no_wrong_usage(place):
+    tokens = place / "tokens"
+    new(tokens, "t")
+    tokens.write_text("{")
+    for verb in (["list"], ["new", "x"], ["revoke", "t"]):
+        assert "line 1" in token_command(*verb, tokens=tokens, code=1)
+
+
+def test_a_comma_in_a_glob_is_told(place):
+    done = subprocess.run([*MAKE_TOKEN, "new", "t", "--models", "a,b", "--tokens", str(place / "tokens")],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and 'the comma in "a,b" is part of one glob' in done.stderr
 
 
 def test_no_file_is_named(place):

@@ -236,6 +236,9 @@ static void mistakes_are_explained(void **state)
         {"a --settle", "--settle SECONDS"},
         {"a --listen", "ADDR:PORT"},
         {"a --settle x", "--settle"},
+        {"a --require-auth no", "--require-auth takes on or off, not \"no\""},
+        {"a --require-auth False", "\"False\""},
+        {"--require-tls 1 a", "\"1\""},
         {"a --settle ''", "--settle"},
         {"a --settle=", "--settle"},
         {"a --settle -1", "-1"},
@@ -357,6 +360,8 @@ static void variables_are_judged(void **state)
         {"TENSORD_REQUIRE_MODEL=1", TD_VARIABLE_MISSPELLED, "TENSORD_REQUIRE_MODELS"},
         {"TENSORD_LISTENN=", TD_VARIABLE_KNOWN, NULL}, /* an empty variable counts as unset */
         {"TENSORD_LISTENN", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_TOKEN=td_x", TD_VARIABLE_KNOWN, NULL}, /* of the Python client */
+        {"TENSORD_TOKE=x", TD_VARIABLE_MISSPELLED, "TENSORD_TOKENS"},
         {"TENSORD_=x", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSORD_COLOUR=red", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSORD_PORT=8080", TD_VARIABLE_UNKNOWN, NULL}, /* a port, not a link of Docker or Kubernetes */
