@@ -119,7 +119,7 @@ def test_tokens_are_sent_and_never_shown(hostile, monkeypatch):
 
 
 @pytest.mark.parametrize("url, text", [
-    ("http://user:word@host/models/m", "token="), ("ftp://host/m", "begins with http://"), ("", "begins with"),
+    ("http://user:word@host/models/m", "TENSORD_TOKEN"), ("ftp://host/m", "begins with http://"), ("", "begins with"),
     ("host:8080/m", "begins with"), ("http://host:99999/models/m", "port"), ("http:///models/m", "no host"),
     ("tensord://host/m?revision=1", "only checkpoint="), ("http://a/models/m,http://b/models/n", "different models"),
     ("tensord://host", "no model is named"),
