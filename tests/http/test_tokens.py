@@ -180,6 +180,13 @@ def test_answers_are_private(world):
     path = f"/org/seen/resolve/{commit}/config.json"
     assert world.s.get(path, bearer(world.some)).get("Cache-Control") == "private, max-age=31536000, immutable"
     assert world.plain.get(path).get("Cache-Control") == "public, max-age=31536000, immutable"
+    for path in ("/models", "/models/org/seen", "/org/seen/resolve/main/config.json", "/api/models/org/seen",
+                 "/openapi.json", "/datasets"):
+        first = world.s.get(path, bearer(world.some))
+        again = world.s.get(path, [*bearer(world.some), *([("If-None-Match", first.etag)] if first.etag else [])])
+        assert first.status == 200 and again.status == (304 if first.etag else 200), path
+        assert [r.get("Cache-Control") for r in (first, again)] == ["private, no-cache"] * 2, path
+        assert world.plain.get(path).get("Cache-Control") == "no-cache", path
 
 
 def test_s3_refuses_what_is_not_signed(world, start):
@@ -282,8 +289,9 @@ def test_the_rest_is_as_without_the_hidden(world):
             got = world.s.get(path, bearer(world.some) + accept)
             want = world.plain.get(path, accept)
             for r in (got, want):
-                r.headers[:] = [(k, v.replace("public", "private").replace(f":{world.s.port}", ":PORT")
-                                 .replace(f":{world.plain.port}", ":PORT")) for k, v in r.headers]
+                r.headers[:] = [(k, re.sub("^public|^(?=no-cache)", lambda m: "private" if m[0] else "private, ", v)
+                                 .replace(f":{world.s.port}", ":PORT").replace(f":{world.plain.port}", ":PORT"))
+                                for k, v in r.headers]
                 r.body = r.body.replace(b":%d" % world.s.port, b":PORT").replace(b":%d" % world.plain.port, b":PORT")
             assert comparable(got, "-") == comparable(want, "-"), f"{path}\n{got}\n{want}"
 
