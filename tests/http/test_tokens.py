@@ -198,6 +198,29 @@ def test_s3_refuses_what_is_not_signed(world, start):
         assert r.status == 403 and b"<Code>AccessDenied</Code>" in r.body, r
 
 
+def test_slow_patterns_hold_nothing_up(tmp_path, start):
+    """Patterns that match each of 300 long names at great length, for longer than the test would wait."""
+    root, tokens = tmp_path / "root", tmp_path / "tokens.json"
+    for i in range(300):
+        (root / f"{i:03}{'a' * 240}").mkdir(parents=True)
+        write_by_hand(root / f"{i:03}{'a' * 240}/m.safetensors", [tensor("w", "U8", [1])])
+    letters = "".join(chr(0x100 + i) for i in range(500))
+    slow = new(tokens, "slow", *(f"*[{letters}]{i}?" for i in range(60)))
+    fast = new(tokens, "fast")
+    s = start(root, "--tokens", tokens, "--drain-timeout", "1")
+    with s.conn() as first, s.conn() as second:
+        for c in (first, second):
+            c.send(harness.request_bytes("/models", bearer(slow), port=s.port))
+        s.wait_for(lambda: s.get("/models", bearer(fast)).status == 200, "others are served")
+        with pytest.raises(TimeoutError):
+            second.sock.settimeout(0.5)
+            second.sock.recv(1)
+        began = time.monotonic()
+        s.term()
+        assert s.wait_exit() == 0
+        assert time.monotonic() - began < 6, "--drain-timeout is 1"
+
+
 # ------------------------------------------------------------------------------------------- what is hidden
 
 def comparable(r, name):
