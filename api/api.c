@@ -6,6 +6,8 @@
 #include "api/native/native.h"
 #include "api/s3/s3.h"
 
+#include <string.h>
+
 const struct td_facade *const td_main_port = &td_native_facade;
 const struct td_facade *const td_s3_port = &td_s3_facade;
 
@@ -96,6 +98,14 @@ static bool take_signature_off(struct td_call *call, struct td_request *copy, st
     return false;
 }
 
+/* Keeps an answer to credentials from caches that others share. */
+static void make_private(const struct td_call *call)
+{
+    const char *control = call->response->cache_control;
+    if (call->caller.kind != TD_CALLER_OPEN && control != NULL && strcmp(control, "no-cache") == 0)
+        call->response->cache_control = "private, no-cache";
+}
+
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
 {
     struct td_uri uri;
@@ -110,6 +120,7 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     struct td_request copy = *request;
     if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri)))
         request->facade->answer(&call);
+    make_private(&call);
     td_snapshot_unref(call.snapshot);
     td_access_end(&call);
     td_uri_fini(&uri);

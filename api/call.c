@@ -109,7 +109,8 @@ struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error 
     struct td_snapshot *snapshot = td_catalog_acquire(call->api->catalog);
     if (snapshot == NULL || token == NULL || token->models == NULL)
         return snapshot;
-    const struct td_view_filter filter = {.key = token->models_tag, .may_see = may_see, .context = token};
+    const struct td_view_filter filter = {
+        .key = token->models_tag, .may_see = may_see, .context = token, .cancel = call->request->cancel};
     struct td_snapshot *view = td_view_get(snapshot, &filter, err);
     td_snapshot_unref(snapshot);
     return view;

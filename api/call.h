@@ -68,8 +68,8 @@ bool td_call_may_answer(const struct td_call *call);
 bool td_call_no_memory(const struct td_call *call);
 
 /* Returns the current snapshot, or the view of it that the call's sender may see, with a reference for the caller. NULL
- * when there is no snapshot yet. On failure also returns NULL and sets *err: TD_RESOURCE_EXHAUSTED, or as td_may_wait
- * when the view is not there yet. Nothing else in api/ may ask the catalog for a snapshot. */
+ * when there is no snapshot yet. On failure also returns NULL and sets *err, as td_view_get does. Nothing else in api/
+ * may ask the catalog for a snapshot. */
 struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err);
 
 /* Sets call->snapshot by td_call_acquire; at most once for each call. Returns false, after answering 503 with the

@@ -18,6 +18,7 @@
 #include "core/array.h"
 #include "core/buffer.h"
 #include "core/checked.h"
+#include "core/clock.h"
 #include "core/waiting.h"
 #include "parser/names.h"
 
@@ -27,6 +28,9 @@
 #include <string.h>
 
 #define NO_OWNER SIZE_MAX
+
+/* How often it is asked whether the request is cancelled. */
+static const uint64_t ask_every_ns = UINT64_C(50000000);
 
 static const char datasets_prefix[] = "datasets/";
 
@@ -40,14 +44,27 @@ struct builder {
     bool *in_dataset;   /* per entry */
     bool *shown;        /* per entry */
     size_t *before;     /* per entry, and one more: shown entries before it */
+    uint64_t ask_ns;    /* when it is asked again whether the request is cancelled */
+    bool is_cancelled;  /* nothing more is seen, and the view is dropped */
     struct td_error *err;
 };
 
 /* ---- what is visible ------------------------------------------------------------------------------------ */
 
-static bool may_see(const struct builder *b, struct td_text id)
+static bool refuse_cancelled(struct td_error *err)
 {
-    return b->filter->may_see(b->filter->context, id);
+    return td_error_set(err, TD_UNAVAILABLE, "the request was cancelled");
+}
+
+/* Asks the filter, which may take long: no more once the request is cancelled. */
+static bool may_see(struct builder *b, struct td_text id)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns >= b->ask_ns) {
+        b->is_cancelled = b->is_cancelled || td_cancel_is_asked(b->filter->cancel);
+        b->ask_ns = now_ns + ask_every_ns;
+    }
+    return !b->is_cancelled && b->filter->may_see(b->filter->context, id);
 }
 
 /* Asks for beginning + id. */
@@ -346,6 +363,8 @@ static bool build(struct builder *b)
     if (!show(b) || !copy_entries(b) || !copy_models(b))
         return false;
     copy_problems(b);
+    if (b->is_cancelled)
+        return refuse_cancelled(b->err);
     return build_repos(b) && copy_datasets(b) && td_buckets_build(b->view, b->err) &&
            (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
@@ -426,7 +445,7 @@ static struct td_views *views_create(void)
     if (views == NULL)
         return NULL;
     bool has_lock = pthread_mutex_init(&views->lock, NULL) == 0;
-    if (has_lock && pthread_cond_init(&views->made, NULL) == 0)
+    if (has_lock && td_clock_condition_init(&views->made))
         return views;
     if (has_lock)
         (void)pthread_mutex_destroy(&views->lock);
@@ -523,6 +542,17 @@ static bool add_slot(struct td_views *views, const char *key, struct td_error *e
     return true;
 }
 
+/* Waits until a view is made, and at most until it is time to ask whether the request is cancelled. Returns false when
+ * it is. */
+static bool wait_for_maker(struct td_views *views, const struct td_view_filter *filter, struct td_error *err)
+{
+    const struct timespec until = td_clock_timespec(td_clock_ns() + ask_every_ns);
+    if (td_cancel_is_asked(filter->cancel))
+        return refuse_cancelled(err);
+    (void)pthread_cond_timedwait(&views->made, &views->lock, &until);
+    return true;
+}
+
 struct td_snapshot *td_view_get(struct td_snapshot *snapshot, const struct td_view_filter *filter, struct td_error *err)
 {
     struct td_views *views = views_of(snapshot);
@@ -534,8 +564,9 @@ struct td_snapshot *td_view_get(struct td_snapshot *snapshot, const struct td_vi
     }
     snapshot->free_views = free_views;
     pthread_mutex_lock(&views->lock);
-    while ((slot = find_slot(views, filter->key)) != NULL && slot->view == NULL && td_may_wait(err))
-        pthread_cond_wait(&views->made, &views->lock);
+    while ((slot = find_slot(views, filter->key)) != NULL && slot->view == NULL && td_may_wait(err) &&
+           wait_for_maker(views, filter, err))
+        ;
     if (slot != NULL && slot->view != NULL) {
         slot->used = ++views->requests;
         view = td_snapshot_ref(slot->view);

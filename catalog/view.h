@@ -13,19 +13,22 @@
 #define TD_CATALOG_VIEW_H
 
 #include "catalog/snapshot.h"
+#include "core/cancel.h"
 
-/* What a snapshot keeps of its views. */
-enum { TD_VIEWS_MAX = 64, TD_VIEWS_BYTES = 64 * 1024 * 1024, TD_VIEW_KEY_BYTES = TD_TAG_BYTES };
+/* What a snapshot keeps of its views. The bytes are the bound; the number only keeps the search for a view short. */
+enum { TD_VIEWS_MAX = 1024, TD_VIEWS_BYTES = 64 * 1024 * 1024, TD_VIEW_KEY_BYTES = TD_TAG_BYTES };
 
 struct td_view_filter {
     const char *key; /* filters with equal keys accept the same ids; shorter than TD_VIEW_KEY_BYTES */
     bool (*may_see)(const void *context, struct td_text id); /* any thread */
     const void *context;
+    const struct td_cancel *cancel; /* of the request that needs the view; NULL: none */
 };
 
 /* Returns the view of the snapshot with a reference, which td_snapshot_unref drops, or NULL. If several threads ask for
- * one view, one of them makes it, and the others wait. Errors: TD_RESOURCE_EXHAUSTED; as td_may_wait, when the view is
- * not there and the thread may not wait. Any thread. */
+ * one view, one of them makes it, and the others wait; when its request is cancelled, one of the others makes it.
+ * Errors: TD_RESOURCE_EXHAUSTED; TD_UNAVAILABLE, within about 0.1 s and one call of may_see, once filter->cancel is
+ * asked; as td_may_wait, when the view is not there and the thread may not wait. Any thread. */
 struct td_snapshot *td_view_get(struct td_snapshot *snapshot, const struct td_view_filter *filter,
                                 struct td_error *err);
 

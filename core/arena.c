@@ -59,6 +59,13 @@ void td_arena_fini(struct td_arena *arena)
     arena->used_bytes = 0;
 }
 
+void td_arena_erase(struct td_arena *arena)
+{
+    for (struct td_arena_chunk *chunk = arena->chunks; chunk != NULL; chunk = chunk->next)
+        explicit_bzero(chunk->bytes, chunk->capacity);
+    td_arena_fini(arena);
+}
+
 size_t td_arena_left(const struct td_arena *arena)
 {
     if (arena->limit_bytes == 0)

@@ -37,6 +37,9 @@ bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_e
  * for an arena of zeros. */
 void td_arena_fini(struct td_arena *arena);
 
+/* Overwrites all memory that the arena has handed out, which held secrets, and frees it as td_arena_fini does. */
+void td_arena_erase(struct td_arena *arena);
+
 /* Returns how many bytes of limit_bytes are left; 1 when none is left, because 0 means that the arena has no limit. */
 size_t td_arena_left(const struct td_arena *arena);
 

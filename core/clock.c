@@ -7,6 +7,12 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
+/* 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, the first and the last time of RFC 3339 that a year of four digits,
+ * from 1 on, can show in UTC. */
+static const int64_t first_s = INT64_C(-62135596800);
+static const int64_t last_s = INT64_C(253402300799);
+enum { DAY_S = 86400 };
+
 uint64_t td_clock_ns(void)
 {
     struct timespec now;
@@ -120,7 +126,11 @@ bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds)
         return false;
     if (!read_offset(text, &offset_s))
         return false;
-    *seconds = (int64_t)timegm(&tm) - offset_s;
+    int tm_sec = tm.tm_sec; /* timegm normalises it */
+    int64_t read_s = (int64_t)timegm(&tm) - offset_s;
+    if (read_s < first_s || read_s > last_s || (tm_sec == 60 && read_s % DAY_S != 0))
+        return false;
+    *seconds = read_s;
     return true;
 }
 

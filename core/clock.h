@@ -39,7 +39,9 @@ struct td_wall td_wall_of_ns(int64_t since_1970_ns);
 size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
 
 /* Reads a time of RFC 3339, such as "2026-01-02T03:04:05Z", as seconds since 1970, without its fraction. Offsets are
- * allowed; a leap second is the second after it. Returns false, and does not change *seconds, for any other text. */
+ * allowed; a leap second is the second after it. Returns false, and does not change *seconds, for any other text, for
+ * second 60 of another minute than 23:59 UTC, and for what is before the year 1 or after the year 9999 in UTC, since
+ * td_wall_rfc3339 could not write it. */
 bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds);
 
 /* Reads a duration, a whole number with its unit: s, m, h or d ("90s", "30d"). Returns false, and does not change

@@ -74,8 +74,24 @@ static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t
     return p[0] == t[0];
 }
 
+/* Returns whether the text ends with the plain bytes that the pattern ends with. The bytes after the last special one
+ * stand for themselves, each for one byte, so a text with another end cannot match. */
+static bool ends_alike(struct td_text pattern, struct td_text text)
+{
+    for (size_t n = 1; n <= pattern.len; n++) {
+        char c = pattern.p[pattern.len - n];
+        if (c == '*' || c == '?' || c == '[' || c == ']' || c == '\\')
+            return true;
+        if (n > text.len || text.p[text.len - n] != c)
+            return false;
+    }
+    return true;
+}
+
 bool td_glob_match(struct td_text pattern, struct td_text text)
 {
+    if (!ends_alike(pattern, text))
+        return false;
     size_t p = 0;
     size_t t = 0;
     size_t star = SIZE_MAX;        /* the latest '*'; SIZE_MAX: none yet */

@@ -10,6 +10,7 @@
 #include "api/native/routes.h"
 #include "api/signed_call.h"
 #include "catalog/dataset/dataset.h"
+#include "http/auth/signed_url.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -443,7 +444,8 @@ static bool admit(struct td_call *call)
     struct td_text path = call->uri->path;
     struct td_refusal refusal;
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
-    bool is_free = td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json");
+    bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
+                   !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
     if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, &refusal) || is_probe)
         return true;
     write_refusal(call, &refusal);

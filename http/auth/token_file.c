@@ -79,13 +79,39 @@ static bool check_owner(const struct stat *st, const char *path, struct td_error
     return true;
 }
 
+/* Frees a buffer that held secrets. */
+static void erase(struct td_buffer *buffer)
+{
+    if (buffer->data != NULL)
+        OPENSSL_cleanse(buffer->data, buffer->capacity);
+    td_buffer_fini(buffer);
+}
+
+/* Makes room for `more` bytes, and leaves no copy of the content in freed memory. */
+static bool reserve(struct td_buffer *buffer, size_t more, struct td_error *err)
+{
+    struct td_buffer larger;
+    if (buffer->capacity - buffer->len > more) /* one byte may be for a NUL */
+        return true;
+    td_buffer_init(&larger);
+    if (!td_buffer_reserve(&larger, buffer->len + buffer->capacity + more + 1)) {
+        (void)td_buffer_refuse(&larger, err);
+        td_buffer_fini(&larger);
+        return false;
+    }
+    td_buffer_append(&larger, buffer->data, buffer->len);
+    erase(buffer);
+    *buffer = larger;
+    return true;
+}
+
 /* Appends the content. Reads on to the end, since a file may grow after its size was asked for. */
 static bool read_content(int fd, const char *path, struct td_buffer *out, struct td_error *err)
 {
     enum { STEP = 64 * 1024 };
     for (;;) {
-        if (!td_buffer_reserve(out, STEP))
-            return td_buffer_refuse(out, err);
+        if (!reserve(out, STEP, err))
+            return false;
         ssize_t n = read(fd, out->data + out->len, STEP);
         if (n < 0 && errno == EINTR)
             continue;
@@ -118,14 +144,6 @@ static bool read_file(const char *path, struct td_buffer *out, struct stat *st, 
                                         TD_SHOW(td_text_of(path), PATH_SHOWN));
     (void)close(fd);
     return ok;
-}
-
-/* Frees a buffer that held secrets. */
-static void erase(struct td_buffer *buffer)
-{
-    if (buffer->data != NULL)
-        OPENSSL_cleanse(buffer->data, buffer->capacity);
-    td_buffer_fini(buffer);
 }
 
 /* Turns a position in the text into a line, and names the file. A mistake in the file is none of the caller's. Returns
@@ -221,6 +239,7 @@ static bool read_models(const struct reader *r, const cJSON *item, struct td_tok
 {
     const cJSON *glob;
     size_t count = 0;
+    size_t bytes = 0;
     if (cJSON_IsNull(item))
         return true;
     if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) > TD_TOKEN_MODELS_MAX)
@@ -237,6 +256,12 @@ static bool read_models(const struct reader *r, const cJSON *item, struct td_tok
                                          "a glob must be a string of 1 to %d bytes, such as "
                                          "\"org/*\"",
                                          TD_TOKEN_GLOB_BYTES);
+        bytes += len;
+        if (bytes > TD_TOKEN_MODELS_BYTES)
+            return td_json_document_fail(r->document, glob,
+                                         "the globs of a token may have %d bytes together, since each name of a file "
+                                         "is matched with all of them",
+                                         TD_TOKEN_MODELS_BYTES);
         if ((models[count++] = td_json_document_string(r->document, glob)) == NULL)
             return false;
     }
@@ -408,7 +433,12 @@ static bool read_master_key(const struct reader *r, const cJSON *item, uint8_t k
                                      "characters without padding");
     memcpy(key, bytes, TD_TOKEN_KEY_BYTES);
     OPENSSL_cleanse(bytes, sizeof bytes);
-    return true;
+    unsigned int any = 0;
+    for (size_t i = 0; i < TD_TOKEN_KEY_BYTES; i++)
+        any |= key[i];
+    return any != 0 || td_json_document_fail(r->document, item,
+                                             "\"master_key\" must be random; this one has no bit set, so everybody "
+                                             "could sign with it");
 }
 
 static bool read_version(const struct reader *r, const cJSON *item)
@@ -469,7 +499,7 @@ bool td_token_file_parse(struct td_text text, struct td_token_set **out, struct 
     if (read_document(&reader, &content))
         *out = td_token_set_create(content.master_key, content.tokens, content.count, err);
     OPENSSL_cleanse(content.master_key, sizeof content.master_key);
-    td_arena_fini(&arena);
+    td_arena_erase(&arena);
     return *out != NULL;
 }
 
@@ -498,8 +528,15 @@ static bool resolve(struct change *change, const char *path, struct td_error *er
     if (strlen(path) >= sizeof change->path)
         return refuse_path(path, ENAMETOOLONG, err);
     if (realpath(path, change->path) == NULL) {
+        struct stat st;
         if (errno != ENOENT)
             return refuse_path(path, errno, err);
+        if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+            return td_error_set(
+                err, TD_FAILED_PRECONDITION,
+                "the tokens file \"%.*s\" is a link to a file that does not exist, and would be replaced "
+                "by a file: name the file itself, or remove the link",
+                TD_SHOW(td_text_of(path), PATH_SHOWN));
         (void)snprintf(change->path, sizeof change->path, "%s", path);
     }
     (void)snprintf(copy, sizeof copy, "%s", change->path);
@@ -663,6 +700,19 @@ static bool replace(const struct change *change, struct td_text text, struct td_
     return refuse_path(change->path, sys, err);
 }
 
+/* Checks that the text is one that can be read again: else the server would keep its old tokens, and no later change
+ * would be possible. */
+static bool check_text(struct td_text text, struct td_error *err)
+{
+    struct td_token_set *set = NULL;
+    struct td_error why = TD_ERROR_INIT;
+    if (!td_token_file_parse(text, &set, &why))
+        return td_error_set(err, why.code, "the changed tokens file could not be read again, so it stays as it was: %s",
+                            why.message);
+    td_token_set_unref(set);
+    return true;
+}
+
 /* Writes a file with these tokens. */
 static bool change_write(const struct change *change, const struct td_token *tokens, size_t count, struct td_error *err)
 {
@@ -672,7 +722,7 @@ static bool change_write(const struct change *change, const struct td_token *tok
     if (ok && text.len > TD_TOKEN_FILE_BYTES)
         ok = td_error_set(err, TD_FAILED_PRECONDITION, "the tokens file would have more than %d bytes",
                           TD_TOKEN_FILE_BYTES);
-    ok = ok && replace(change, td_buffer_text(&text), err);
+    ok = ok && check_text(td_buffer_text(&text), err) && replace(change, td_buffer_text(&text), err);
     erase(&text);
     return ok;
 }
@@ -683,6 +733,7 @@ static bool check_new(const struct change *change, const struct td_new_token *to
 {
     struct td_text name = td_text_of(token->name);
     size_t count = 0;
+    size_t bytes = 0;
     if (!td_token_name_is_valid(name))
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "a token's name has 1 to %d letters, digits, \".\", \"_\" and \"-\", not \"%.*s\"",
@@ -692,9 +743,13 @@ static bool check_new(const struct change *change, const struct td_new_token *to
         if (glob.len == 0 || glob.len > TD_TOKEN_GLOB_BYTES || !td_utf8_valid(glob.p, glob.len))
             return td_error_set(err, TD_INVALID_ARGUMENT, "a glob of models has 1 to %d bytes of UTF-8, not \"%.*s\"",
                                 TD_TOKEN_GLOB_BYTES, TD_SHOW(glob, 80));
+        bytes += glob.len;
     }
     if (count > TD_TOKEN_MODELS_MAX)
         return td_error_set(err, TD_INVALID_ARGUMENT, "a token has at most %d globs of models", TD_TOKEN_MODELS_MAX);
+    if (bytes > TD_TOKEN_MODELS_BYTES)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the globs of models of a token have at most %d bytes together",
+                            TD_TOKEN_MODELS_BYTES);
     if (td_token_set_find_name(change->set, name) != NULL)
         return td_error_set(err, TD_CONFLICT, "there is a token \"%s\" already; revoke it first, or take another name",
                             token->name);

@@ -23,6 +23,7 @@ enum {
     TD_TOKENS_MAX = 10000,                                /* tokens in a file */
     TD_TOKEN_MODELS_MAX = 1000,                           /* globs of a token */
     TD_TOKEN_GLOB_BYTES = 1024,                           /* of a glob */
+    TD_TOKEN_MODELS_BYTES = 64 * 1024,                    /* of all globs of a token: bounds the time of a match */
     TD_TOKEN_TEXT_BYTES = 3 + TD_BASE64URL_CHARS(32) + 1, /* of a new token, with its NUL */
 };
 

@@ -11,6 +11,7 @@
 #include "rank/tensor_source.h"
 #include "server/cmd/local_scan.h"
 #include "server/cmd/plan_report.h"
+#include "server/cmd/take_option.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
 #include "slicing/engine/engine.h"
@@ -269,22 +270,6 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Returns whether argv[*i] is the option `name`. *value receives the text after '=' or the next argument, to which *i
- * then moves, or NULL when there is none. */
-static bool take_option(int argc, char **argv, int *i, const char *name, const char **value)
-{
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
-        return false;
-    if (argv[*i][n] == '=')
-        *value = argv[*i] + n + 1;
-    else if (*i + 1 < argc)
-        *value = argv[++*i];
-    else
-        *value = NULL;
-    return true;
-}
-
 /* Checks --engine and --tp. Returns 0, or the exit code after it has complained. */
 static int check_engine(struct arguments *arguments)
 {
@@ -310,13 +295,13 @@ static int parse(int argc, char **argv, struct arguments *arguments)
             arguments->json = true;
         else if (strcmp(option, "--no-sandbox") == 0)
             arguments->no_sandbox = true;
-        else if (take_option(argc, argv, &i, "--engine", &value))
+        else if (td_take_option(argc, argv, &i, "--engine", &value))
             arguments->engine = value;
-        else if (take_option(argc, argv, &i, "--tp", &value))
+        else if (td_take_option(argc, argv, &i, "--tp", &value))
             arguments->tp = value;
-        else if (take_option(argc, argv, &i, "--plan", &value))
+        else if (td_take_option(argc, argv, &i, "--plan", &value))
             arguments->plan = value;
-        else if (take_option(argc, argv, &i, "--checkpoint", &value))
+        else if (td_take_option(argc, argv, &i, "--checkpoint", &value))
             arguments->checkpoint = value;
         else if (option[0] == '-' && option[1] != '\0')
             return usage("unknown option ", option);

@@ -1,5 +1,6 @@
 /* `tensord sign`: signs a URL with the keys of a tokens file, without a server. */
 #include "server/cmd/commands.h"
+#include "server/cmd/take_option.h"
 
 #include "core/clock.h"
 #include "core/json_build.h"
@@ -52,20 +53,6 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Returns whether argv[*i] is the option, and sets *value to what stands behind it: NULL when nothing does. */
-static bool take_option(const char *option, int argc, char **argv, int *i, const char **value)
-{
-    size_t len = strlen(option);
-    const char *argument = argv[*i];
-    if (strncmp(argument, option, len) != 0 || (argument[len] != '\0' && argument[len] != '='))
-        return false;
-    if (argument[len] == '=')
-        *value = argument + len + 1;
-    else
-        *value = *i + 1 < argc ? argv[++*i] : NULL;
-    return true;
-}
-
 /* Reads the arguments. Returns 0, or the exit code after it has complained. */
 static int parse(int argc, char **argv, struct arguments *out)
 {
@@ -76,7 +63,7 @@ static int parse(int argc, char **argv, struct arguments *out)
     *out = (struct arguments){.tokens = td_config_environment("tokens")};
     for (int i = 0; i < argc; i++) {
         size_t k = 0;
-        while (k < 3 && !take_option(options[k].option, argc, argv, &i, options[k].value))
+        while (k < 3 && !td_take_option(argc, argv, &i, options[k].option, options[k].value))
             k++;
         if (k < 3 && (*options[k].value == NULL || (*options[k].value)[0] == '\0'))
             return usage("a value is missing after ", options[k].option);

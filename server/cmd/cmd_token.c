@@ -1,5 +1,6 @@
 /* Makes, lists and revokes tokens, in the tokens file alone: servers notice the change by themselves. */
 #include "server/cmd/commands.h"
+#include "server/cmd/take_option.h"
 
 #include "core/clock.h"
 #include "core/json_build.h"
@@ -63,22 +64,6 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Returns whether argv[*i] is the option `name`. *value receives the text after '=' or the next argument, to which *i
- * then moves, or NULL when there is none. */
-static bool take_option(int argc, char **argv, int *i, const char *name, const char **value)
-{
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
-        return false;
-    if (argv[*i][n] == '=')
-        *value = argv[*i] + n + 1;
-    else if (*i + 1 < argc)
-        *value = argv[++*i];
-    else
-        *value = NULL;
-    return true;
-}
-
 static enum verb verb_of(const char *word)
 {
     static const char *const words[] = {[VERB_NEW] = "new", [VERB_LIST] = "list", [VERB_REVOKE] = "revoke"};
@@ -115,11 +100,11 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         const char *value = "";
         if (strcmp(option, "--json") == 0) {
             arguments->json = true;
-        } else if (take_option(argc, argv, &i, "--tokens", &value)) {
+        } else if (td_take_option(argc, argv, &i, "--tokens", &value)) {
             arguments->file = value;
-        } else if (take_option(argc, argv, &i, "--expires", &value)) {
+        } else if (td_take_option(argc, argv, &i, "--expires", &value)) {
             arguments->expires = value;
-        } else if (take_option(argc, argv, &i, "--models", &value)) {
+        } else if (td_take_option(argc, argv, &i, "--models", &value)) {
             if (arguments->model_count == TD_TOKEN_MODELS_MAX)
                 return usage("too many --models; use a pattern, such as ", "org/*");
             arguments->models[arguments->model_count++] = value;

@@ -226,6 +226,13 @@ def test_answers_are_private(world):
     path = f"/org/seen/resolve/{commit}/config.json"
     assert world.s.get(path, bearer(world.some)).get("Cache-Control") == "private, max-age=31536000, immutable"
     assert world.plain.get(path).get("Cache-Control") == "public, max-age=31536000, immutable"
+    for path in ("/models", "/models/org/seen", "/org/seen/resolve/main/config.json", "/api/models/org/seen",
+                 "/openapi.json", "/datasets"):
+        first = world.s.get(path, bearer(world.some))
+        again = world.s.get(path, [*bearer(world.some), *([("If-None-Match", first.etag)] if first.etag else [])])
+        assert first.status == 200 and again.status == (304 if first.etag else 200), path
+        assert [r.get("Cache-Control") for r in (first, again)] == ["private, no-cache"] * 2, path
+        assert world.plain.get(path).get("Cache-Control") == "no-cache", path
 
 
 def test_s3_refuses_what_is_not_signed(world, start):
@@ -235,6 +242,29 @@ def test_s3_refuses_what_is_not_signed(world, start):
         with harness.Conn(port) as c:
             r = c.request(path, (), "GET", "HTTP/1.1")
         assert r.status == 403 and b"<Code>AccessDenied</Code>" in r.body, r
+
+
+def test_slow_patterns_hold_nothing_up(tmp_path, start):
+    """Patterns that match each of 300 long names at great length, for longer than the test would wait."""
+    root, tokens = tmp_path / "root", tmp_path / "tokens.json"
+    for i in range(300):
+        (root / f"{i:03}{'a' * 240}").mkdir(parents=True)
+        write_by_hand(root / f"{i:03}{'a' * 240}/m.safetensors", [tensor("w", "U8", [1])])
+    letters = "".join(chr(0x100 + i) for i in range(500))
+    slow = new(tokens, "slow", *(f"*[{letters}]{i}?" for i in range(60)))
+    fast = new(tokens, "fast")
+    s = start(root, "--tokens", tokens, "--drain-timeout", "1")
+    with s.conn() as first, s.conn() as second:
+        for c in (first, second):
+            c.send(harness.request_bytes("/models", bearer(slow), port=s.port))
+        s.wait_for(lambda: s.get("/models", bearer(fast)).status == 200, "others are served")
+        with pytest.raises(TimeoutError):
+            second.sock.settimeout(0.5)
+            second.sock.recv(1)
+        began = time.monotonic()
+        s.term()
+        assert s.wait_exit() == 0
+        assert time.monotonic() - began < 6, "--drain-timeout is 1"
 
 
 # ------------------------------------------------------------------------------------------- what is hidden
@@ -328,8 +358,9 @@ def test_the_rest_is_as_without_the_hidden(world):
             got = world.s.get(path, bearer(world.some) + accept)
             want = world.plain.get(path, accept)
             for r in (got, want):
-                r.headers[:] = [(k, v.replace("public", "private").replace(f":{world.s.port}", ":PORT")
-                                 .replace(f":{world.plain.port}", ":PORT")) for k, v in r.headers]
+                r.headers[:] = [(k, re.sub("^public|^(?=no-cache)", lambda m: "private" if m[0] else "private, ", v)
+                                 .replace(f":{world.s.port}", ":PORT").replace(f":{world.plain.port}", ":PORT"))
+                                for k, v in r.headers]
                 r.body = r.body.replace(b":%d" % world.s.port, b":PORT").replace(b":%d" % world.plain.port, b":PORT")
             assert comparable(got, "-") == comparable(want, "-"), f"{path}\n{got}\n{want}"
 

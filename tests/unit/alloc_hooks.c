@@ -4,12 +4,17 @@
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 static struct {
     _Atomic long long live_bytes, peak_bytes;
     _Atomic size_t calls;
 } count;
 static _Atomic size_t fail_countdown;
+static struct {
+    const void *bytes;
+    size_t len, found;
+} wanted;
 
 void alloc_count_start(void)
 {
@@ -26,6 +31,30 @@ struct alloc_count alloc_count_get(void)
 void alloc_fail_at(size_t k)
 {
     fail_countdown = k;
+}
+
+void alloc_look_for(const void *bytes, size_t len)
+{
+    wanted.bytes = bytes;
+    wanted.len = len;
+    wanted.found = 0;
+}
+
+size_t alloc_found(void)
+{
+    return wanted.found;
+}
+
+/* Returns whether the block holds the wanted bytes. */
+static bool has_wanted(const void *block)
+{
+    const char *at = block;
+    if (block == NULL || wanted.bytes == NULL)
+        return false;
+    for (size_t left = malloc_usable_size((void *)block); left >= wanted.len; left--, at++)
+        if (memcmp(at, wanted.bytes, wanted.len) == 0)
+            return true;
+    return false;
 }
 
 static bool must_fail(void)
@@ -73,7 +102,10 @@ void *__wrap_realloc(void *old, size_t size)
     if (must_fail())
         return NULL;
     size_t before = old == NULL ? 0 : malloc_usable_size(old);
+    bool is_wanted = has_wanted(old);
     void *p = counted(__real_realloc(old, size));
+    if (p != NULL && p != old && is_wanted)
+        wanted.found++;
     if (p != NULL)
         atomic_fetch_sub(&count.live_bytes, (long long)before);
     return p;
@@ -83,5 +115,6 @@ void __wrap_free(void *p)
 {
     if (p != NULL)
         atomic_fetch_sub(&count.live_bytes, (long long)malloc_usable_size(p));
+    wanted.found += has_wanted(p);
     __real_free(p);
 }

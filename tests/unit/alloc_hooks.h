@@ -21,6 +21,11 @@ struct alloc_count alloc_count_get(void);
 /* Makes the k-th allocation from now fail (1: the next), and only that one. 0: none fails. */
 void alloc_fail_at(size_t k);
 
+/* Looks for these bytes (borrowed; NULL: looks no more) in every block that is freed or moved from now on. No other
+ * thread may free anything meanwhile. alloc_found returns the number of such blocks since then. */
+void alloc_look_for(const void *bytes, size_t len);
+size_t alloc_found(void);
+
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);

@@ -6,12 +6,14 @@
 #include "catalog/dataset/dataset.h"
 #include "catalog/repo.h"
 #include "core/buffer.h"
+#include "core/clock.h"
 #include "core/glob.h"
 #include "core/waiting.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/catalog/scan_place.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* Globs, separated by blanks. A name of one segment is also that in the default namespace, as tokens have it. */
 static bool accepts(const void *context, struct td_text id)
@@ -308,7 +310,7 @@ static void the_oldest_views_go(void **state)
 {
     (void)state;
     struct place place;
-    char globs[TD_VIEWS_MAX + 1][TD_VIEW_KEY_BYTES];
+    static char globs[TD_VIEWS_MAX + 1][TD_VIEW_KEY_BYTES];
     open_place(&place);
     tree_simple(&place.tree, "demo/model.safetensors", "t");
     (void)scanner_scan(&place.scanner);
@@ -322,6 +324,123 @@ static void the_oldest_views_go(void **state)
     assert_int_equal(held->entry_count, 0);
     td_snapshot_unref(held);
     td_snapshot_unref(again);
+    close_place(&place);
+}
+
+/* A host with a token for each of some hundred users, in turns. */
+static void some_hundred_views_are_kept(void **state)
+{
+    (void)state;
+    enum { VIEWS = 300 };
+    struct place place;
+    static char globs[VIEWS][TD_VIEW_KEY_BYTES];
+    struct td_snapshot *first[VIEWS];
+    open_place(&place);
+    tree_simple(&place.tree, "demo/model.safetensors", "t");
+    (void)scanner_scan(&place.scanner);
+    for (size_t i = 0; i < VIEWS; i++) {
+        (void)snprintf(globs[i], sizeof globs[i], "glob-%zu", i);
+        first[i] = view_of(&place, globs[i]);
+    }
+    for (size_t i = 0; i < VIEWS; i++) {
+        struct td_snapshot *again = view_of(&place, globs[i]);
+        CHECK(again == first[i], "view %zu was made anew", i);
+        td_snapshot_unref(again);
+        td_snapshot_unref(first[i]);
+    }
+    close_place(&place);
+}
+
+/* A filter that takes long: it holds the first thread that asks it until the test lets it go on. */
+struct slow {
+    struct place *place;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_asked, may_go_on;
+    _Atomic bool is_cancelled;
+    _Atomic size_t calls;
+};
+
+static bool answers_slowly(const void *context, struct td_text id)
+{
+    struct slow *slow = *(struct slow *const *)context;
+    (void)id;
+    atomic_fetch_add(&slow->calls, 1);
+    pthread_mutex_lock(&slow->lock);
+    slow->is_asked = true;
+    pthread_cond_broadcast(&slow->changed);
+    while (!slow->may_go_on)
+        pthread_cond_wait(&slow->changed, &slow->lock);
+    pthread_mutex_unlock(&slow->lock);
+    return true;
+}
+
+static bool was_cancelled(void *context)
+{
+    struct slow *slow = context;
+    return slow->is_cancelled;
+}
+
+static void *make_slowly(void *context)
+{
+    struct slow *slow = context;
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_cancel cancel = {.is_asked = was_cancelled, .context = slow};
+    const struct td_view_filter filter = {
+        .key = "slow", .may_see = answers_slowly, .context = &slow, .cancel = &cancel};
+    struct td_snapshot *view = td_view_get(slow->place->scanner.snapshot, &filter, &err);
+    assert_true(view != NULL || err.code == TD_UNAVAILABLE);
+    return view;
+}
+
+static bool always(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* One whose request is cancelled does not wait for another thread, and its maker stops, when it is cancelled, before
+ * it asks about all models. The next one makes the view. */
+static void views_are_cancelled(void **state)
+{
+    (void)state;
+    struct place place;
+    pthread_t maker;
+    void *made;
+    struct td_error err = TD_ERROR_INIT;
+    struct slow slow = {.place = &place, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    const struct td_cancel cancelled = {.is_asked = always};
+    struct slow *context = &slow;
+    const struct td_view_filter waiting = {
+        .key = "slow", .may_see = answers_slowly, .context = &context, .cancel = &cancelled};
+    open_place(&place);
+    write_tree(&place, "");
+    (void)scanner_scan(&place.scanner);
+    assert_int_equal(pthread_create(&maker, NULL, make_slowly, &slow), 0);
+    pthread_mutex_lock(&slow.lock);
+    while (!slow.is_asked)
+        pthread_cond_wait(&slow.changed, &slow.lock);
+    pthread_mutex_unlock(&slow.lock);
+    assert_null(td_view_get(place.scanner.snapshot, &waiting, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+
+    slow.is_cancelled = true;
+    uint64_t due_ns = td_clock_ns() + UINT64_C(60000000); /* past the time for which an answer holds */
+    while (td_clock_ns() < due_ns)
+        ;
+    pthread_mutex_lock(&slow.lock);
+    slow.may_go_on = true;
+    pthread_cond_broadcast(&slow.changed);
+    pthread_mutex_unlock(&slow.lock);
+    assert_int_equal(pthread_join(maker, &made), 0);
+    assert_null(made);
+    assert_int_equal(slow.calls, 1);
+
+    slow.is_cancelled = false;
+    struct td_snapshot *view = make_slowly(&slow);
+    assert_non_null(view);
+    assert_int_equal(view->model_count, place.scanner.snapshot->model_count);
+    td_snapshot_unref(view);
     close_place(&place);
 }
 
@@ -429,6 +548,8 @@ int main(void)
         cmocka_unit_test(hidden_files_do_not_change_tags),
         cmocka_unit_test(views_are_kept_and_end_with_their_snapshot),
         cmocka_unit_test(the_oldest_views_go),
+        cmocka_unit_test(some_hundred_views_are_kept),
+        cmocka_unit_test(views_are_cancelled),
         cmocka_unit_test(a_thread_that_may_not_wait_gets_what_is_there),
         cmocka_unit_test(one_thread_makes_what_many_ask_for),
         cmocka_unit_test(want_of_memory_is_an_error),

@@ -186,6 +186,25 @@ static void stars_cost_pattern_times_text(void **state)
     free(text);
 }
 
+/* Names that end otherwise than the pattern cost nothing but the look at their ends: here 5,000 times 2 million steps
+ * else. */
+static void another_end_is_seen_at_once(void **state)
+{
+    (void)state;
+    enum { TEXT = 20000, ROUNDS = 5000 };
+    static const char pattern[] =
+        "*[bcdefghijklmnopqrstuvwxyzBCDEFGHIJKLMNOPQRSTUVWXYZ0123456789bcdefghijklmnopqrstuvwxyz]N";
+    static char text[TEXT];
+    memset(text, 'a', sizeof text);
+    double began = cpu_seconds();
+    for (int i = 0; i < ROUNDS; i++)
+        assert_false(td_glob_match(TD_TEXT(pattern), td_text_n(text, sizeof text)));
+    CHECK(cpu_seconds() - began < 1.0, "%.1f s", cpu_seconds() - began);
+    text[TEXT - 1] = 'N';
+    text[TEXT - 2] = 'b';
+    assert_true(td_glob_match(TD_TEXT(pattern), td_text_n(text, sizeof text)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +212,7 @@ int main(void)
         cmocka_unit_test(lengths_count_not_terminators),
         cmocka_unit_test(random_patterns_against_the_oracle),
         cmocka_unit_test(stars_cost_pattern_times_text),
+        cmocka_unit_test(another_end_is_seen_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,8 @@ static void every_fault_is_named(void **state)
          "\"master_key\" must be 32 random bytes"},
         {"{\"version\": 1, \"master_key\": \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\", \"tokens\": []}",
          "\"master_key\" must be 32 random bytes"},
+        {"{\"version\": 1, \"master_key\": \"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\", \"tokens\": []}",
+         "\"master_key\" must be random"},
         {"{\"version\": 1, " KEY ", \"tokens\": {}}", "\"tokens\" must be an array"},
         {FILE_OF("1"), "a token must be an object"},
         {FILE_OF("{}"), "the token lacks the key \"name\""},
@@ -108,6 +110,7 @@ static void every_fault_is_named(void **state)
         {FILE_OF(TOKEN("a", SHA_A, ", \"rights\": [\"admin\"]")), "the rights are \"read\" and \"write\""},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"tomorrow\"")), "not \"tomorrow\""},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"1970-01-01T00:00:00Z\"")), "a time after 1970"},
+        {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"9999-12-31T23:59:59-05:00\"")), "a time after 1970"},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": 1801393200")), "\"expires\" must be a string"},
         {FILE_OF(TOKEN("a", SHA_A, ", \"created\": null")), "\"created\" must be a string"},
         {FILE_OF(TOKEN("a", SHA_A, ", \"token\": \"x\"")), "unknown key \"token\"; a token has name"},
@@ -124,6 +127,42 @@ static void every_fault_is_named(void **state)
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         assert_null(strstr(err.message, "AAECAwQF")); /* the master key */
     }
+}
+
+/* Nothing of the master key, as text or as bytes, is left in memory that was freed. */
+static void the_master_key_is_erased(void **state)
+{
+    (void)state;
+    static const char key[] = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+    struct tree tree;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_token_set *set = NULL;
+    char path[TREE_PATH_BYTES];
+    struct td_buffer text;
+    uint8_t bytes[32];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)i;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, FILE_OF(CI));
+    while (text.len < 400000) /* more than one step of reading */
+        td_buffer_putc(&text, '\n');
+    tree_open(&tree);
+    tree_at(&tree, "tokens", path);
+    tree_write(&tree, "tokens", text.data, text.len);
+    assert_int_equal(chmod(path, 0600), 0);
+    td_buffer_fini(&text);
+    for (int as_bytes = 0; as_bytes < 2; as_bytes++) {
+        alloc_look_for(as_bytes ? (const void *)bytes : key, as_bytes ? sizeof bytes : sizeof key - 1);
+        CHECK(td_token_file_read(path, &set, &err), "%s", err.message);
+        td_token_set_unref(set);
+        assert_int_equal(alloc_found(), 0);
+    }
+    alloc_look_for(key, sizeof key - 1);
+    td_buffer_puts(&text, key);
+    td_buffer_fini(&text);
+    assert_int_equal(alloc_found(), 1);
+    alloc_look_for(NULL, 0);
+    tree_close(&tree);
 }
 
 static void every_prefix_is_refused(void **state)
@@ -272,6 +311,28 @@ static void too_many_tokens_are_refused(void **state)
     }
 }
 
+/* 64 globs of 1,024 bytes are as much as a token may have. */
+static void long_globs_are_few(void **state)
+{
+    (void)state;
+    for (size_t more = 0; more < 2; more++) {
+        struct td_buffer text;
+        struct td_token_set *set = NULL;
+        struct td_error err = TD_ERROR_INIT;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, "{\"version\": 1, " KEY ", \"tokens\": [{\"name\": \"a\", \"sha256\": \"" SHA_A
+                              "\", \"models\": [");
+        for (size_t i = 0; i < 64; i++)
+            td_buffer_printf(&text, "%s\"%01024zu\"", i == 0 ? "" : ",", i);
+        td_buffer_puts(&text, more == 0 ? "]}]}" : ",\"x\"]}]}");
+        assert_int_equal(td_token_file_parse(td_buffer_text(&text), &set, &err), more == 0);
+        if (more > 0)
+            check_says(&err, "65536 bytes together", "models");
+        td_token_set_unref(set);
+        td_buffer_fini(&text);
+    }
+}
+
 /* ---- changes --------------------------------------------------------------------------------------------- */
 
 static bool add(const char *path, const char *name, const char *const *models, int64_t expires_s,
@@ -350,6 +411,13 @@ static void mode_owner_and_link_stay(void **state)
     assert_true(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
     assert_true(stat(path, &st) == 0 && (st.st_mode & 07777) == 0640);
     assert_true(geteuid() != 0 || st.st_gid == 12345);
+    char dangling[TREE_PATH_BYTES];
+    path_in(&tree, "dangling", dangling);
+    assert_int_equal(symlink("nowhere", dangling), 0);
+    assert_false(add(dangling, "b", NULL, 0, text, &err)); /* the link must stay */
+    check_says(&err, "is a link to a file that does not exist", dangling);
+    assert_true(lstat(dangling, &st) == 0 && S_ISLNK(st.st_mode));
+    td_error_init(&err);
     assert_true(td_token_file_remove(link_path, "a", &err));
     assert_true(stat(path, &st) == 0 && (st.st_mode & 07777) == 0640);
     assert_true(geteuid() != 0 || st.st_gid == 12345);
@@ -375,6 +443,15 @@ static void bad_tokens_change_nothing(void **state)
     check_says(&err, "a glob of models", path);
     assert_false(add(path, "a", empty, 0, text, &err));
     check_says(&err, "a glob of models", path);
+    static char long_glob[1025];
+    const char *long_globs[66] = {NULL};
+    memset(long_glob, 'x', sizeof long_glob - 1);
+    for (size_t i = 0; i < 65; i++)
+        long_globs[i] = long_glob;
+    assert_false(add(path, "a", long_globs, 0, text, &err));
+    check_says(&err, "65536 bytes together", path);
+    assert_false(add(path, "a", NULL, INT64_C(253402300800), text, &err)); /* 10000-01-01T00:00:00Z */
+    check_says(&err, "could not be read again", path);
     assert_int_equal(access(path, F_OK), -1);
     td_error_init(&err);
     assert_false(td_token_file_remove(path, "a", &err));
@@ -423,11 +500,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read),
         cmocka_unit_test(every_fault_is_named),
+        cmocka_unit_test(the_master_key_is_erased),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(want_of_memory_is_an_error),
         cmocka_unit_test(only_narrow_modes_are_read),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(too_many_tokens_are_refused),
+        cmocka_unit_test(long_globs_are_few),
         cmocka_unit_test(tokens_are_added_and_removed),
         cmocka_unit_test(mode_owner_and_link_stay),
         cmocka_unit_test(bad_tokens_change_nothing),

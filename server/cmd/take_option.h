@@ -1,0 +1,11 @@
+/* Options of commands, as --NAME VALUE or --NAME=VALUE. */
+#ifndef TD_SERVER_TAKE_OPTION_H
+#define TD_SERVER_TAKE_OPTION_H
+
+#include <stdbool.h>
+
+/* Returns whether argv[*i] is the option `name` ("--tokens"). *value then receives the text after '=' or the next
+ * argument, to which *i moves, or NULL when there is none. Borrowed from argv. */
+bool td_take_option(int argc, char **argv, int *i, const char *name, const char **value);
+
+#endif
