@@ -72,9 +72,9 @@ bool td_signed_url_check(const struct td_token_set *set, struct td_text method, 
                          const struct td_token **token, struct td_text *bare, struct td_error *err);
 
 /* Returns the beginning of a request target up to the first secret in it, for logs: who reads them must not be able to
- * repeat the request. Secrets are signatures, of this kind or of AWS's, and tokens, which do not belong there but are put
- * there by mistake. They count wherever they stand, because URLs are mangled on the way: "&amp;signature=", or all of it
- * in another URL's query. */
+ * repeat the request. Secrets are signatures, of this kind or of AWS's, and tokens, which do not belong there but are
+ * put there by mistake. They count wherever they stand, because URLs are mangled on the way: "&amp;signature=", or all
+ * of it in another URL's query. */
 struct td_text td_signed_url_without_secret(struct td_text target);
 
 #endif
