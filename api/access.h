@@ -12,13 +12,13 @@ enum { TD_REFUSAL_BYTES = 320 };
 
 /* Why credentials do not suffice. */
 struct td_refusal {
-    int status;                     /* 401, or 403 for a right that the token lacks */
+    int status;                     /* 401; 403 for a signature or a right; 503 when memory is short */
     bool is_invalid;                /* credentials were sent, and are no good ones */
     char message[TD_REFUSAL_BYTES]; /* ASCII without quotes, for people */
 };
 
 /* Sets call->caller from the server's tokens. If there are some, the facade's `admit` decides. Returns false after it
- * answered a refusal. Allocates nothing and does not wait. */
+ * answered a refusal. Does not wait; a signature takes memory while it is verified. */
 bool td_access_begin(struct td_call *call);
 
 /* Drops what td_access_begin took. */
@@ -39,7 +39,8 @@ void td_access_note_name(const struct td_call *call, const struct td_token *toke
 /* Adds WWW-Authenticate to the answer, an error that the facade has written. */
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
 
-/* Returns whether the request has no credentials and needs none for what shows no model: metrics and the contract. */
+/* Returns whether the request has no field Authorization, and needs none for what shows no model: metrics and the
+ * contract. A signature in the URL is not looked at. */
 bool td_access_is_free(const struct td_call *call);
 
 /* Returns whether the sender may know numbers of all models. */

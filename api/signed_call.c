@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* Sets call->access from the signature of the URL. */
+/* Sets call->caller from the signature of the URL. */
 static bool take_signature(struct td_call *call, struct td_refusal *refusal)
 {
     struct td_error err = TD_ERROR_INIT;

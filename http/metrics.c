@@ -112,7 +112,8 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->refused_address));
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"threads\"} %" PRIu64 "\n",
                      atomic_load(&metrics->refused_threads));
-    td_metrics_count(out, "tensord_http_malformed_requests_total", "Requests refused by the request guard.",
+    td_metrics_count(out, "tensord_http_malformed_requests_total",
+                     "Requests refused by the request guard, and connections without TLS on a port that has it.",
                      atomic_load(&metrics->malformed));
     td_metrics_count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.",
                      atomic_load(&metrics->sent_bytes));

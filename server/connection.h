@@ -165,7 +165,7 @@ void td_connection_set_phase(struct td_connection *connection, enum td_phase pha
 
 /* Records that the body will be sent in place from its pinned mappings, so that td_registry_cut_blob finds the
  * connection. Returns false, with nothing recorded, when the body lies in more than TD_PINNED_BLOBS of them. Called by
- * the connection's thread, as td_connection_unpin and td_connection_begin_long. */
+ * the connection's thread, as is td_connection_unpin. */
 bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
 
 /* Removes what td_connection_pin recorded. */

@@ -40,7 +40,7 @@ static void help(FILE *out)
         "                                    server recorded in its --state-dir (or TENSORD_STATE_DIR), and with the\n"
         "                                    blob's name in a Hugging Face cache\n"
         "  tensord health URL [--ca FILE]    exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
-        "                                    without a path it asks for /readyz\n"
+        "                                    without a path it asks for /readyz; or health --local\n"
         "  tensord token new|list|revoke --tokens FILE\n"
         "                                    make, list and revoke tokens; see token --help\n"
         "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
@@ -53,10 +53,11 @@ static void help(FILE *out)
     td_config_help(out);
     (void)fputs(
         "\n"
-        "signals: SIGHUP reads the --config file and the certificate again and scans DIR; SIGTERM drains and exits 0,\n"
-        "         a second one exits at once.\n"
-        "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs,\n"
-        "            or is not healthy; 2 wrong usage or configuration; 3 verify had nothing to compare.\n",
+        "signals: SIGHUP reads the --config file, the certificate and the tokens again and scans DIR; SIGTERM drains\n"
+        "         and exits 0, a second one exits at once.\n"
+        "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs, could not\n"
+        "            read or change a tokens file, or is not healthy; 2 wrong usage or configuration; 3 verify had\n"
+        "            nothing to compare.\n",
         out);
 }
 

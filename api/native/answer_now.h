@@ -1,4 +1,4 @@
-/* Answers that describe the present moment: health, metrics, the result of a scan. */
+/* Answers that describe the present moment: health, metrics, the result of a scan, a signed URL. */
 #ifndef TD_API_NATIVE_ANSWER_NOW_H
 #define TD_API_NATIVE_ANSWER_NOW_H
 

@@ -6,8 +6,8 @@
 
 #include <openssl/crypto.h>
 
-/* Finds the token whose key signed the request, and verifies the signature. Also that by an expired token, whose name
- * then stands in the access log. */
+/* Finds the token whose key signed the request, and verifies the signature. Verifies that of an expired token, too,
+ * so that its name stands in the access log. */
 static bool find_token(const struct td_call *call, const struct td_token **token, struct td_sigv4_refusal *refusal)
 {
     const struct td_token_set *set = call->caller.tokens;

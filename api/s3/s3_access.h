@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Implements td_facade.admit. A request that does not read is left to be refused by its method, whoever sends it. */
+/* Implements td_facade.admit. A request with another method than GET and HEAD is admitted: its handler refuses
+ * the method. */
 bool td_s3_admit(struct td_call *call);
 
 #endif

@@ -1,6 +1,6 @@
-/* Plan: acquire() takes an idle process or starts one; try_job() sends it a request with the descriptors and collects
- * the parts of the outcome until the last; release() puts it back or replaces it. What the parts say is read only when
- * the process is back in the pool.
+/* Plan: acquire() takes an idle process or starts one; send_all() sends it the requests of a queue with their
+ * descriptors; collect() gathers the outcome of the first; conclude() and replace_process() end a process that failed
+ * or is used up, and let_go() gives it back.
  *
  * Hard: to tell a fault of the file from one of the host. A process that a signal of its own ends, that is too slow or
  * takes too much memory was made so by its file, which is then refused for good. One that was killed from outside is

@@ -89,7 +89,8 @@ struct td_parse_queue *td_parse_queue_create(struct td_parse_pool *pool);
 /* Frees the queue. Files in it are not parsed, or for nothing. NULL: does nothing. */
 void td_parse_queue_destroy(struct td_parse_queue *queue);
 
-/* Returns whether a file of this kind and size is parsed in a process, and not by the caller of td_parse_pool_file. */
+/* Returns whether a file of this kind, or with facts of this kind, is parsed in a process, and not by the caller of
+ * td_parse_pool_file. */
 bool td_parse_pool_takes(enum td_file_kind kind, enum td_facts_kind facts_kind);
 
 /* Appends the open file `fd`, which is borrowed until the file is taken, and sends it. There must be room, and the file

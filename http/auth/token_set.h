@@ -67,9 +67,8 @@ bool td_token_name_is_valid(struct td_text name);
 /* Returns whether the token has expired at this time, in seconds since 1970. */
 bool td_token_has_expired(const struct td_token *token, int64_t now_s);
 
-/* Writes the token's secret key for S3, base64url without padding of HMAC-SHA-256(master key, "tensord-s3-secret\n"
- * NAME
- * "\n" SHA256), where SHA256 is the token's digest in hexadecimal. */
+/* Writes the token's secret key for S3: base64url, without padding, of
+ * HMAC-SHA-256(master key, "tensord-s3-secret\n" NAME "\n" SHA256). SHA256 is the token's digest in hexadecimal. */
 void td_token_s3_secret(const struct td_token_set *set, const struct td_token *token, char out[TD_S3_SECRET_BYTES]);
 
 /* Writes the key by which the token signs URLs: HMAC-SHA-256(master key, "tensord-url\n" NAME "\n" SHA256). With token

@@ -4,8 +4,9 @@
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
  *   - When another process wants to write to a file under a lease, the kernel makes it wait until the lease is given
  *     up: answers that are sent from the file get 100 ms to end, then they are cut (cut_blob).
- *   - SIGHUP reads the configuration file again. Parts get the settings that may change by functions that lock or store
- *     atomically (apply_live); they borrow the others from a copy that never changes (`used`).
+ *   - SIGHUP reads the configuration file, the certificate and the tokens again. Parts get the settings that may
+ *     change by functions that lock or store atomically (apply_live); they borrow the others from a copy that never
+ *     changes (`used`).
  *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"

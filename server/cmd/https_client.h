@@ -12,8 +12,8 @@
 /* Which server is trusted. */
 struct td_https_trust {
     const char *ca; /* a file of authorities in PEM; NULL: those of the system. The name and the dates must be right */
-    const char
-        *pinned; /* a file with the certificate that the server must have, whatever its name and dates; NULL: any */
+    const char *pinned; /* a file with the certificate that the server must have, whatever its name and dates; NULL:
+                           the certificate is judged by `ca` */
 };
 
 struct td_https;
