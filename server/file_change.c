@@ -32,6 +32,11 @@ void td_file_change_note(struct td_file_change *change)
     change->looked_ns = td_clock_ns();
 }
 
+void td_file_change_forget(struct td_file_change *change)
+{
+    memset(&change->known, 0xFF, sizeof change->known); /* no file has this identity */
+}
+
 bool td_file_change_look(struct td_file_change *change)
 {
     uint64_t now_ns = td_clock_ns();

@@ -35,4 +35,7 @@ void td_file_change_note(struct td_file_change *change);
  * when one of them has changed and all are as at the last look: the caller then reads them. */
 bool td_file_change_look(struct td_file_change *change);
 
+/* Makes the next look tell of a change once more, because the files could not be read. */
+void td_file_change_forget(struct td_file_change *change);
+
 #endif

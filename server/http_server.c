@@ -254,9 +254,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     }
     leave_wait(session);
     td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
+    drop_upload(session);
     if (session->connection != NULL)
         td_connection_close(session->connection);
-    drop_upload(session);
     td_access_lines_fini(&session->access_lines);
     td_tls_credentials_unref(session->credentials); /* GnuTLS does not use them to end a session */
     free(session->target);

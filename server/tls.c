@@ -14,7 +14,8 @@ struct td_tls {
     struct td_tls_files files;
     pthread_mutex_t lock; /* of `newest` */
     struct td_tls_credentials *newest;
-    struct td_file_change change; /* used by one thread */
+    struct td_file_change change; /* used by one thread, as is the next one */
+    bool is_waiting;              /* the files could not be read, and are tried until they can */
 };
 
 static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
@@ -86,14 +87,22 @@ void td_tls_destroy(struct td_tls *tls)
     free(tls);
 }
 
-/* Reads the files again; with a fault, what there was stays. */
+/* Reads the files again; with a fault, what there was stays. A fault that may pass, since descriptors or memory were
+ * short, is told of once. */
 static void load_again(struct td_tls *tls)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (load(tls, &err))
+    if (load(tls, &err)) {
+        tls->is_waiting = false;
         tell(tls, " again");
-    else
+        return;
+    }
+    bool may_pass = err.code == TD_IO || err.code == TD_RESOURCE_EXHAUSTED;
+    if (!tls->is_waiting || !may_pass)
         td_log(TD_LOG_ERROR, "new connections get the old certificate, since the new one has a fault: %s", err.message);
+    tls->is_waiting = may_pass;
+    if (may_pass)
+        td_file_change_forget(&tls->change);
 }
 
 void td_tls_reload(struct td_tls *tls)

@@ -156,7 +156,7 @@ static void read_names(gnutls_x509_crt_t cert, char names[TD_TLS_NAMES_BYTES])
         char address[INET6_ADDRSTRLEN];
         size_t len = sizeof name - 1;
         int kind = gnutls_x509_crt_get_subject_alt_name(cert, i, name, &len, NULL);
-        if (kind == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+        if (kind < 0 && kind != GNUTLS_E_SHORT_MEMORY_BUFFER) /* there is no further name */
             break;
         if (kind == GNUTLS_SAN_DNSNAME) {
             name[len] = '\0';
@@ -281,13 +281,13 @@ bool td_tls_credentials_give(struct td_tls_credentials *credentials, gnutls_sess
 {
     static const char protocol[] = "http/1.1";
     const gnutls_datum_t alpn = {.data = (unsigned char *)(uintptr_t)protocol, .size = sizeof protocol - 1};
-    if (gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials->pair) < 0 ||
-        gnutls_alpn_set_protocols(session, &alpn, 1, 0) < 0)
+    if (gnutls_alpn_set_protocols(session, &alpn, 1, 0) < 0)
         return false;
-    if (!credentials->asks_clients)
-        return true;
-    gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUIRE);
-    gnutls_session_set_verify_function(session, verify_client);
-    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_CERTIFICATE_PKT, GNUTLS_HOOK_PRE, look_at_list);
-    return true;
+    if (credentials->asks_clients) {
+        gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUIRE);
+        gnutls_session_set_verify_function(session, verify_client);
+        gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_CERTIFICATE_PKT, GNUTLS_HOOK_PRE, look_at_list);
+    }
+    /* Last: a session that has a certificate also asks for that of the client. */
+    return gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials->pair) >= 0;
 }

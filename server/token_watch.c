@@ -60,6 +60,12 @@ void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
     watch->first = NULL;
 }
 
+/* Returns whether the file may be readable soon without another change: descriptors or memory were short. */
+static bool may_pass(const struct td_error *err)
+{
+    return err->code == TD_IO || err->code == TD_RESOURCE_EXHAUSTED;
+}
+
 void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always)
 {
     struct td_token_set *tokens = NULL;
@@ -69,8 +75,10 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
     if (always)
         td_file_change_note(&watch->change);
     if (!td_token_file_read(watch->path, &tokens, &err)) {
-        atomic_store(&api->metrics.tokens_failed, true);
-        td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
+        if (!atomic_exchange(&api->metrics.tokens_failed, true) || !may_pass(&err))
+            td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
+        if (may_pass(&err))
+            td_file_change_forget(&watch->change);
         return;
     }
     tell(watch, "read the tokens file", " again", tokens);

@@ -92,13 +92,15 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigaction), SCMP_SYS(getpid),    SCMP_SYS(gettid),        SCMP_SYS(sysinfo), /* of qsort */
 };
 
-/* Adds what is allowed with some arguments alone: memory that is not for code, and abort(). Texts for standard error,
- * which is closed, fail. */
+/* Adds what is allowed with some arguments alone: private memory that is not for code, and abort(). Shared memory and
+ * stacks that grow are not counted by RLIMIT_DATA. Texts for standard error, which is closed, fail. */
 static bool add_conditions(scmp_filter_ctx filter)
 {
     const struct scmp_arg_cmp no_code = {.arg = 2, .op = SCMP_CMP_MASKED_EQ, .datum_a = PROT_EXEC, .datum_b = 0};
+    const struct scmp_arg_cmp is_private = {
+        .arg = 3, .op = SCMP_CMP_MASKED_EQ, .datum_a = MAP_TYPE | MAP_GROWSDOWN, .datum_b = MAP_PRIVATE};
     const struct scmp_arg_cmp own = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)getpid()};
-    return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, no_code) == 0 &&
+    return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, no_code, is_private) == 0 &&
            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, no_code) == 0 &&
            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, own) == 0 &&
            seccomp_rule_add(filter, SCMP_ACT_ERRNO(EBADF), SCMP_SYS(write), 0) == 0;

@@ -36,8 +36,9 @@
 struct worker {
     pid_t pid;
     int fd;
-    unsigned files; /* that it was sent */
-    bool is_new;    /* it has not yet said that it is confined */
+    unsigned files;  /* that it was sent */
+    uint64_t cpu_ns; /* that it had used when the first request's outcome was waited for */
+    bool is_new;     /* it has not yet said that it is confined */
     bool is_busy;
 };
 
@@ -329,7 +330,7 @@ static void limit_cpu(const struct worker *worker, const struct errand *errand, 
     if (clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
         return;
     if (has_end)
-        limit.rlim_cur = (rlim_t)used.tv_sec + (rlim_t)(timeout_ns / 1000000000 * FILES) + MORE_SECONDS;
+        limit.rlim_cur = (rlim_t)used.tv_sec + (rlim_t)(timeout_ns * FILES / 1000000000) + MORE_SECONDS;
     (void)prlimit(worker->pid, RLIMIT_CPU, &limit, NULL);
 }
 
@@ -396,6 +397,24 @@ static struct errand *errand_at(struct td_parse_queue *queue, size_t i)
     return &queue->errands[(queue->first + i) % TD_PARSE_QUEUE_MAX];
 }
 
+/* Returns the processor time that the process has used; 0 when nobody knows. */
+static uint64_t cpu_ns_of(const struct worker *worker)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return (uint64_t)used.tv_sec * UINT64_C(1000000000) + (uint64_t)used.tv_nsec;
+}
+
+/* Returns whether the process has waited for nearly all of the time limit, for a disk or a processor: the file is not
+ * to blame. */
+static bool has_waited(const struct td_parse_pool *pool, const struct worker *worker)
+{
+    enum { WORKS = 10 }; /* a parser that is at work gets more than this part of the time, also beside other load */
+    return cpu_ns_of(worker) - worker->cpu_ns < pool->config.timeout_ns / WORKS;
+}
+
 /* Collects the parts of the outcome of the first request. */
 static enum outcome collect(struct td_parse_queue *queue)
 {
@@ -407,6 +426,7 @@ static enum outcome collect(struct td_parse_queue *queue)
     uint64_t told_bytes = 0;
     enum td_parse_frame type = TD_FRAME_PART;
     td_buffer_clear(parts);
+    queue->worker->cpu_ns = cpu_ns_of(queue->worker);
     while (type != TD_FRAME_END) {
         if (!td_buffer_reserve(parts, TD_WIRE_PART_BYTES))
             return NO_MEMORY;
@@ -463,13 +483,16 @@ static enum td_parse_end judge(const struct td_parse_pool *pool, struct worker *
 {
     if (outcome == GONE)
         await_end(worker->pid);
+    bool waited = outcome == TOO_SLOW && has_waited(pool, worker);
     int how = end_process(worker);
     switch (outcome) {
     case GONE:
         return judge_end(how, worker->is_new, err);
     case TOO_SLOW:
-        (void)td_error_set(err, TD_INVALID_ARGUMENT,
-                           "the parser needed more than %g s and was stopped (--parse-timeout)",
+        (void)td_error_set(err, waited ? TD_UNAVAILABLE : TD_INVALID_ARGUMENT,
+                           waited ? "the parser waited for the file's disk for %g s and was stopped (--parse-timeout); "
+                                    "the next scan tries again"
+                                  : "the parser needed more than %g s and was stopped (--parse-timeout)",
                            (double)pool->config.timeout_ns / 1e9);
         return TD_PARSE_SLOW;
     case WRONG:

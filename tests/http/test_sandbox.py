@@ -22,9 +22,9 @@ HOSTILE = {
     "eat": r"the parser stopped: out of memory; its process may take 134217728 bytes of memory \(--parse-memory\)",
     "lie": r"the parser's process gave an answer that cannot be right",
     "socket": CALL, "open": CALL, "stat": CALL, "exec": CALL, "fork": CALL, "ptrace": CALL, "kill": CALL,
-    "mapcode": CALL, "makecode": CALL,
+    "mapcode": CALL, "makecode": CALL, "share": CALL,
 }
-REASONS = {"crashed": 3, "timeout": 1, "memory": 1, "wrong_answer": 1, "forbidden_call": 9, "killed": 0}
+REASONS = {"crashed": 3, "timeout": 1, "memory": 1, "wrong_answer": 1, "forbidden_call": 10, "killed": 0}
 
 
 def hostile_binary():
@@ -78,6 +78,19 @@ def test_a_hostile_file_costs_itself_and_nothing_else(start, tmp_path):
     assert restarts(s) == told, "a refused file is not parsed again"
     for line in s.stderr().splitlines():
         assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (info|warn) ", line), line
+
+
+def test_a_file_whose_disk_is_waited_for_is_tried_again(start, tmp_path):
+    """A parser that has used no processor time is not to blame, and nor is its file."""
+    model(tmp_path, "wait-")
+    model(tmp_path, "good")
+    s = start(tmp_path, "--parse-timeout", "1", binary=hostile_binary(), rescan="0")
+    (error,) = s.json("/models/wait-")["errors"]
+    assert "waited for the file's disk for 1 s" in error["message"] and "tries again" in error["message"], error
+    assert s.json("/models/good")["errors"] == []
+    told = restarts(s)["timeout"]
+    assert s.post("/rescan", b"").status == 200
+    assert restarts(s)["timeout"] == told + 1
 
 
 def test_the_process_has_its_socket_and_its_file_and_no_rights(start, tmp_path):

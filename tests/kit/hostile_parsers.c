@@ -4,6 +4,7 @@
 #include "parser/formats.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,10 +85,24 @@ static void map_code(void)
     (void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* Takes memory that the limit does not count. */
+static void share(void)
+{
+    (void)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
 static void make_code(void)
 {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     (void)mprotect(page, 4096, PROT_READ | PROT_EXEC);
+}
+
+/* Waits for ever, as for a disk that is gone. */
+static void wait_for_ever(void)
+{
+    int word = 0;
+    for (;;)
+        (void)syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0);
 }
 
 /* Takes 1 s more than usual. */
@@ -111,7 +127,8 @@ static const struct {
     {"crash-", crash},        {"abort-", abort},    {"spin-", spin},         {"eat-", eat},
     {"socket-", open_socket}, {"open-", open_file}, {"stat-", look_at_file}, {"exec-", execute},
     {"fork-", fork_process},  {"ptrace-", trace},   {"kill-", kill_parent},  {"mapcode-", map_code},
-    {"makecode-", make_code}, {"hold-", hold},      {"leave-", leave},
+    {"makecode-", make_code}, {"hold-", hold},      {"leave-", leave},       {"share-", share},
+    {"wait-", wait_for_ever},
 };
 
 bool __wrap_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,

@@ -13,7 +13,8 @@ static struct {
 static _Atomic size_t fail_countdown;
 static struct {
     const void *bytes;
-    size_t len, found;
+    size_t len;
+    _Atomic size_t found;
 } wanted;
 
 void alloc_count_start(void)
@@ -115,6 +116,7 @@ void __wrap_free(void *p)
 {
     if (p != NULL)
         atomic_fetch_sub(&count.live_bytes, (long long)malloc_usable_size(p));
-    wanted.found += has_wanted(p);
+    if (has_wanted(p))
+        wanted.found++;
     __real_free(p);
 }

@@ -102,6 +102,17 @@ static void a_second_look_comes_later(void **state)
     assert_true(look(&change));
 }
 
+static void what_was_forgotten_is_told_of_again(void **state)
+{
+    (void)state;
+    write_file(path, "one");
+    struct td_file_change change = {.paths = {path}};
+    td_file_change_note(&change);
+    td_file_change_forget(&change);
+    assert_true(look(&change));
+    assert_false(look(&change));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +120,7 @@ int main(void)
         cmocka_unit_test(another_target_of_a_link_is_a_change),
         cmocka_unit_test(what_was_noted_is_known),
         cmocka_unit_test(a_second_look_comes_later),
+        cmocka_unit_test(what_was_forgotten_is_told_of_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
