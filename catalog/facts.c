@@ -20,8 +20,6 @@
 enum {
     CONFIG_BYTES = 4 * 1024 * 1024, /* most bytes of a configuration; longer ones are not read */
     MEMBER_BYTES = 64 * 1024,       /* most bytes of a member's value that is kept */
-    WORD_BYTES = 256,               /* most bytes of a tag or a name, with its NUL */
-    MOST_TAGS = 512,
 };
 
 /* ---- kinds --------------------------------------------------------------------------------------------- */
@@ -93,7 +91,7 @@ struct reader {
  * false for want of memory. */
 static bool keep_word(struct reader *r, const char **out)
 {
-    char word[WORD_BYTES];
+    char word[TD_FACTS_WORD_BYTES];
     struct td_error none = TD_ERROR_INIT;
     struct td_json json = r->json; /* a copy: a NUL in the string is no reason to stop */
     size_t len;
@@ -118,7 +116,7 @@ static bool add_tag(struct reader *r, unsigned key)
 {
     struct td_facts *facts = r->facts;
     struct td_fact_tag tag = {.key = key};
-    if (facts->tag_count == MOST_TAGS)
+    if (facts->tag_count == TD_FACTS_TAGS_MAX)
         return true;
     if (!keep_word(r, &tag.value) || tag.value == NULL)
         return tag.value == NULL && r->err->code == TD_OK;

@@ -20,6 +20,11 @@ enum td_facts_kind {
     TD_FACTS_ADAPTER,   /* adapter_config.json of PEFT */
 };
 
+enum {
+    TD_FACTS_WORD_BYTES = 256, /* most bytes of a tag or a name, with its NUL */
+    TD_FACTS_TAGS_MAX = 512,   /* most tags of a file */
+};
+
 /* A tag by which clients find a repository: a value that the card has under a key. The key decides how the Hub writes
  * the tag. */
 struct td_fact_tag {

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -100,9 +101,10 @@ static bool add_conditions(scmp_filter_ctx filter)
     const struct scmp_arg_cmp is_private = {
         .arg = 3, .op = SCMP_CMP_MASKED_EQ, .datum_a = MAP_TYPE | MAP_GROWSDOWN, .datum_b = MAP_PRIVATE};
     const struct scmp_arg_cmp own = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)getpid()};
+    const struct scmp_arg_cmp of_abort = {.arg = 2, .op = SCMP_CMP_EQ, .datum_a = SIGABRT};
     return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, no_code, is_private) == 0 &&
            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, no_code) == 0 &&
-           seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, own) == 0 &&
+           seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2, own, of_abort) == 0 &&
            seccomp_rule_add(filter, SCMP_ACT_ERRNO(EBADF), SCMP_SYS(write), 0) == 0;
 }
 

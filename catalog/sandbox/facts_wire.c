@@ -1,6 +1,7 @@
 #include "catalog/sandbox/facts_wire.h"
 
 #include "core/json.h"
+#include "parser/model_card.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,8 @@ static bool is_object(const char *text)
 static void read_tags(struct td_wire_reader *in, struct td_facts *facts)
 {
     size_t count = td_wire_get_count(in, TAG_BYTES);
+    if (!td_wire_check(in, count <= TD_FACTS_TAGS_MAX))
+        return;
     facts->tags = td_arena_array(&facts->arena, count, sizeof *facts->tags);
     if (facts->tags == NULL)
         in->no_memory = in->failed = true;
@@ -46,7 +49,8 @@ static void read_tags(struct td_wire_reader *in, struct td_facts *facts)
         tag->value = td_wire_get_copy(in, &facts->arena);
         tag->key = td_wire_get_u32(in);
         tag->repeats = td_wire_get_bool(in);
-        (void)td_wire_check(in, tag->value != NULL && tag->value[0] != '\0' && tag->key < td_fact_tag_keys());
+        (void)td_wire_check(in, tag->value != NULL && tag->value[0] != '\0' &&
+                                    strlen(tag->value) < TD_FACTS_WORD_BYTES && tag->key < td_fact_tag_keys());
     }
     facts->tag_count = in->failed ? 0 : count;
 }
@@ -67,7 +71,7 @@ bool td_facts_receive(struct td_wire_reader *in, struct td_facts **out, struct t
     facts->architecture = td_wire_get_string(in, &facts->arena);
     facts->model_type = td_wire_get_string(in, &facts->arena);
     facts->has_chat_template = td_wire_get_bool(in);
-    if (td_wire_check(in, facts->json != NULL && is_object(facts->json)))
+    if (td_wire_check(in, facts->json != NULL && facts->json_len <= TD_CARD_MAX_JSON_BYTES && is_object(facts->json)))
         read_tags(in, facts);
     if (!in->failed) {
         *out = facts;

@@ -102,15 +102,17 @@ const char *td_parse_end_name(enum td_parse_end end)
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
-/* Waits until a process that closed its socket has ended, for 1 s at most: it closes before it ends. */
-static void await_end(pid_t pid)
+/* Waits until a process that closed its socket has ended, for 1 s at most: it closes before it ends. Returns false when
+ * it goes on. */
+static bool await_end(pid_t pid)
 {
     enum { MOST_MS = 1000 };
     struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
     if (end.fd < 0)
-        return;
-    (void)poll(&end, 1, MOST_MS);
+        return true;
+    bool has_ended = poll(&end, 1, MOST_MS) != 0;
     (void)close(end.fd);
+    return has_ended;
 }
 
 /* Kills the process and waits for its end, which comes at once. Returns how it ended; -1 when nobody knows. */
@@ -271,12 +273,14 @@ static void count_end(struct td_parse_pool *pool, enum td_parse_end end)
     atomic_fetch_add_explicit(&pool->ends[end], 1, memory_order_relaxed);
 }
 
-/* Returns whether an idle process has ended: it was killed, or the thread that started it has ended. */
-static bool is_gone(const struct worker *worker)
+/* Returns whether an idle process is there and has said nothing since its last outcome, but that it is confined. It may
+ * have been killed, or the thread that started it may have ended; and what one says that nobody has asked would be
+ * taken for the outcome of the next file. */
+static bool is_silent(const struct worker *worker)
 {
     char byte;
     ssize_t n = recv(worker->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    return n > 0 ? worker->is_new : n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
 /* Takes a process that is idle, or starts one; waits while all are at work. Returns NULL: TD_UNAVAILABLE. */
@@ -288,7 +292,7 @@ static struct worker *acquire(struct td_parse_pool *pool, struct td_error *err)
         (void)pthread_cond_wait(&pool->is_idle, &pool->lock);
     worker->is_busy = true;
     pthread_mutex_unlock(&pool->lock);
-    if (worker->pid != 0 && is_gone(worker)) {
+    if (worker->pid != 0 && !is_silent(worker)) {
         (void)end_process(worker);
         count_end(pool, TD_PARSE_KILLED);
     }
@@ -481,8 +485,8 @@ static enum td_parse_end judge_end(int how, bool is_new, struct td_error *err)
 static enum td_parse_end judge(const struct td_parse_pool *pool, struct worker *worker, enum outcome outcome,
                                struct td_error *err)
 {
-    if (outcome == GONE)
-        await_end(worker->pid);
+    if (outcome == GONE && !await_end(worker->pid))
+        outcome = WRONG; /* a parser does not close its socket */
     bool waited = outcome == TOO_SLOW && has_waited(pool, worker);
     int how = end_process(worker);
     switch (outcome) {
