@@ -150,6 +150,7 @@ def test_systemd_is_told_how_the_service_is(tmp_path, place, manager):
         manager.wait_for("READY=1")
         assert s.get("/readyz").status == 200 and not any("RELOADING" in m for m in manager.heard)
         write_by_hand(tmp_path / "b/model.safetensors", [tensor("w", "F32", [4])])
+        time.sleep(0.05)        # more than a tick of the kernel's clock: before, another write might leave the times
         before = time.monotonic()
         os.kill(s.pid, signal.SIGHUP)
         began = int(manager.wait_for(r"RELOADING=1\nMONOTONIC_USEC=(\d+)")[1]) / 1e6
