@@ -134,7 +134,7 @@ def test_wrong_usage_is_one_plain_sentence():
     for args in ([], ["--x"], ["a", "b"]):
         p = subprocess.run([str(tensord_binary()), "inspect", *args], capture_output=True, text=True, timeout=60)
         assert p.returncode == 2 and p.stderr.endswith(
-            "; usage: tensord inspect FILE|DIR [--json]\n") and "?;" not in p.stderr, p.stderr
+            "; usage: tensord inspect FILE|DIR [--json] [--no-sandbox]\n") and "?;" not in p.stderr, p.stderr
 
 
 def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
