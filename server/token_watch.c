@@ -75,12 +75,15 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
     if (always)
         td_file_change_note(&watch->change);
     if (!td_token_file_read(watch->path, &tokens, &err)) {
-        if (!atomic_exchange(&api->metrics.tokens_failed, true) || !may_pass(&err))
+        atomic_store(&api->metrics.tokens_failed, true);
+        if (!watch->is_waiting || !may_pass(&err))
             td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
-        if (may_pass(&err))
+        watch->is_waiting = may_pass(&err);
+        if (watch->is_waiting)
             td_file_change_forget(&watch->change);
         return;
     }
+    watch->is_waiting = false;
     tell(watch, "read the tokens file", " again", tokens);
     give(api, tokens);
 }

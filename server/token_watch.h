@@ -10,6 +10,7 @@
 struct td_token_watch {
     const char *path; /* borrowed; empty: the server has no tokens */
     struct td_file_change change;
+    bool is_waiting;            /* the file could not be read, and is tried until it can; the log has told of that */
     struct td_token_set *first; /* what was read at the start, until td_token_watch_begin gives it away */
 };
 
