@@ -519,10 +519,11 @@ def test_the_log_has_names_alone(place, start, form):
     write_model(root / "m")
     token = new(tokens, "ci-7")
     s = start(root, "--tokens", tokens, "--log-format", form)
-    s.get("/models/m", bearer(token))
-    s.get("/models/none", bearer(token))
-    s.get("/models/m", bearer(token + "x"))
-    lines = s.whole_log().splitlines()
+    with s.conn() as c:         # the lines of one connection are in order
+        for target, sent in (("/models/m", token), ("/models/none", token), ("/models/m", token + "x")):
+            c.request(target, bearer(sent))
+    s.wait_for(lambda: s.log().count("/models/") == 3, "the lines of all answers")
+    lines = s.log().splitlines()
     assert token not in s.log() and token not in s.stderr()
     if form == "json":
         names = [json.loads(line).get("token") for line in lines if "/models/" in line]
