@@ -12,6 +12,7 @@
 
 #include "catalog/state_dir.h"
 #include "core/log.h"
+#include "core/write_all.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -171,25 +172,10 @@ static void give_up(struct td_digest_log *log, const char *action, int sys)
     atomic_store(&log->stored, false);
 }
 
-static bool write_fully(int fd, const void *bytes, size_t len)
-{
-    const uint8_t *p = bytes;
-    while (len > 0) {
-        ssize_t n = write(fd, p, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 /* Appends the first `count` records of log->writing. Under file_lock. */
 static void append(struct td_digest_log *log, size_t count)
 {
-    if (!write_fully(log->fd, log->writing, count * sizeof *log->writing))
+    if (!td_write_all(log->fd, log->writing, count * sizeof *log->writing))
         give_up(log, "write the log", errno);
     else if (fdatasync(log->fd) != 0)
         give_up(log, "synchronise the log", errno);
@@ -265,7 +251,7 @@ static bool open_file(const struct td_digest_log *log, int flags, int *fd, struc
 /* Makes the open file an empty log. */
 static bool begin_log(int fd)
 {
-    return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && write_fully(fd, &good_header, sizeof good_header);
+    return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && td_write_all(fd, &good_header, sizeof good_header);
 }
 
 /* Cuts off everything behind the last good record, where writing then goes on. */
@@ -456,7 +442,7 @@ static bool write_anew(struct td_digest_log *log)
     size_t at = 0;
     for (size_t count = TD_DIGEST_LOG_BATCH; ok && count == TD_DIGEST_LOG_BATCH;) {
         count = next_records(log, &at);
-        ok = write_fully(fd, log->writing, count * sizeof *log->writing);
+        ok = td_write_all(fd, log->writing, count * sizeof *log->writing);
     }
     ok = ok && fsync(fd) == 0 && renameat(log->dir_fd, new_name, log->dir_fd, log_name) == 0 && fsync(log->dir_fd) == 0;
     if (!ok) {

@@ -173,8 +173,8 @@ struct td_snapshot {
         struct td_snapshot *snapshot); /* called instead of td_snapshot_free when the last reference goes; NULL: none */
     void *retire_context;
     struct td_snapshot *next_retired;
-    /* Of a view (catalog/view.h): the snapshot that owns its files and checkpoints. A reference on the view is one on
-     * this snapshot, too. Else NULL. */
+    /* A view (catalog/view.h) shares the files and checkpoints of this snapshot, and a reference on the view is also
+     * one on this snapshot. NULL: the snapshot is no view. */
     struct td_snapshot *base;
     _Atomic(struct td_views *) views;                         /* the views that are kept; NULL: none was asked for */
     void (*_Atomic free_views)(struct td_snapshot *snapshot); /* frees them; NULL: there are none */

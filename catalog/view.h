@@ -15,7 +15,7 @@
 #include "catalog/snapshot.h"
 #include "core/cancel.h"
 
-/* What a snapshot keeps of its views. The bytes are the bound; the number only keeps the search for a view short. */
+/* A snapshot keeps so many views, of so many bytes. The bytes bound the memory, the number bounds the search. */
 enum { TD_VIEWS_MAX = 1024, TD_VIEWS_BYTES = 64 * 1024 * 1024, TD_VIEW_KEY_BYTES = TD_TAG_BYTES };
 
 struct td_view_filter {

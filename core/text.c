@@ -62,3 +62,17 @@ struct td_text td_text_take_until(struct td_text *text, char separator)
     *text = td_text_skip(*text, part.len + (at == NULL ? 0 : 1));
     return part;
 }
+
+void td_text_locate(struct td_text text, uint64_t pos, size_t *line, size_t *column)
+{
+    *line = 1;
+    *column = 1;
+    for (size_t i = 0; i < text.len && i < pos; i++) {
+        if (text.p[i] == '\n') {
+            ++*line;
+            *column = 1;
+        } else if (((unsigned char)text.p[i] & 0xC0) != 0x80) { /* not a later byte of a character */
+            ++*column;
+        }
+    }
+}

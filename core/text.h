@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct td_text {
     const char *p; /* borrowed; may be NULL when len is 0 */
@@ -56,5 +57,8 @@ bool td_text_take_char(struct td_text *text, char c);
 /* Removes and returns the part before the first separator, which is removed as well. Without a separator the part is
  * the whole text, and nothing remains. */
 struct td_text td_text_take_until(struct td_text *text, char separator);
+
+/* Sets the line and the column of byte `pos`, both from 1; columns count characters of UTF-8. */
+void td_text_locate(struct td_text text, uint64_t pos, size_t *line, size_t *column);
 
 #endif

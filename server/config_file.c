@@ -14,21 +14,6 @@ enum { PATH_SHOWN = 160, VALUE_SHOWN = 64 };
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/* Finds the line and the column, in characters, of a position in the text; both begin at 1. */
-static void locate(struct td_text text, uint64_t pos, size_t *line, size_t *column)
-{
-    *line = 1;
-    *column = 1;
-    for (size_t i = 0; i < text.len && i < pos; i++) {
-        if (text.p[i] == '\n') {
-            ++*line;
-            *column = 1;
-        } else if (((unsigned char)text.p[i] & 0xC0) != 0x80) { /* not a later byte of a character */
-            ++*column;
-        }
-    }
-}
-
 /* Reports a fault of the reader as one of the file. Returns false. */
 static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
@@ -36,7 +21,7 @@ static bool report(const char *path, struct td_text text, const struct td_error 
     size_t column;
     if (fault->pos == TD_ERROR_POS_NONE)
         return td_error_copy(err, fault);
-    locate(text, fault->pos, &line, &column);
+    td_text_locate(text, fault->pos, &line, &column);
     return td_error_set(err, fault->code, "\"%.*s\", line %zu, column %zu: %s", TD_SHOW(td_text_of(path), PATH_SHOWN),
                         line, column, fault->message);
 }
@@ -77,7 +62,7 @@ static const struct td_option *find_key(struct td_json *json, size_t places[TD_O
     if (places[i] != 0) {
         size_t line;
         size_t column;
-        locate(json->text, places[i] - 1, &line, &column);
+        td_text_locate(json->text, places[i] - 1, &line, &column);
         (void)td_json_fail(json, "the key \"%s\" is given twice, first in line %zu, column %zu", option->name, line,
                            column);
         return NULL;

@@ -14,7 +14,7 @@
  * one may take: in any case, and for each of its bytes. */
 enum { BODY_BYTES = 8 * TD_SIGNED_URL_PATH_BYTES, BODY_FREE_BYTES = 16 * 1024, BODY_PER_BYTE = 100 };
 
-/* What a client wants signed. */
+/* A request for a signature. */
 struct wish {
     struct td_text path; /* in the arena */
     uint64_t valid_s;

@@ -84,7 +84,7 @@ static bool restrict_by_landlock(void)
 
 /* ---- seccomp ------------------------------------------------------------------------------------------- */
 
-/* What the parsers, the C library's memory and the socket need, and what ends the process. */
+/* The system calls that the parsers, the C library and the socket need. */
 static const int allowed[] = {
     SCMP_SYS(pread64),      SCMP_SYS(recvmsg),   SCMP_SYS(writev),        SCMP_SYS(close),
     SCMP_SYS(munmap),       SCMP_SYS(mremap),    SCMP_SYS(brk),           SCMP_SYS(madvise),

@@ -56,7 +56,7 @@ struct td_parse_pool {
     struct worker workers[PLACES]; /* is_busy under the lock; all else for whom it is busy */
 };
 
-/* What became of a request. */
+/* Tells how a request ended. */
 enum outcome {
     DONE,       /* the parts are there */
     GONE,       /* the process ended */

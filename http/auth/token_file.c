@@ -13,6 +13,7 @@
 #include "core/json_build.h"
 #include "core/json_document.h"
 #include "core/utf8.h"
+#include "core/write_all.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -151,15 +152,12 @@ static bool read_file(const char *path, struct td_buffer *out, struct stat *st, 
 static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
     enum td_code code = fault->code == TD_INVALID_ARGUMENT ? TD_FAILED_PRECONDITION : fault->code;
-    size_t line = 1;
-    size_t column = 1;
+    size_t line;
+    size_t column;
     if (fault->pos == TD_ERROR_POS_NONE)
         return td_error_set(err, code, "the tokens file \"%.*s\": %s", TD_SHOW(td_text_of(path), PATH_SHOWN),
                             fault->message);
-    for (size_t i = 0; i < text.len && i < fault->pos; i++) {
-        column = text.p[i] == '\n' ? 1 : column + (((unsigned char)text.p[i] & 0xC0) != 0x80);
-        line += text.p[i] == '\n';
-    }
+    td_text_locate(text, fault->pos, &line, &column);
     return td_error_set(err, code, "the tokens file \"%.*s\", line %zu, column %zu: %s",
                         TD_SHOW(td_text_of(path), PATH_SHOWN), line, column, fault->message);
 }
@@ -607,13 +605,8 @@ static void add_time(struct td_json_builder *json, const char *key, int64_t seco
     td_json_add_string(json, key, text);
 }
 
-static void add_token(struct td_json_builder *json, const struct td_token *token)
+void td_token_add_members(struct td_json_builder *json, const struct td_token *token)
 {
-    char digest[TD_SHA256_TEXT_BYTES];
-    td_hex_write(token->sha256, TD_SHA256_BYTES, digest);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "name", token->name);
-    td_json_add_string(json, "sha256", digest);
     if (token->models == NULL) {
         td_json_add_null(json, "models");
     } else {
@@ -632,6 +625,16 @@ static void add_token(struct td_json_builder *json, const struct td_token *token
         td_json_add_null(json, "expires");
     else
         add_time(json, "expires", token->expires_s);
+}
+
+static void add_token(struct td_json_builder *json, const struct td_token *token)
+{
+    char digest[TD_SHA256_TEXT_BYTES];
+    td_hex_write(token->sha256, TD_SHA256_BYTES, digest);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "name", token->name);
+    td_json_add_string(json, "sha256", digest);
+    td_token_add_members(json, token);
     if (token->created_s != 0)
         add_time(json, "created", token->created_s);
     td_json_end(json);
@@ -656,20 +659,6 @@ static bool write_text(const struct td_token_set *set, const struct td_token *to
     return !out->failed || td_buffer_refuse(out, err);
 }
 
-static bool write_all(int fd, const char *p, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, p, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 /* Gives the new file the owner and the mode of the old one. Only root can give files away. */
 static bool keep_owner(int fd, const struct change *change)
 {
@@ -690,7 +679,7 @@ static bool replace(const struct change *change, struct td_text text, struct td_
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return refuse_path(change->path, errno, err);
-    bool ok = write_all(fd, text.p, text.len) && keep_owner(fd, change) && fsync(fd) == 0 &&
+    bool ok = td_write_all(fd, text.p, text.len) && keep_owner(fd, change) && fsync(fd) == 0 &&
               rename(temporary, change->path) == 0;
     int sys = errno;
     (void)close(fd);

@@ -13,6 +13,7 @@
 
 #include "core/base64url.h"
 #include "core/error.h"
+#include "core/json_build.h"
 #include "core/text.h"
 #include "http/auth/token_set.h"
 
@@ -54,6 +55,9 @@ struct td_new_token {
  * taken), TD_FAILED_PRECONDITION (the file has TD_TOKENS_MAX tokens), TD_IO. */
 bool td_token_file_add(const char *path, const struct td_new_token *token, char text[TD_TOKEN_TEXT_BYTES],
                        struct td_token_set **out, struct td_error *err);
+
+/* Adds what a token allows, as the file has it: the members "models", "rights" and "expires". */
+void td_token_add_members(struct td_json_builder *json, const struct td_token *token);
 
 /* Removes the token with this name from the file, as td_token_file_add adds one. Errors: TD_NOT_FOUND (there is no such
  * token), and those of td_token_file_add. */

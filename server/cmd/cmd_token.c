@@ -154,27 +154,8 @@ static void write_models(const struct td_token *token, struct td_buffer *out)
 /* Adds the members that new and list share. */
 static void add_members(struct td_json_builder *json, const struct td_token *token)
 {
-    char expires[TIME_BYTES];
     td_json_add_string(json, "name", token->name);
-    if (token->models == NULL) {
-        td_json_add_null(json, "models");
-    } else {
-        td_json_begin_array(json, "models");
-        for (size_t i = 0; token->models[i] != NULL; i++)
-            td_json_add_string(json, NULL, token->models[i]);
-        td_json_end(json);
-    }
-    td_json_begin_array(json, "rights");
-    if ((token->rights & TD_RIGHT_READ) != 0)
-        td_json_add_string(json, NULL, "read");
-    if ((token->rights & TD_RIGHT_WRITE) != 0)
-        td_json_add_string(json, NULL, "write");
-    td_json_end(json);
-    write_time(token->expires_s, expires);
-    if (token->expires_s == 0)
-        td_json_add_null(json, "expires");
-    else
-        td_json_add_string(json, "expires", expires);
+    td_token_add_members(json, token);
 }
 
 /* Prints a finished document, and erases its memory. Returns false for want of memory. */
