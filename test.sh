@@ -149,7 +149,9 @@ step_http() {
 }
 step_interop() {
     build_preset asan
-    TENSORD=$root/build-asan/tensord run_pytest interop tests/interop
+    # Rates over a link are those of a release build.
+    build_release --target tensord
+    TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest interop tests/interop
 }
 step_clients() {
     build_preset asan

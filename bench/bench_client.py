@@ -5,10 +5,10 @@ import contextlib
 import json
 import os
 import random
-import subprocess
 import urllib.request
 
 import bench_fixture
+from bench_link import SERVER, FarTensord, NoLink, shaped_link
 from bench_parse import Lines, find_python
 from bench_report import Targets, bytes_text, median, median_ratio, number, ratio, table, times
 from bench_servers import BenchError, Tensord, free_port
@@ -93,23 +93,12 @@ class Hashed(Tensord):
 
     name = "tensord-client"
 
-    def __init__(self, work, binary, root, host="127.0.0.1", namespace=None):
+    def __init__(self, work, binary, root):
         super().__init__(work, None, binary, root, ["--settle", "0", "--hash-threads", "1"])
-        self.host, self.namespace, self.s3 = host, namespace, free_port()
+        self.s3 = free_port()
 
     def command(self):
-        command = super().command() + ["--listen", "%s:%d" % (self.host, self.port)]
-        if self.namespace:
-            return ["ip", "netns", "exec", self.namespace] + command
-        return command + ["--s3-listen", "127.0.0.1:%d" % self.s3]
-
-    def read_port(self):
-        with open(self.log, errors="replace") as f:
-            text = f.read()
-        before, found, after = text.partition("listening on http://%s:" % self.host)
-        if found:
-            self.port = int(after.split()[0].rstrip("/,"))
-        return bool(found)
+        return super().command() + ["--s3-listen", "127.0.0.1:%d" % self.s3]
 
     def wait_hashed(self):
         def hashed():
@@ -156,56 +145,12 @@ def measure_ways(peer, server, checkpoint, library, work, options):
 
 # ---- a shaped link
 
-class NoLink(Exception):
-    """This machine or user cannot make network namespaces; the text says why."""
-
-
-@contextlib.contextmanager
-def shaped_link():
-    """Makes two network namespaces with a link whose server's end sends LINK_MBIT (tbf), and gives their names. Raises
-    NoLink."""
-    ends = ["tdb%d%s" % (os.getpid(), side) for side in "sc"]
-
-    def ip(text):
-        subprocess.run(text.split(), check=True, capture_output=True, text=True)
-
-    def make():
-        for name in ends:
-            ip("ip netns add %s" % name)
-        ip("ip -n %s link add v0 type veth peer name v0 netns %s" % tuple(ends))
-        for number_, name in enumerate(ends):
-            ip("ip -n %s addr add 10.77.0.%d/24 dev v0" % (name, number_ + 1))
-            ip("ip -n %s link set v0 up" % name)
-            ip("ip -n %s link set lo up" % name)
-        ip("ip netns exec %s tc qdisc add dev v0 root tbf rate %dmbit burst 512kb latency 50ms" % (ends[0], LINK_MBIT))
-
-    try:
-        try:
-            make()
-        except (subprocess.CalledProcessError, OSError) as error:
-            raise NoLink((getattr(error, "stderr", "") or str(error)).strip()) from error
-        yield ends
-    finally:
-        for name in ends:
-            with contextlib.suppress(OSError):
-                subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-
-class FarHashed(Hashed):
-    name = "tensord-far"
-
-    def wait_ready(self):
-        """Waits for the line of the log: this process cannot reach the server's namespace."""
-        self.wait_for(self.read_port, "listening")
-        self.wait_for(lambda: "ready: /readyz" in self.last_log(), "ready")
-
-
 def measure_link(python, work, options, root):
     """Returns the slowest rank's seconds of each round, for rank files and for whole downloads."""
     samples = {"rank": [], "whole": []}
-    with shaped_link() as (servers, clients), contextlib.ExitStack() as stack:
-        server = stack.enter_context(FarHashed(work, options.tensord, root, "10.77.0.1", servers))
-        url = "tensord://10.77.0.1:%d/%s" % (server.port, MODEL)
+    with shaped_link(LINK_MBIT) as (servers, clients), contextlib.ExitStack() as stack:
+        server = stack.enter_context(FarTensord(work, options.tensord, root, servers))
+        url = "tensord://%s:%d/%s" % (SERVER, server.port, MODEL)
         peers = [stack.enter_context(Peer(python, clients)) for _ in range(TP)]
         for number_ in range(options.rounds + 1):
             for way in samples:

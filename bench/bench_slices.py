@@ -236,14 +236,18 @@ def measure_ranks(load, nginx, tensord, root, rounds):
     sides = {"ranks": ranks,
              "whole": [Part(tensord, "/models/llama/files/model.safetensors", whole_bytes)] * TP,
              "nginx": [Part(nginx, "/llama/model.safetensors", whole_bytes)] * TP}
-    samples = {side: [] for side in sides}
+    samples, cpu = {side: [] for side in sides}, {side: [] for side in sides}
     for turn in range(-1, rounds):
         for side in rotated(list(sides), turn):
+            server = nginx if side == "nginx" else tensord
+            before = server.cpu_s()
             seconds = together(load, sides[side])
             if turn >= 0:
                 samples[side].append(seconds)
+                cpu[side].append((server.cpu_s() - before) / sum(part.size for part in sides[side]) * 1e9)
     return {"rank_bytes": sum(p.size for p in ranks), "whole_bytes": TP * whole_bytes,
             "seconds": {side: median(values) for side, values in samples.items()},
+            "cpu_s_per_gb": {side: median(values) for side, values in cpu.items()},
             "of_whole": median([ratio(a, b) for a, b in zip(samples["ranks"], samples["whole"])]),
             "of_nginx": median([ratio(a, b) for a, b in zip(samples["ranks"], samples["nginx"])])}
 
@@ -305,12 +309,12 @@ def run(load, options, work, make_servers, congestion):
     about += [note] if note else []
     text = rate_table(rates)
     seconds = ranks["seconds"]
-    text += "\n\n" + table(["fetched at once", "bytes", "s", "beside the ranks"], [
-        ["%d ranks" % TP, bytes_text(ranks["rank_bytes"]), number(seconds["ranks"], 3), ""],
-        ["%d times the whole, from tensord" % TP, bytes_text(ranks["whole_bytes"]), number(seconds["whole"], 3),
-         times(ratio(seconds["whole"], seconds["ranks"]))],
-        ["%d times the whole, from nginx" % TP, bytes_text(ranks["whole_bytes"]), number(seconds["nginx"], 3),
-         times(ratio(seconds["nginx"], seconds["ranks"]))]])
+    text += "\n\n" + table(["fetched at once", "bytes", "CPU s/GB", "s", "beside the ranks"], [
+        [name, bytes_text(ranks["rank_bytes" if side == "ranks" else "whole_bytes"]),
+         number(ranks["cpu_s_per_gb"][side], 3), number(seconds[side], 3),
+         "" if side == "ranks" else times(ratio(seconds[side], seconds["ranks"]))]
+        for side, name in (("ranks", "%d ranks" % TP), ("whole", "%d times the whole, from tensord" % TP),
+                           ("nginx", "%d times the whole, from nginx" % TP))])
     text += "\n\n" + table(["", ""], [["first byte of a rank's file, planned for it", "%.2f ms" % first],
                                       ["first byte, planned before", "%.2f ms" % again],
                                       ["anonymous memory per connection amid a slice", bytes_text(int(memory))]])
