@@ -21,7 +21,7 @@ from bench_servers import BenchError  # noqa: E402
 from bench_slices import write_tensors  # noqa: E402
 
 MODEL = "bench/llama"
-TURNS = {"ranks": 3, "whole": 1}  # in each round, of which the median counts: a rank file takes a fraction of a second
+TURNS = {"ranks": 5, "whole": 1}  # in each round, of which the median counts: a rank file takes a fraction of a second
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 1024, 16, 64, 2816, 4096
 PRIVATE = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\""
 

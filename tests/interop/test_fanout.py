@@ -2,12 +2,13 @@
 namespaces (bench/bench_fanout.py), and what bench/simulate_fanout.py says of the same."""
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from harness import REPO, release_binary
+from harness import REPO, release_binary, tensord_binary
 
 sys.path.append(str(REPO / "bench"))
 
@@ -31,10 +32,9 @@ def middle(values):
 
 
 def test_ranks_take_an_eighth_of_the_time_of_whole_downloads(measured):
-    """Within 10%; and within 5% of the bytes that they have, which are an eighth and what each rank gets whole."""
+    """Within 10%. Their bytes are an eighth, and the little that each rank gets whole."""
     row, = measured["rows"]
     assert row["time_ratio"] == pytest.approx(1 / RANKS, rel=0.1), row
-    assert row["time_ratio"] == pytest.approx(row["bytes_ratio"], rel=0.05), row
     extra = sum(row["rank_bytes"]) - row["whole_bytes"]
     assert 0 < row["repeated_bytes"] <= extra < 0.01 * row["whole_bytes"], row
 
@@ -262,3 +262,43 @@ def test_a_plan_sets_the_bytes(tmp_path):
                                 "ranks": [{"nbytes": 24 * 10 ** 9}] * 3}))
     data = json.loads(command("--plan", plan, "--ranks", 3, "--tiers", "server", "--json").stdout)
     assert data["rows"][1]["servers_gb"] == pytest.approx(72) and data["assumptions"]["repeated"] == pytest.approx(0.1)
+
+
+# ---- docs/scaling.md
+
+def rows_of_page(first):
+    """Return the cells of the rows of the table of docs/scaling.md whose head begins with these cells."""
+    lines = iter((REPO / "docs/scaling.md").read_text().splitlines())
+    for line in lines:
+        if re.match(r"\|\s*" + r"\s*\|\s*".join(map(re.escape, first)), line):
+            break
+    next(lines)
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            return found
+        found.append([cell.strip().replace(",", "") for cell in line.split("|")[1:-1]])
+
+
+def test_the_page_has_the_seconds_of_the_simulation():
+    cases = [("server", "whole"), ("server", "rank"), ("replicas", "whole"), ("replicas", "rank"), ("rack", "rank"),
+             ("node", "rank"), ("rack+node", "rank"), ("peers", "rank")]
+    rows = rows_of_page(["ranks", "server, whole"])
+    assert [row[0] for row in rows] == ["8", "64", "512", "4096", "10000"]
+    for ranks, *cells in rows:
+        said = [round(sim.simulate(sim.defaults(), int(ranks), *case)["last_s"]) for case in cases]
+        assert list(map(int, cells)) == pytest.approx(said, abs=1), ranks
+
+
+def test_the_page_has_the_bytes_of_the_plans():
+    """And the defaults of the simulation are those of the 70B model at tp 8."""
+    done = subprocess.run([sys.executable, "-B", REPO / "bench/model_bytes.py", tensord_binary()], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    printed = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    rows = rows_of_page(["Llama 3", "tp"])
+    assert len(rows) == 8 and all(row in printed for row in rows), printed
+    whole, rank = next((float(row[2]), float(row[3])) for row in rows if row[:2] == ["70B", "8"])
+    a = sim.defaults()
+    assert (a.model_gb, a.tp) == (whole, 8) and sim.Site(a, 8, "server", "rank").rank_bytes / 1e9 == \
+        pytest.approx(rank, abs=0.005)
