@@ -185,6 +185,8 @@ static bool take_stored(void *context, const void *payload)
                                                   .engine = stored.engine,
                                                   .tp_size = stored.tp_size,
                                                   .rank = stored.rank}};
+    if (!td_virtual_revision_is_possible(&digest.origin)) /* a layer's, or that of a newer version */
+        digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_FILES};
     memcpy(key.bytes, stored.key, sizeof key.bytes);
     memcpy(digest.sum, stored.sum, sizeof digest.sum);
     return put(context, &key, &digest, &news);
