@@ -2,6 +2,7 @@
 
 #include "http/rendered.h"
 #include "http/reservation.h"
+#include "rank/made_document.h"
 #include "rank/plan_store.h"
 #include "rank/row_answer.h"
 
@@ -17,8 +18,11 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
     if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
-            if (td_rank_store_init(&api->ranks, catalog))
-                return true;
+            if (td_lru_init(&api->documents, &td_made_documents_class, TD_MADE_STORE_BYTES)) {
+                if (td_rank_store_init(&api->ranks, catalog))
+                    return true;
+                td_lru_fini(&api->documents);
+            }
             td_lru_fini(&api->plans);
         }
         td_lru_fini(&api->manifests);
@@ -31,6 +35,7 @@ void td_api_fini(struct td_api *api)
 {
     td_lru_fini(&api->manifests);
     td_lru_fini(&api->plans);
+    td_lru_fini(&api->documents);
     td_rank_store_fini(&api->ranks);
     td_token_set_unref(api->tokens);
     (void)pthread_mutex_destroy(&api->tokens_lock);
