@@ -2,6 +2,7 @@
 
 #include "http/rendered.h"
 #include "http/reservation.h"
+#include "rank/made_document.h"
 #include "rank/plan_store.h"
 #include "rank/row_answer.h"
 
@@ -11,8 +12,11 @@ static bool init_caches(struct td_api *api)
 {
     if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
-            if (td_rank_store_init(&api->ranks, api->catalog))
-                return true;
+            if (td_lru_init(&api->documents, &td_made_documents_class, TD_MADE_STORE_BYTES)) {
+                if (td_rank_store_init(&api->ranks, api->catalog))
+                    return true;
+                td_lru_fini(&api->documents);
+            }
             td_lru_fini(&api->plans);
         }
         td_lru_fini(&api->manifests);
@@ -24,6 +28,7 @@ static void fini_caches(struct td_api *api)
 {
     td_lru_fini(&api->manifests);
     td_lru_fini(&api->plans);
+    td_lru_fini(&api->documents);
     td_rank_store_fini(&api->ranks);
 }
 
