@@ -55,10 +55,10 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     struct td_virtual_digest known;
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    uint64_t done_bytes;
+    struct td_virtual_progress progress;
     if (!make_key(view, item, false, &wanted.key, err))
         return false;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &done_bytes, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
     td_rank_digest_origin(view, &wanted.origin);
     td_body_init(&wanted.body);

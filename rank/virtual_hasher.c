@@ -248,15 +248,17 @@ static void *hasher_main(void *argument)
 
 /* Waits for the end of a job, on which the caller holds a reference. Under the lock. */
 static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct job *job, uint64_t until_ns,
-                                      struct td_virtual_digest *out, uint64_t *done_bytes, struct td_error *err)
+                                      struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                      struct td_error *err)
 {
     const struct timespec until = td_clock_timespec(until_ns);
     int timed_out = until_ns == 0 || !td_may_wait(NULL) ? ETIMEDOUT : 0;
     while (timed_out == 0 && !job->is_done && !atomic_load(&hasher->stop))
         timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
-    *done_bytes = atomic_load(&job->done_bytes);
-    if (!job->is_done)
+    if (!job->is_done) {
+        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), job->size_bytes};
         return TD_VIRTUAL_UNDER_WAY;
+    }
     *out = job->digest;
     if (job->is_known)
         return TD_VIRTUAL_KNOWN;
@@ -265,16 +267,16 @@ static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct j
 }
 
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out, uint64_t *done_bytes,
-                                             struct td_error *err)
+                                             uint64_t until_ns, struct td_virtual_digest *out,
+                                             struct td_virtual_progress *progress, struct td_error *err)
 {
     enum td_virtual_state state = TD_VIRTUAL_UNKNOWN;
-    *done_bytes = 0;
+    *progress = (struct td_virtual_progress){0};
     pthread_mutex_lock(&hasher->lock);
     struct job *job = find_job(hasher, key);
     if (job != NULL) {
         atomic_fetch_add(&job->refs, 1);
-        state = wait_job(hasher, job, until_ns, out, done_bytes, err);
+        state = wait_job(hasher, job, until_ns, out, progress, err);
     } else if (td_virtual_digests_find(hasher->digests, key, out)) {
         state = TD_VIRTUAL_KNOWN;
     }

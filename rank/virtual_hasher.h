@@ -29,6 +29,10 @@ enum td_virtual_state {
     TD_VIRTUAL_FAILED,    /* hashing failed while the caller waited; the file may be begun again */
 };
 
+struct td_virtual_progress {
+    uint64_t done_bytes, total_bytes; /* of one file */
+};
+
 /* Starts the thread, with an empty table of digests. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err);
 
@@ -49,10 +53,10 @@ const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher 
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
- * queue. Sets *out when the digest is known, *done_bytes to the bytes that are hashed while hashing is under way, and
- * *err after a failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as td_body_read. */
+ * queue. Sets *out when the digest is known, *progress while hashing is under way (else zeros), and *err after a
+ * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out, uint64_t *done_bytes,
-                                             struct td_error *err);
+                                             uint64_t until_ns, struct td_virtual_digest *out,
+                                             struct td_virtual_progress *progress, struct td_error *err);
 
 #endif

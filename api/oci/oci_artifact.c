@@ -2,46 +2,27 @@
 
 #include "api/oci/oci_config.h"
 #include "api/oci/oci_descriptor.h"
-#include "api/oci/oci_digests.h"
+#include "api/oci/oci_layers.h"
 #include "api/oci/oci_media.h"
 #include "api/oci/oci_titles.h"
 
 #include <string.h>
 
-/* The files of an artifact, sorted by path; all arrays have `count` items and lie in the call's arena. */
+/* The layers of an artifact, sorted by path; the arrays lie in the call's arena. */
 struct files {
     size_t count;
-    const struct td_entry **entries;
-    const char **paths;  /* below the repository */
+    struct td_oci_layer *layers;
     const char **titles; /* the paths, or titles without '/' */
 };
 
-/* Reserves memory for the list, and for the texts of two documents. */
-static bool reserve(struct td_oci_call *oci, const struct td_repo_view *view, struct td_error *err)
+static bool set_titles(struct td_oci_call *oci, bool is_flat, struct files *files, struct td_error *err)
 {
-    enum { EACH = sizeof(struct td_repo_item) + 3 * sizeof(void *) + 1024 };
-    if (view->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an artifact at most %d",
-                            view->entry_count, TD_OCI_MOST_FILES);
-    return td_reserved_take(&oci->reserved, view->entry_count * EACH, err);
-}
-
-static bool list_files(struct td_oci_call *oci, const struct td_repo_view *view, bool is_flat, struct files *files,
-                       struct td_error *err)
-{
-    struct td_repo_item *items;
-    if (!reserve(oci, view, err) || !td_repo_view_list(view, &oci->arena, &items, &files->count, err))
-        return false;
-    files->entries = td_arena_array(&oci->arena, files->count, sizeof *files->entries);
-    files->paths = td_arena_array(&oci->arena, files->count, sizeof *files->paths);
-    if (files->entries == NULL || files->paths == NULL)
+    files->titles = td_arena_array(&oci->arena, files->count, sizeof *files->titles);
+    if (files->titles == NULL)
         return td_error_no_memory(err);
-    for (size_t i = 0; i < files->count; i++) {
-        files->entries[i] = items[i].entry;
-        files->paths[i] = items[i].path;
-    }
-    files->titles = files->paths;
-    return !is_flat || td_oci_flat_titles(files->paths, files->count, &oci->arena, &files->titles, err);
+    for (size_t i = 0; i < files->count; i++)
+        files->titles[i] = files->layers[i].path;
+    return !is_flat || td_oci_flat_titles(files->titles, files->count, &oci->arena, &files->titles, err);
 }
 
 /* Adds the configuration to the documents. */
@@ -57,7 +38,10 @@ static bool add_config(const struct td_oci_call *oci, const struct td_repo_view 
     td_oci_config_begin(&json, &about, oci->repo->id);
     td_json_begin_object(&json, "modelfs");
     td_json_add_string(&json, "type", "layers");
-    td_oci_add_digests(&json, "diffIds", files->entries, files->count);
+    td_json_begin_array(&json, "diffIds");
+    for (size_t i = 0; i < files->count; i++)
+        td_oci_add_sha256(&json, NULL, files->layers[i].sha256);
+    td_json_end(&json);
     td_json_end(&json);
     td_json_end(&json);
     td_json_builder_fini(&json);
@@ -68,10 +52,10 @@ static bool add_config(const struct td_oci_call *oci, const struct td_repo_view 
 
 static void add_layer(struct td_json_builder *json, const struct files *files, size_t i)
 {
-    td_oci_begin_descriptor(json, NULL, td_oci_layer_type(files->entries[i]), td_file_sha256(files->entries[i]->file),
-                            files->entries[i]->file->source.id.size_bytes);
+    const struct td_oci_layer *layer = &files->layers[i];
+    td_oci_begin_descriptor(json, NULL, layer->media_type, layer->sha256, layer->size_bytes);
     td_json_begin_object(json, "annotations");
-    td_json_add_string(json, "org.cncf.model.filepath", files->paths[i]);
+    td_json_add_string(json, "org.cncf.model.filepath", layer->path);
     td_json_add_string(json, "org.opencontainers.image.title", files->titles[i]);
     td_json_end(json);
     td_json_end(json);
@@ -110,7 +94,7 @@ bool td_oci_artifact_make(struct td_oci_call *oci, const struct td_oci_target *t
                           struct td_made_documents *made, struct td_error *err)
 {
     struct files files = {.count = 0};
-    return list_files(oci, view, target->form == TD_OCI_FLAT, &files, err) &&
-           td_oci_know_digests(oci, files.entries, files.count, err) && add_config(oci, view, &files, made, err) &&
+    return td_oci_layers(oci, view, &files.layers, &files.count, err) &&
+           set_titles(oci, target->form == TD_OCI_FLAT, &files, err) && add_config(oci, view, &files, made, err) &&
            add_manifest(&files, made, err);
 }

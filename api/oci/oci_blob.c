@@ -1,6 +1,8 @@
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_handlers.h"
+#include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
+#include "api/oci/oci_rank.h"
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 
@@ -52,20 +54,34 @@ static void answer_file(const struct td_oci_call *oci, const struct td_entry *en
     add_location(oci);
 }
 
-/* Answers a configuration, or that nothing has the digest. */
+/* Answers what does not exist on disk: a layer of the image, or a rank file. Returns false, with no answer, when none
+ * is known to have the digest. */
+static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
+{
+    if (!td_oci_rank_answer_file(oci, hex) && !td_oci_image_answer_layer(oci, hex))
+        return false;
+    if (oci->call->response->status == 200)
+        oci->call->response->content_type = "application/octet-stream";
+    add_location(oci);
+    return true;
+}
+
+/* Answers a virtual file or a configuration, or that nothing has the digest. */
 static void answer_other(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_made_documents *made;
     const struct td_made_document *document;
     struct td_error err = TD_ERROR_INIT;
+    if (answer_virtual(oci, hex))
+        return;
     if (td_oci_find_document(oci, false, hex, &made, &document, &err)) {
         td_oci_answer_document(oci, document, true);
         oci->call->response->content_type = "application/octet-stream";
         add_location(oci);
-    } else if (oci->lack == TD_OCI_LACKS_NOTHING || find_file(oci, hex) == NULL) {
-        (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
-    } else {
+    } else if (find_file(oci, hex) != NULL) { /* it became known meanwhile, as the next ones */
         answer_file(oci, find_file(oci, hex));
+    } else if (!answer_virtual(oci, hex)) {
+        (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
     }
     td_made_documents_unref(made);
 }

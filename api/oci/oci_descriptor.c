@@ -4,7 +4,7 @@
 
 enum { DIGEST_BYTES = 7 + TD_SHA256_TEXT_BYTES };
 
-static void add_digest(struct td_json_builder *json, const char *key, const char *sha256)
+void td_oci_add_sha256(struct td_json_builder *json, const char *key, const char *sha256)
 {
     char digest[DIGEST_BYTES];
     (void)snprintf(digest, sizeof digest, "sha256:%s", sha256);
@@ -16,7 +16,7 @@ void td_oci_begin_descriptor(struct td_json_builder *json, const char *key, cons
 {
     td_json_begin_object(json, key);
     td_json_add_string(json, "mediaType", media_type);
-    add_digest(json, "digest", sha256);
+    td_oci_add_sha256(json, "digest", sha256);
     td_json_add_u64(json, "size", size_bytes);
 }
 
@@ -25,6 +25,6 @@ void td_oci_add_digests(struct td_json_builder *json, const char *key, const str
 {
     td_json_begin_array(json, key);
     for (size_t i = 0; i < count; i++)
-        add_digest(json, NULL, td_file_sha256(entries[i]->file));
+        td_oci_add_sha256(json, NULL, td_file_sha256(entries[i]->file));
     td_json_end(json);
 }

@@ -3,11 +3,14 @@
  *
  * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
  * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
- * process; then, for a client that goes on after a restart, all others. */
+ * process; then those of rank revisions, as the table of virtual digests tells; then, for a client that goes on after a
+ * restart or asks another server, all others. */
 #include "api/oci/oci_make.h"
 
 #include "api/oci/oci_artifact.h"
+#include "api/oci/oci_image.h"
 #include "api/oci/oci_ollama.h"
+#include "api/oci/oci_rank.h"
 
 /* The functions that make the documents of each form. */
 static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct td_oci_target *target,
@@ -16,6 +19,7 @@ static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct 
     [TD_OCI_ARTIFACT] = td_oci_artifact_make,
     [TD_OCI_FLAT] = td_oci_artifact_make,
     [TD_OCI_GGUF] = td_oci_ollama_make,
+    [TD_OCI_IMAGE] = td_oci_image_make,
 };
 
 /* Writes the key of a target's documents in the store. */
@@ -34,6 +38,8 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
     *made = td_made_documents_create(err);
     if (*made != NULL && makers[target->form](oci, target, view, *made, err)) {
         (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
+        if (view->kind != TD_REVISION_FILES)
+            td_oci_rank_note(oci, view, *made);
         return true;
     }
     td_made_documents_unref(*made);
@@ -79,6 +85,19 @@ static bool search(struct td_oci_call *oci, const struct td_oci_target *targets,
     return false;
 }
 
+/* Searches the documents of the rank revisions that the digest may be of. */
+static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
+                         struct td_made_documents **made, const struct td_made_document **document,
+                         struct td_error *lack)
+{
+    char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
+    struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
+    size_t count = td_oci_rank_commits(oci, sha256, commits);
+    for (size_t i = 0; i < count; i++)
+        targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
+    return search(oci, targets, count, is_manifest, sha256, made, document, lack);
+}
+
 bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err)
@@ -93,6 +112,7 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
     oci->until_ns = 0;
     bool found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);
     oci->until_ns = until_ns;
+    found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack);
     if (!found && lack.code != TD_OK) {
         td_error_init(&lack);
         found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);

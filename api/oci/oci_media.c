@@ -43,6 +43,6 @@ const char *td_oci_layer_type(const struct td_entry *entry)
         return "application/vnd.cncf.model.dataset.v1.raw";
     bool is_config = has_one_of(name, configs);
     bool is_large = entry->file->source.id.size_bytes >= WEIGHT_BYTES;
-    return has_one_of(name, weights) || (is_large && !is_config) ? "application/vnd.cncf.model.weight.v1.raw"
+    return has_one_of(name, weights) || (is_large && !is_config) ? TD_OCI_WEIGHT_TYPE
                                                                  : "application/vnd.cncf.model.weight.config.v1.raw";
 }

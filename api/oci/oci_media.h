@@ -8,6 +8,9 @@
 #define TD_OCI_INDEX_TYPE "application/vnd.oci.image.index.v1+json"
 #define TD_OCI_MODEL_TYPE "application/vnd.cncf.model.manifest.v1+json"
 #define TD_OCI_MODEL_CONFIG_TYPE "application/vnd.cncf.model.config.v1+json"
+#define TD_OCI_WEIGHT_TYPE "application/vnd.cncf.model.weight.v1.raw"
+#define TD_OCI_IMAGE_CONFIG_TYPE "application/vnd.oci.image.config.v1+json"
+#define TD_OCI_IMAGE_LAYER_TYPE "application/vnd.oci.image.layer.v1.tar"
 #define TD_OCI_DOCKER_MANIFEST_TYPE "application/vnd.docker.distribution.manifest.v2+json"
 #define TD_OCI_DOCKER_CONFIG_TYPE "application/vnd.docker.container.image.v1+json"
 

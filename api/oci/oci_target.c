@@ -125,6 +125,7 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
     const struct td_oci_target fixed[] = {
         {.tag = "main", .form = TD_OCI_ARTIFACT, .revision = TD_TEXT("main")},
         {.tag = "flat", .form = TD_OCI_FLAT, .revision = TD_TEXT("main")},
+        {.tag = "image", .form = TD_OCI_IMAGE, .revision = TD_TEXT("main")},
     };
     *targets = NULL;
     *count = 0;
@@ -184,6 +185,7 @@ static bool is_meant(const struct td_oci_target *target, struct td_text tag, int
 bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_oci_target *target, struct td_error *err)
 {
     struct td_oci_target *targets;
+    struct td_virtual_revision virtual;
     size_t count;
     if (!td_oci_targets(oci, &targets, &count, err))
         return false;
@@ -194,5 +196,7 @@ bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_o
                 return true;
             }
     *target = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = tag};
-    return td_repo_at(oci->repo, tag) != NULL || no_tag(oci, targets, count, tag, err);
+    if (td_repo_at(oci->repo, tag) != NULL || td_virtual_revision_read_name(tag, &virtual, err))
+        return true;
+    return no_tag(oci, targets, count, tag, err);
 }

@@ -10,6 +10,7 @@ enum td_oci_form {
     TD_OCI_ARTIFACT, /* the ModelPack artifact */
     TD_OCI_FLAT,     /* the same with titles without '/' */
     TD_OCI_GGUF,     /* a GGUF file for Ollama */
+    TD_OCI_IMAGE,    /* an image for container runtimes */
     TD_OCI_FORMS,
 };
 
@@ -17,7 +18,7 @@ enum td_oci_form {
 struct td_oci_target {
     const char *tag; /* as td_oci_targets lists it */
     enum td_oci_form form;
-    struct td_text revision;           /* of the repository; "main" for all but the refs of a cache */
+    struct td_text revision;           /* of the repository; "main" for all but refs of a cache and rank revisions */
     const struct td_entry *gguf;       /* of GGUF: the file, or the first shard */
     struct td_oci_gguf_name gguf_name; /* of GGUF */
     const struct td_entry *projector;  /* of GGUF: the image encoder that goes with it, or NULL */
@@ -32,8 +33,8 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
  * list has none. */
 const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count);
 
-/* Finds what a tag stands for: one of the list, a quantisation in other letters, the name of a GGUF file, or a revision
- * of a cache. Errors: TD_NOT_FOUND, with the tags that there are; as td_oci_targets. */
+/* Finds what a tag stands for: one of the list, a quantisation in other letters, the name of a GGUF file, a revision of
+ * a cache, or a virtual revision. Errors: TD_NOT_FOUND, with the tags that there are; as td_oci_targets. */
 bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_oci_target *target,
                         struct td_error *err);
 

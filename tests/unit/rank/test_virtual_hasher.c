@@ -104,9 +104,10 @@ static enum td_virtual_state wait_for(struct td_virtual_hasher *hasher, uint64_t
                                       struct td_virtual_digest *out, struct td_error *err)
 {
     struct td_virtual_key key = key_of(i);
-    uint64_t done_bytes;
-    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, out, &done_bytes, err);
-    assert_true(done_bytes <= BLOB_BYTES);
+    struct td_virtual_progress progress;
+    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, out, &progress, err);
+    assert_true(progress.done_bytes <= progress.total_bytes);
+    assert_int_equal(progress.total_bytes > 0, state == TD_VIRTUAL_UNDER_WAY);
     return state;
 }
 
