@@ -35,7 +35,7 @@ void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *
 /* Reads a SHA-256 in hexadecimal. Returns false for any other text. */
 static bool read_sum(struct td_text text, uint8_t sum[TD_SHA256_BYTES])
 {
-    if (text.len != 2 * TD_SHA256_BYTES || !td_hex_is_lower(text))
+    if (text.len != TD_SHA256_TEXT_BYTES - 1 || !td_hex_is_lower(text))
         return false;
     for (size_t i = 0; i < TD_SHA256_BYTES; i++)
         sum[i] = (uint8_t)(td_hex_digit(text.p[2 * i]) * 16 + td_hex_digit(text.p[2 * i + 1]));

@@ -1,5 +1,5 @@
-"""Layers of a registry that do not exist on disk: the image of a model, and the files of ranks. The oracles are Python's
-tarfile and hashlib, and the paths of the Hub, which answer the same rank files."""
+"""Layers of a registry that do not exist on disk: the image of a model, and the files of ranks. The oracles are
+Python's tarfile and hashlib, and the paths of the Hub, which answer the same rank files."""
 import hashlib
 import io
 import json
@@ -215,7 +215,8 @@ def test_a_rank_file_is_cut(root, start):
     layer = max(manifest["layers"], key=lambda layer: "weight.v1" in layer["mediaType"])
     whole = blob(s, "org/m", layer)
     for first in (0, 9, 1000, len(whole) - 1):
-        r = get(s, f"org/m/blobs/{layer['digest']}", 206, {"Range": f"bytes={first}-", "If-Range": f'"{layer["digest"]}"'})
+        r = get(s, f"org/m/blobs/{layer['digest']}", 206,
+                {"Range": f"bytes={first}-", "If-Range": f'"{layer["digest"]}"'})
         assert r.body == whole[first:]
 
 
