@@ -61,8 +61,7 @@ static void add_link(const struct page *page)
     struct td_buffer link;
     td_buffer_init(&link);
     td_buffer_putc(&link, '<');
-    td_buffer_append(&link, page->oci->call->uri->raw_path.p, page->oci->call->uri->raw_path.len);
-    td_buffer_puts(&link, "?n=");
+    td_oci_write_path(page->oci, page->oci->path.endpoint == TD_OCI_CATALOG ? "_catalog?n=" : "tags/list?n=", &link);
     td_buffer_u64(&link, page->most);
     td_buffer_puts(&link, "&last=");
     td_uri_encode(&link, td_text_of(page->last), true);
