@@ -10,7 +10,9 @@ static void add_location(const struct td_oci_call *oci)
     td_buffer_init(&path);
     td_oci_write_path(oci, "blobs/", &path);
     td_buffer_append(&path, oci->path.reference.p, oci->path.reference.len);
-    if (!path.failed && path.len < TD_HEADER_VALUE_BYTES && oci->call->response->status == 200)
+    if (path.failed)
+        (void)td_call_no_memory(oci->call);
+    else if (path.len < TD_HEADER_VALUE_BYTES && oci->call->response->status == 200)
         td_response_add_header_text(oci->call->response, "Location", td_buffer_text(&path));
     td_buffer_fini(&path);
 }

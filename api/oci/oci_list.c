@@ -66,7 +66,9 @@ static void add_link(const struct page *page)
     td_buffer_puts(&link, "&last=");
     td_uri_encode(&link, td_text_of(page->last), true);
     td_buffer_puts(&link, ">; rel=\"next\"");
-    if (!link.failed && link.len < TD_HEADER_VALUE_BYTES)
+    if (link.failed)
+        (void)td_call_no_memory(page->oci->call);
+    else if (link.len < TD_HEADER_VALUE_BYTES)
         td_response_add_header_text(page->oci->call->response, "Link", td_buffer_text(&link));
     td_buffer_fini(&link);
 }
