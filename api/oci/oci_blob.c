@@ -1,4 +1,3 @@
-#include "api/oci/oci_digests.h"
 #include "api/oci/oci_handlers.h"
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
@@ -6,12 +5,18 @@
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 
-/* Adds the path of the blob itself: Ollama takes an answer without Location for a failure. */
+/* Adds the path of the blob itself: older versions of Ollama take an answer without Location for a failure. */
 static void add_location(const struct td_oci_call *oci)
 {
-    struct td_text path = oci->call->uri->raw_path;
-    if (oci->call->response->status == 200 && path.len < TD_HEADER_VALUE_BYTES)
-        td_response_add_header_text(oci->call->response, "Location", path);
+    struct td_buffer path;
+    td_buffer_init(&path);
+    td_oci_write_path(oci, "blobs/", &path);
+    td_buffer_append(&path, oci->path.reference.p, oci->path.reference.len);
+    if (path.failed)
+        (void)td_call_no_memory(oci->call);
+    else if (path.len < TD_HEADER_VALUE_BYTES && oci->call->response->status == 200)
+        td_response_add_header_text(oci->call->response, "Location", td_buffer_text(&path));
+    td_buffer_fini(&path);
 }
 
 static const struct td_entry *find_in(const struct td_oci_call *oci, const struct td_repo *repo, struct td_text hex)
@@ -66,7 +71,7 @@ static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
     return true;
 }
 
-/* Answers a virtual file or a configuration, or that nothing has the digest. */
+/* Answers a virtual file, a configuration, a file that was hashed meanwhile, or that nothing has the digest. */
 static void answer_other(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_made_documents *made;
@@ -74,12 +79,14 @@ static void answer_other(struct td_oci_call *oci, struct td_text hex)
     struct td_error err = TD_ERROR_INIT;
     if (answer_virtual(oci, hex))
         return;
-    if (td_oci_find_document(oci, false, hex, &made, &document, &err)) {
+    bool is_found = td_oci_find_document(oci, false, hex, &made, &document, &err);
+    const struct td_entry *entry = is_found ? NULL : find_file(oci, hex);
+    if (is_found) {
         td_oci_answer_document(oci, document, true);
         oci->call->response->content_type = "application/octet-stream";
         add_location(oci);
-    } else if (find_file(oci, hex) != NULL) { /* it became known meanwhile, as the next ones */
-        answer_file(oci, find_file(oci, hex));
+    } else if (entry != NULL) {
+        answer_file(oci, entry);
     } else if (!answer_virtual(oci, hex)) {
         (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
     }

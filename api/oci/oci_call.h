@@ -26,7 +26,7 @@ struct td_oci_call {
     struct td_arena arena;      /* for the answer */
     struct td_reserved reserved;
     uint64_t until_ns;     /* digests are waited for until then (monotonic); 0: they are not */
-    enum td_oci_lack lack; /* of the latest failure */
+    enum td_oci_lack lack; /* of the digests that were missing */
 };
 
 /* Answers an error with a code of the specification. Returns false. */
@@ -42,6 +42,10 @@ bool td_oci_find_repo(struct td_oci_call *oci);
 /* Reads path.reference, which must be a digest. Sets *hex, borrowed, empty where nothing here can have the digest.
  * Returns false after it answered that it is none. */
 bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex);
+
+/* Appends the path of something of the repository, by the name that the client used: /v2/{name}/ and `rest`, which
+ * needs no escapes. Without a name it is /v2/ and `rest`. */
+void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct td_buffer *out);
 
 /* Answers a document, with its digest and media type. is_immutable: the client asked by the digest, so that it may keep
  * the answer. */

@@ -40,7 +40,6 @@ static bool refuse(struct td_oci_call *oci, const struct td_entry *const *entrie
 bool td_oci_know_digests(struct td_oci_call *oci, const struct td_entry *const *entries, size_t count,
                          struct td_error *err)
 {
-    oci->lack = TD_OCI_LACKS_NOTHING;
     for (size_t i = 0; i < count; i++)
         if (entries[i]->file->is_lfs_pointer)
             return td_error_set(err, TD_CONFLICT,

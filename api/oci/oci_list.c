@@ -61,13 +61,14 @@ static void add_link(const struct page *page)
     struct td_buffer link;
     td_buffer_init(&link);
     td_buffer_putc(&link, '<');
-    td_buffer_append(&link, page->oci->call->uri->raw_path.p, page->oci->call->uri->raw_path.len);
-    td_buffer_puts(&link, "?n=");
+    td_oci_write_path(page->oci, page->oci->path.endpoint == TD_OCI_CATALOG ? "_catalog?n=" : "tags/list?n=", &link);
     td_buffer_u64(&link, page->most);
     td_buffer_puts(&link, "&last=");
     td_uri_encode(&link, td_text_of(page->last), true);
     td_buffer_puts(&link, ">; rel=\"next\"");
-    if (!link.failed && link.len < TD_HEADER_VALUE_BYTES)
+    if (link.failed)
+        (void)td_call_no_memory(page->oci->call);
+    else if (link.len < TD_HEADER_VALUE_BYTES)
         td_response_add_header_text(page->oci->call->response, "Link", td_buffer_text(&link));
     td_buffer_fini(&link);
 }

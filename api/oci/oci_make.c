@@ -1,5 +1,5 @@
 /* Plan: documents are made of the files' digests and of what the snapshot knows of them, and are kept by a key that
- * names all of it: the form, the repository's id, the commit, which stands for paths and contents, and the file.
+ * names all of it: the form, the repository's id, the files that the view shows, the commit, and the GGUF file.
  *
  * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
  * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
@@ -22,11 +22,26 @@ static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct 
     [TD_OCI_IMAGE] = td_oci_image_make,
 };
 
-/* Writes the key of a target's documents in the store. */
-static const char *write_key(const struct td_oci_call *oci, const struct td_oci_target *target, const char *commit,
-                             struct td_buffer *key)
+/* Writes the tag of the files of a view: their numbers, since a commit of a cache says nothing of the files that a
+ * token may not see. */
+static bool tag_files(const struct td_repo_view *view, char tag[TD_TAG_BYTES])
 {
-    td_buffer_printf(key, "%d %s %s %s", (int)target->form, commit, oci->repo->id,
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < view->entry_count; i++) {
+        uint64_t number = view->snapshot->entries[view->first_entry + i].file->number;
+        td_digest_add_content(digest, &number, sizeof number);
+    }
+    return td_digest_finish(digest, tag);
+}
+
+/* Writes the key of a target's documents in the store. Returns NULL for want of memory. */
+static const char *write_key(const struct td_oci_call *oci, const struct td_oci_target *target,
+                             const struct td_repo_view *view, struct td_buffer *key)
+{
+    char tag[TD_TAG_BYTES];
+    if (!tag_files(view, tag))
+        return NULL;
+    td_buffer_printf(key, "%d %s %s %s %s", (int)target->form, tag, view->commit, oci->repo->id,
                      target->gguf == NULL ? "" : target->gguf->path);
     return td_buffer_terminate(key);
 }
@@ -55,11 +70,22 @@ bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, st
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err))
         return false;
     td_buffer_init(&text);
-    const char *key = write_key(oci, target, view.commit, &text);
+    const char *key = write_key(oci, target, &view, &text);
     *made = key == NULL ? NULL : td_lru_get(&oci->call->api->documents, key);
     bool ok = *made != NULL || (key == NULL ? td_error_no_memory(err) : make_new(oci, target, &view, key, made, err));
     td_buffer_fini(&text);
     return ok;
+}
+
+/* Returns whether the target may have what is searched for, but could not be made for want of digests or memory. An
+ * image of files with known digests, on a server that hashes nothing, was not given out. */
+static bool is_lacking(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err)
+{
+    if (target->form == TD_OCI_IMAGE && oci->lack == TD_OCI_HASHES_NOTHING)
+        oci->lack = TD_OCI_LACKS_NOTHING;
+    else if (oci->lack != TD_OCI_LACKS_NOTHING || err->code == TD_RESOURCE_EXHAUSTED)
+        return true;
+    return false;
 }
 
 /* Searches the documents of all targets. Sets *lack where some could not be made for want of digests or memory. */
@@ -72,7 +98,7 @@ static bool search(struct td_oci_call *oci, const struct td_oci_target *targets,
         if (targets[i].is_alias)
             continue;
         if (!td_oci_make(oci, &targets[i], made, &err)) {
-            if (oci->lack != TD_OCI_LACKS_NOTHING || err.code == TD_RESOURCE_EXHAUSTED)
+            if (is_lacking(oci, &targets[i], &err))
                 (void)td_error_copy(lack, &err);
             continue;
         }

@@ -26,21 +26,20 @@ static bool varies(const struct td_oci_target *target)
     return target->form == TD_OCI_GGUF || target->is_alias;
 }
 
-/* Sets *target to the GGUF file that llama.cpp means by the tag "latest", where it does not stand for one. Returns
- * whether the target is a GGUF file. */
-static bool find_for_llama_cpp(struct td_oci_call *oci, struct td_oci_target *target)
+/* Sets *target to the GGUF file that llama.cpp means by the tag "latest", where there is one and the tag does not stand
+ * for it. Errors as td_oci_targets. */
+static bool prefer_gguf(struct td_oci_call *oci, struct td_oci_target *target, struct td_error *err)
 {
     struct td_oci_target *targets;
     size_t count;
-    struct td_error none = TD_ERROR_INIT;
     if (target->form == TD_OCI_GGUF || !target->is_alias)
-        return target->form == TD_OCI_GGUF;
-    if (!td_oci_targets(oci, &targets, &count, &none))
+        return true;
+    if (!td_oci_targets(oci, &targets, &count, err))
         return false;
     const struct td_oci_target *gguf = td_oci_default_gguf(targets, count);
     if (gguf != NULL)
         *target = *gguf;
-    return gguf != NULL;
+    return true;
 }
 
 static void answer_llama_cpp(struct td_oci_call *oci, const struct td_oci_target *target)
@@ -58,12 +57,12 @@ static void answer_tag(struct td_oci_call *oci)
     struct td_oci_target target;
     struct td_made_documents *made = NULL;
     struct td_error err = TD_ERROR_INIT;
-    if (!td_oci_target_find(oci, oci->path.reference, &target, &err)) {
+    bool for_llama_cpp = td_oci_is_llama_cpp(oci->call);
+    bool ok = td_oci_target_find(oci, oci->path.reference, &target, &err);
+    bool depends = ok && varies(&target);
+    if (!ok || (for_llama_cpp && !prefer_gguf(oci, &target, &err)))
         (void)td_oci_fail_error(oci, &err, "MANIFEST_UNKNOWN");
-        return;
-    }
-    bool depends = varies(&target);
-    if (td_oci_is_llama_cpp(oci->call) && find_for_llama_cpp(oci, &target))
+    else if (for_llama_cpp && target.form == TD_OCI_GGUF)
         answer_llama_cpp(oci, &target);
     else if (td_oci_make(oci, &target, &made, &err))
         td_oci_answer_document(oci, &made->items[made->count - 1], false);

@@ -56,20 +56,22 @@ static bool list_gguf(struct td_oci_call *oci, struct td_oci_target **targets, s
     return true;
 }
 
-/* Returns whether the repository's checkpoints are all GGUF files, and there is one. */
-static bool has_only_gguf(const struct td_oci_call *oci)
+/* Sets *only to whether the repository's checkpoints are all GGUF files, and there is one. */
+static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_error *err)
 {
     struct td_repo_view view;
-    struct td_error none = TD_ERROR_INIT;
     const struct td_model *model;
     size_t count = 0;
-    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, &none))
+    size_t gguf_count = 0;
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
-    for (size_t i = 0; (model = td_repo_view_model(&view, i)) != NULL; i++)
-        for (size_t k = 0; k < model->checkpoint_count; k++, count++)
-            if (strcmp(model->checkpoints[k].format, "gguf") != 0)
-                return false;
-    return count > 0;
+    for (size_t i = 0; (model = td_repo_view_model(&view, i)) != NULL; i++) {
+        count += model->checkpoint_count;
+        for (size_t k = 0; k < model->checkpoint_count; k++)
+            gguf_count += strcmp(model->checkpoints[k].format, "gguf") == 0 ? 1 : 0;
+    }
+    *only = count > 0 && gguf_count == count;
+    return true;
 }
 
 const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count)
@@ -122,6 +124,7 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
 {
     struct td_oci_target latest;
     size_t capacity = 0;
+    bool is_gguf;
     const struct td_oci_target fixed[] = {
         {.tag = "main", .form = TD_OCI_ARTIFACT, .revision = TD_TEXT("main")},
         {.tag = "flat", .form = TD_OCI_FLAT, .revision = TD_TEXT("main")},
@@ -133,8 +136,10 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
                             oci->repo->entry_count, TD_OCI_MOST_FILES);
+    if (!has_only_gguf(oci, &is_gguf, err))
+        return false;
     bool ok = list_gguf(oci, targets, count, &capacity);
-    const struct td_oci_target *gguf = ok && has_only_gguf(oci) ? td_oci_default_gguf(*targets, *count) : NULL;
+    const struct td_oci_target *gguf = ok && is_gguf ? td_oci_default_gguf(*targets, *count) : NULL;
     latest = gguf != NULL ? *gguf : fixed[0];
     latest.tag = "latest";
     latest.is_alias = true;
