@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/waiting.h"
 #include "storage/composed.h"
+#include "storage/file_source.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,15 +133,31 @@ static bool check_unchanged(const struct job *job, struct td_error *err)
            td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
 }
 
-/* Hashes the next len bytes of the body, window by window. */
-static bool hash_bytes(struct td_virtual_hasher *hasher, struct job *job, struct td_body_cursor *cursor, uint64_t len,
-                       struct td_digest *digest, struct td_error *err)
+/* Copies the next len bytes of the body, which are of one run, to out. by_descriptor: reads the file, so that no page
+ * of the mapping is used, for the kernel does not drop those from the page cache. */
+static bool read_bytes(const struct job *job, struct td_body_cursor *cursor, bool by_descriptor, uint8_t *out,
+                       size_t len, struct td_error *err)
+{
+    struct td_blob *blob;
+    uint64_t off;
+    uint64_t piece;
+    if (!by_descriptor)
+        return td_body_read(&job->file.body, cursor, out, len, err);
+    td_body_next(&job->file.body, cursor, len, &blob, &off, &piece);
+    const int fd = blob->class->descriptor(blob);
+    const struct td_input input = td_input_descriptor(&fd, blob->len_bytes);
+    return td_input_read(&input, off, out, (size_t)piece, err);
+}
+
+/* Hashes the next len bytes of the body, window by window; by_descriptor as in read_bytes. */
+static bool hash_bytes(struct td_virtual_hasher *hasher, struct job *job, struct td_body_cursor *cursor,
+                       bool by_descriptor, uint64_t len, struct td_digest *digest, struct td_error *err)
 {
     for (uint64_t done = 0; done < len;) {
         size_t n = len - done < WINDOW_BYTES ? (size_t)(len - done) : WINDOW_BYTES;
         if (atomic_load(&hasher->stop))
             return td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
-        if (!td_body_read(&job->file.body, cursor, hasher->window, n, err))
+        if (!read_bytes(job, cursor, by_descriptor, hasher->window, n, err))
             return false;
         td_digest_add_content(digest, hasher->window, n);
         atomic_fetch_add(&job->done_bytes, n);
@@ -158,10 +175,10 @@ static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const
     uint64_t total = extent->len * extent->count; /* part of the body, whose total fits */
     for (uint64_t done = 0; done < total;) {
         uint64_t n = total - done < SPAN_BYTES ? total - done : SPAN_BYTES;
-        bool is_cached = !is_file || td_blob_is_resident(blob, extent->off + done, n);
-        if (!hash_bytes(hasher, job, cursor, n, digest, err) || !check_unchanged(job, err))
+        bool drops = is_file && !td_blob_is_resident(blob, extent->off + done, n);
+        if (!hash_bytes(hasher, job, cursor, drops, n, digest, err) || !check_unchanged(job, err))
             return false;
-        if (!is_cached)
+        if (drops)
             (void)posix_fadvise(blob->class->descriptor(blob), (off_t)(extent->off + done), (off_t)n,
                                 POSIX_FADV_DONTNEED);
         done += n;

@@ -3,9 +3,14 @@
 #include "rank/virtual_hasher.h"
 
 #include "core/clock.h"
+#include "storage/file_source.h"
+#include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { BLOB_BYTES = 1000000, WAITERS = 8 };
 
@@ -95,6 +100,7 @@ static bool begin(struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *
     struct td_virtual_file file = {.key = key_of(i), .origin = {.kind = TD_REVISION_RANK, .tp_size = 9, .rank = i}};
     td_body_init(&file.body);
     assert_true(td_body_append(&file.body, blob, 0, blob->len_bytes, NULL));
+    assert_int_equal(file.body.extent_count, 1);
     bool ok = td_virtual_hasher_begin(hasher, &file, err);
     assert_int_equal(file.body.extent_count, 0);
     return ok;
@@ -307,6 +313,89 @@ static void it_stops_in_the_middle(void **state)
     td_virtual_hasher_destroy(NULL);
 }
 
+/* ---- the page cache ------------------------------------------------------------------------------------ */
+
+enum { FILE_BYTES = 40 * 1024 * 1024 + 12345 };
+
+/* Returns how many of the file's pages are in memory. */
+static size_t resident_pages(const char *path)
+{
+    static unsigned char pages[FILE_BYTES / 4096 + 1];
+    size_t count = 0;
+    int fd = open(path, O_RDONLY);
+    void *at = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(at != MAP_FAILED && mincore(at, FILE_BYTES, pages) == 0);
+    for (size_t i = 0; i < sizeof pages; i++)
+        count += pages[i] & 1;
+    assert_int_equal(munmap(at, FILE_BYTES), 0);
+    (void)close(fd);
+    return count;
+}
+
+/* Drops the file from the page cache. Returns whether its pages left, which they do only if a disk is behind them. */
+static bool drop(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    (void)close(fd);
+    return resident_pages(path) == 0;
+}
+
+/* Hashes the file, mapped as for an answer, as number i. */
+static void hash_file(const struct tree *tree, uint64_t i, const uint8_t wanted[TD_SHA256_BYTES])
+{
+    struct td_mapping_cache cache;
+    struct td_root *root;
+    struct td_file_source source = {.path = "f"};
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_blob *blob = NULL;
+    int fd;
+    assert_true(td_mapping_cache_init(&cache, 8, 0, false, NULL) && td_root_create(tree->path, &root, NULL));
+    assert_true(td_root_open_file(root, "f", &fd, &source.id, NULL));
+    (void)close(fd);
+    assert_true(td_file_source_map(&cache, root, &source, &blob, NULL) && td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, i, blob, NULL));
+    assert_int_equal(wait_for(hasher, i, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_memory_equal(digest.sum, wanted, TD_SHA256_BYTES);
+    td_virtual_hasher_destroy(hasher);
+    td_blob_unref(blob);
+    td_file_source_forget(&cache, &source);
+    td_root_unref(root);
+    td_mapping_cache_fini(&cache);
+}
+
+/* Pages that were in the cache stay there; pages that only hashing read leave it. */
+static void the_page_cache_is_left_as_it_was(void **state)
+{
+    (void)state;
+    enum { PAGES = FILE_BYTES / 4096 };
+    struct tree tree;
+    char path[TREE_PATH_BYTES];
+    uint8_t wanted[TD_SHA256_BYTES];
+    uint8_t *bytes = malloc(FILE_BYTES);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        bytes[i] = tree_data_byte(i, 1);
+    tree_open(&tree);
+    tree_write(&tree, "f", bytes, FILE_BYTES);
+    tree_at(&tree, "f", path);
+    td_sha256(bytes, FILE_BYTES, wanted);
+    free(bytes);
+    size_t before = resident_pages(path);
+    CHECK(before > PAGES * 3 / 4, "%zu of %d pages", before, PAGES); /* a busy kernel may take some at any time */
+    hash_file(&tree, 1, wanted);
+    size_t after = resident_pages(path);
+    CHECK(after > PAGES * 3 / 4, "%zu of %d pages stayed", after, PAGES);
+    if (drop(path)) {
+        hash_file(&tree, 2, wanted);
+        size_t left = resident_pages(path);
+        CHECK(left < PAGES / 4, "%zu of %d pages stayed", left, PAGES);
+    }
+    tree_close(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +405,7 @@ int main(void)
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
         cmocka_unit_test(it_stops_in_the_middle),
+        cmocka_unit_test(the_page_cache_is_left_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
