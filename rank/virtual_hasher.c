@@ -46,8 +46,8 @@ struct td_virtual_hasher {
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    struct job *first; /* under the lock */
-    size_t job_count;  /* under the lock */
+    struct job *first;            /* under the lock */
+    size_t job_count, rank_count; /* under the lock; of all jobs, and of those for rank files */
 };
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -94,14 +94,19 @@ static struct job *create_job(struct td_virtual_file *file)
     return job;
 }
 
+static bool is_rank_file(const struct td_virtual_file *file)
+{
+    return file->origin.kind != TD_REVISION_FILES;
+}
+
 /* Appends the file's job to the list. Under the lock. */
 static bool append_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
 {
     struct job **end = &hasher->first;
-    if (hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "%d files that do not exist on disk wait to be hashed already; try again later",
-                            TD_VIRTUAL_HASHER_QUEUE);
+    bool is_rank = is_rank_file(file);
+    if (hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE || (is_rank && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS))
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
+                            is_rank ? hasher->rank_count : hasher->job_count);
     struct job *job = create_job(file);
     if (job == NULL)
         return td_error_no_memory(err);
@@ -109,6 +114,7 @@ static bool append_job(struct td_virtual_hasher *hasher, struct td_virtual_file 
         end = &(*end)->next;
     *end = job;
     hasher->job_count++;
+    hasher->rank_count += is_rank ? 1 : 0;
     (void)pthread_cond_signal(&hasher->work);
     return true;
 }
@@ -232,6 +238,7 @@ static void do_job(struct td_virtual_hasher *hasher, struct job *job)
     job->err = err;
     hasher->first = job->next;
     hasher->job_count--;
+    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
     (void)pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
     job_unref(job);

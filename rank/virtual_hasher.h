@@ -9,7 +9,10 @@
 #include "rank/virtual_digests.h"
 #include "storage/body.h"
 
-enum { TD_VIRTUAL_HASHER_QUEUE = 512 /* most files that wait to be hashed or are being hashed */ };
+enum {
+    TD_VIRTUAL_HASHER_QUEUE = 512, /* most files that wait to be hashed or are being hashed */
+    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each keeps memory of the rank store */
+};
 
 struct td_virtual_hasher;
 

@@ -54,7 +54,7 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
         }
         (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, &digest, &progress, NULL);
         done_bytes += (double)progress.done_bytes;
-        bytes += (double)progress.total_bytes;
+        bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "%zu of %zu layers (%.2f of %.2f GB) have been put together and hashed so far; try again",
@@ -71,7 +71,17 @@ static bool refuse_for_good(struct td_oci_call *oci, size_t count, struct td_err
                         count, td_plural(count));
 }
 
-bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count,
+/* Has the hasher begin with all these files, and waits for them. */
+static bool hash_all(struct td_oci_call *oci, struct td_oci_virtual *files, size_t first, size_t count,
+                     bool (*begin)(void *context, size_t i, struct td_error *err), void *context, struct td_error *err)
+{
+    for (size_t i = first; i < first + count; i++)
+        if (!files[i].is_known && !begin(context, i, err))
+            return false;
+    return wait_all(oci, files + first, count, err);
+}
+
+bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, size_t at_once,
                          bool (*begin)(void *context, size_t i, struct td_error *err), void *context,
                          struct td_error *err)
 {
@@ -82,12 +92,13 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
     td_catalog_get_status(oci->call->api->catalog, &status);
     if (!status.hasher.enabled)
         return refuse_for_good(oci, count, err);
-    if (oci->until_ns == 0)
-        return refuse(oci, files, count, err);
-    for (size_t i = 0; i < count; i++)
-        if (!files[i].is_known && !begin(context, i, err))
+    for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
+        size_t left = count - first;
+        size_t some = left < at_once ? left : at_once;
+        if (!hash_all(oci, files, first, some, begin, context, err))
             return false;
-    if (!wait_all(oci, files, count, err))
-        return false;
+        if (!td_oci_look_up(oci, files + first, some))
+            break; /* the time is over */
+    }
     return td_oci_look_up(oci, files, count) || refuse(oci, files, count, err);
 }

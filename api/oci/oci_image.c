@@ -67,9 +67,11 @@ static bool set_layers(struct image *image, struct td_error *err)
     if (image->layers == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < image->layer_count; i++) {
-        size_t first = first_file(image, i);
+        const struct td_tar_file *files = image->files + first_file(image, i);
+        size_t count = first_file(image, i + 1) - first_file(image, i);
         image->layers[i].is_known = false;
-        if (!td_tar_layer_key(image->files + first, first_file(image, i + 1) - first, &image->layers[i].key, err))
+        if (!td_tar_layer_key(files, count, &image->layers[i].key, err) ||
+            !td_tar_layer_size(files, count, &image->layers[i].size_bytes, err))
             return false;
     }
     return true;
@@ -209,14 +211,22 @@ static bool add_index(struct td_made_documents *made, struct td_error *err)
     return ok;
 }
 
+/* Returns for how many layers the files may be open at once. */
+static size_t layers_at_once(const struct image *image)
+{
+    enum { OPEN_FILES = 1000 };
+    return OPEN_FILES / (image->file_count / TD_OCI_IMAGE_LAYERS + 1); /* at least 9, of 10,000 files */
+}
+
 bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                        struct td_made_documents *made, struct td_error *err)
 {
     struct image image = {.oci = oci};
     (void)target;
-    bool ok = list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
-              set_layers(&image, err) &&
-              td_oci_know_virtual(oci, image.layers, image.layer_count, begin_layer, &image, err);
+    bool ok =
+        list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
+        set_layers(&image, err) &&
+        td_oci_know_virtual(oci, image.layers, image.layer_count, layers_at_once(&image), begin_layer, &image, err);
     for (size_t i = 0; ok && i < ARCHITECTURES; i++)
         ok = add_config(&image, architectures[i], made, err) && add_manifest(&image, made, err);
     return ok && add_index(made, err);

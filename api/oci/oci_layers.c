@@ -65,13 +65,14 @@ static bool know_rank_files(struct listing *listing, struct td_error *err)
 {
     for (size_t i = 0; i < listing->rank_count; i++) {
         struct td_oci_virtual *file = &listing->virtual_files[i];
+        file->size_bytes = 0;
         file->is_known =
             td_rank_digest_find(listing->oci->call->api->hasher, listing->view, listing->rank_files[i], &file->digest);
         if (!td_rank_digest_key(listing->view, listing->rank_files[i], &file->key, err))
             return false;
     }
-    return td_oci_know_virtual(listing->oci, listing->virtual_files, listing->rank_count, begin_rank_file, listing,
-                               err);
+    return td_oci_know_virtual(listing->oci, listing->virtual_files, listing->rank_count, TD_VIRTUAL_HASHER_RANKS / 2,
+                               begin_rank_file, listing, err);
 }
 
 /* Fills in the layer of a rank file. Returns false for want of memory. */

@@ -95,15 +95,21 @@ static struct td_virtual_key key_of(uint64_t i)
     return key;
 }
 
-static bool begin(struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob, struct td_error *err)
+static bool begin_as(enum td_revision_kind kind, struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob,
+                     struct td_error *err)
 {
-    struct td_virtual_file file = {.key = key_of(i), .origin = {.kind = TD_REVISION_RANK, .tp_size = 9, .rank = i}};
+    struct td_virtual_file file = {.key = key_of(i), .origin = {.kind = kind, .tp_size = 9, .rank = i}};
     td_body_init(&file.body);
     assert_true(td_body_append(&file.body, blob, 0, blob->len_bytes, NULL));
     assert_int_equal(file.body.extent_count, 1);
     bool ok = td_virtual_hasher_begin(hasher, &file, err);
     assert_int_equal(file.body.extent_count, 0);
     return ok;
+}
+
+static bool begin(struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob, struct td_error *err)
+{
+    return begin_as(TD_REVISION_FILES, hasher, i, blob, err);
 }
 
 static enum td_virtual_state wait_for(struct td_virtual_hasher *hasher, uint64_t i, uint64_t until_ns,
@@ -268,8 +274,12 @@ static void the_queue_is_bounded(void **state)
     assert_true(td_blob_from_heap(calloc(1, 10), 10, &small, NULL));
     assert_true(td_virtual_hasher_create(&hasher, NULL));
     assert_true(begin(hasher, 0, &gated.blob, NULL));
-    for (uint64_t i = 1; i < TD_VIRTUAL_HASHER_QUEUE; i++)
-        assert_true(begin(hasher, i, small, NULL));
+    for (uint64_t i = 1; i < TD_VIRTUAL_HASHER_QUEUE; i++) {
+        bool is_rank = i <= TD_VIRTUAL_HASHER_RANKS;
+        assert_true(begin_as(is_rank ? TD_REVISION_RANK : TD_REVISION_FILES, hasher, i, small, NULL));
+        if (i == TD_VIRTUAL_HASHER_RANKS)
+            assert_false(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL)); /* others have room */
+    }
     assert_false(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, &err));
     CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%s", err.message);
     assert_true(begin(hasher, 5, small, NULL)); /* is in it */
@@ -277,6 +287,8 @@ static void the_queue_is_bounded(void **state)
     assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_QUEUE - 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     assert_true(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, NULL));
     assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_QUEUE, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL));
+    assert_int_equal(wait_for(hasher, 1000, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     td_virtual_hasher_destroy(hasher);
     assert_false(td_blob_is_shared(small));
     td_blob_unref(small);
