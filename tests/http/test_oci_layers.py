@@ -184,11 +184,20 @@ def test_no_name_removes_files(root, start):
     assert unpack(blob(s, "org/m", layer) for layer in image_layers(s, "org/m")) == wanted
 
 
-def test_without_hash_threads(root, start):
-    s = start(root, hash_threads=0)
-    for tag in ("image", "tp2-rank0-vllm"):
-        r = get(s, f"org/m/manifests/{tag}", 501)
-        assert "--hash-threads" in r.json()["errors"][0]["message"]
+def test_without_hash_threads(root, tmp_path, start):
+    """Whether the files are not hashed, or only what is made of them."""
+    state = tmp_path / "state"
+    for known in (False, True):
+        if known:
+            s = start(root, "--state-dir", state, hash_threads=1)
+            s.wait_hashed()
+            s.stop()
+        s = start(root, "--state-dir", state, hash_threads=0)
+        for tag in ("image", "tp2-rank0-vllm"):
+            r = get(s, f"org/m/manifests/{tag}", 501)
+            assert "--hash-threads" in r.json()["errors"][0]["message"]
+        get(s, f"org/m/blobs/sha256:{'0' * 64}", 404 if known else 501)
+        s.stop()
 
 
 # ------------------------------------------------------------------------------------------------- ranks
@@ -239,7 +248,7 @@ def pulled(s):
         manifest = json.loads(manifest)
         for child in manifest.get("manifests", []):
             add(get(s, f"org/m/manifests/{child['digest']}").body)
-        for descriptor in manifest.get("layers", []) + [manifest[k] for k in ("config", ) if k in manifest]:
+        for descriptor in [manifest["config"], *manifest["layers"]] if "layers" in manifest else []:
             paths[f"org/m/blobs/{descriptor['digest']}"] = descriptor["digest"]
 
     for tag in ("image", "tp2-rank0-vllm"):
@@ -272,6 +281,11 @@ def test_without_a_state_directory(root, start):
     ranks = [layer["digest"] for layer in document(s, "org/m/manifests/tp2-rank0-vllm", MANIFEST)["layers"]
              if "weight.v1" in layer["mediaType"]]
     s.stop()
+    for path in [path for path in paths if "blobs" in path][:3]:    # of the image: a configuration, two layers
+        s = start(root, hash_threads=1)
+        s.wait_hashed()
+        assert digest(get(s, path).body) == paths[path]
+        s.stop()
     s = start(root, hash_threads=1)
     s.wait_hashed()
     get(s, f"org/m/blobs/{ranks[0]}", 404)
