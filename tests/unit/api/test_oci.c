@@ -8,6 +8,8 @@
 #include "core/waiting.h"
 #include "tests/unit/api/hub_place.h"
 
+#include <pthread.h>
+
 /* Asks and checks status and media type. The caller calls answer_fini. */
 static void ask(struct place *place, const char *target, const char *lines, int status, const char *type,
                 struct answer *answer)
@@ -200,6 +202,45 @@ static void files_are_answered_without_waiting(void **state)
     close_place(&place);
 }
 
+enum { READERS = 4, ROUNDS = 60 };
+
+/* Asks for a manifest, by its tag and by the digest that came, and for its configuration, again and again. */
+static void *read_manifests(void *context)
+{
+    struct place *place = context;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct answer answer;
+        struct answer by_digest;
+        char target[256];
+        char buffer[128];
+        ask(place, i % 2 == 0 ? "/v2/org/m/manifests/main" : "/v2/org/m/manifests/flat", NULL, 200, NULL, &answer);
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
+                       answer_header(&answer, "Docker-Content-Digest", buffer));
+        ask(place, target, NULL, 200, NULL, &by_digest);
+        assert_string_equal(by_digest.body, answer.body);
+        answer_fini(&by_digest);
+        answer_fini(&answer);
+    }
+    return NULL;
+}
+
+/* Threads that make and read the same documents, while new snapshots are published. */
+static void many_threads_get_the_same(void **state)
+{
+    (void)state;
+    struct place place;
+    pthread_t threads[READERS];
+    open_files(&place);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_manifests, &place), 0);
+    for (int i = 0; i < 10; i++)
+        loopback_rescan(&place.loop);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(place.loop.api.documents.count, 2);
+    close_place(&place);
+}
+
 static void paths_have_their_facade(void **state)
 {
     (void)state;
@@ -280,6 +321,7 @@ int main(void)
         cmocka_unit_test(documents_are_kept),
         cmocka_unit_test(unknown_digests_are_an_error),
         cmocka_unit_test(files_are_answered_without_waiting),
+        cmocka_unit_test(many_threads_get_the_same),
         cmocka_unit_test(paths_have_their_facade),
         cmocka_unit_test(names_are_escaped_in_fields),
         cmocka_unit_test(large_repositories_are_no_artifacts),
