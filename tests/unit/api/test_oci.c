@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 
+#define ABC_BLOB "/v2/org/m/blobs/sha256:" ABC_SHA256
+
 /* Asks and checks status and media type. The caller calls answer_fini. */
 static void ask(struct place *place, const char *target, const char *lines, int status, const char *type,
                 struct answer *answer)
@@ -153,8 +155,7 @@ static void unknown_digests_are_an_error(void **state)
 {
     (void)state;
     static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
-                                          "/v2/org/m/manifests/sha256:" ABC_SHA256,
-                                          "/v2/org/m/blobs/sha256:" ABC_SHA256};
+                                          "/v2/org/m/manifests/sha256:" ABC_SHA256, ABC_BLOB};
     struct place place;
     struct answer answer;
     tree_open(&place.tree);
@@ -182,7 +183,7 @@ static void files_are_answered_without_waiting(void **state)
         const char *target;
         bool is_refused;
     } cases[] = {
-        {"/v2/org/m/blobs/sha256:" ABC_SHA256, false},
+        {ABC_BLOB, false},
         {"/v2/org/m/blobs/sha256:" EMPTY_SHA256, true},
         {"/v2/org/m/manifests/main", true},
         {"/v2/org/m/tags/list", true},
@@ -294,8 +295,7 @@ static void large_repositories_are_no_artifacts(void **state)
 {
     (void)state;
     enum { FILES = 10001 };
-    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list",
-                                          "/v2/org/m/blobs/sha256:" ABC_SHA256};
+    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list", ABC_BLOB};
     struct place place;
     struct answer answer;
     char path[64];
