@@ -51,20 +51,25 @@ static void answer_llama_cpp(struct td_oci_call *oci, const struct td_oci_target
     td_buffer_fini(&text);
 }
 
+/* Finds what the tag stands for, to whoever asks. Sets *depends to whether that depends on who asks. */
+static bool find(struct td_oci_call *oci, struct td_oci_target *target, bool *depends, struct td_error *err)
+{
+    bool ok = td_oci_target_find(oci, oci->path.reference, target, err);
+    *depends = ok && varies(target);
+    return ok && (!td_oci_is_llama_cpp(oci->call) || prefer_gguf(oci, target, err));
+}
+
 /* Answers what a tag stands for. */
 static void answer_tag(struct td_oci_call *oci)
 {
     struct td_oci_target target;
     struct td_made_documents *made = NULL;
     struct td_error err = TD_ERROR_INIT;
-    bool for_llama_cpp = td_oci_is_llama_cpp(oci->call);
-    bool ok = td_oci_target_find(oci, oci->path.reference, &target, &err);
-    bool depends = ok && varies(&target);
-    if (!ok || (for_llama_cpp && !prefer_gguf(oci, &target, &err)))
-        (void)td_oci_fail_error(oci, &err, "MANIFEST_UNKNOWN");
-    else if (for_llama_cpp && target.form == TD_OCI_GGUF)
+    bool depends;
+    bool ok = find(oci, &target, &depends, &err);
+    if (ok && target.form == TD_OCI_GGUF && td_oci_is_llama_cpp(oci->call))
         answer_llama_cpp(oci, &target);
-    else if (td_oci_make(oci, &target, &made, &err))
+    else if (ok && td_oci_make(oci, &target, &made, &err))
         td_oci_answer_document(oci, &made->items[made->count - 1], false);
     else
         (void)td_oci_fail_error(oci, &err, "MANIFEST_UNKNOWN");

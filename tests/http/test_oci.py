@@ -64,6 +64,7 @@ def build(root):
     write(root / 'demo/odd "é name.txt', b"odd")
     for quant in ("Q8_0", "Q4_K_M", "UD-Q2_K_XL"):
         write_gguf(root / f"G/Tiny-GGUF/tiny-{quant}.gguf", quant)
+    write_gguf(root / "G/Tiny-GGUF/mmproj-BF16.gguf", "another projector")
     write_gguf(root / "G/Tiny-GGUF/mmproj-F16.gguf", "projector")
     write(root / "G/Tiny-GGUF/LICENSE", b"MIT")
     write(root / "G/Tiny-GGUF/template", b"{{ .Prompt }}")
@@ -467,6 +468,20 @@ def test_digests_are_hashed_on_request(tmp_path):
             message = error_of(r, 503, "UNAVAILABLE")
             assert int(r.get("Retry-After")) > 0 and "of 2 files" in message and "1099.51 GB" in message, message
         assert s.get(f"/v2/small/blobs/{nowhere}").status == 404
+
+
+def test_a_digest_is_found_while_hashing_goes_on(tmp_path):
+    """A client goes on, by digest, right after a restart: the file is hashed first, and the manifest made of it."""
+    write_by_hand(tmp_path / "root/m/model.safetensors", [tensor("w", "U8", (1000,))])
+    with open(tmp_path / "root/m/large.bin", "wb") as f:
+        f.truncate(300 << 20)
+    age(tmp_path / "root")
+    with Server(tmp_path / "root", rescan="0") as s:
+        r, manifest = manifest_of(s, "m")
+    for path, digest in (("manifests", digest_of(r.body)), ("blobs", manifest["config"]["digest"])):
+        with Server(tmp_path / "root", rescan="0") as s:
+            got = s.get(f"/v2/m/{path}/{digest}")
+            assert got.status == 200 and digest_of(got.body) == digest
 
 
 def test_without_hashing(tmp_path):

@@ -8,6 +8,10 @@
 #include "core/waiting.h"
 #include "tests/unit/api/hub_place.h"
 
+#include <pthread.h>
+
+#define ABC_BLOB "/v2/org/m/blobs/sha256:" ABC_SHA256
+
 /* Asks and checks status and media type. The caller calls answer_fini. */
 static void ask(struct place *place, const char *target, const char *lines, int status, const char *type,
                 struct answer *answer)
@@ -151,8 +155,7 @@ static void unknown_digests_are_an_error(void **state)
 {
     (void)state;
     static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
-                                          "/v2/org/m/manifests/sha256:" ABC_SHA256,
-                                          "/v2/org/m/blobs/sha256:" ABC_SHA256};
+                                          "/v2/org/m/manifests/sha256:" ABC_SHA256, ABC_BLOB};
     struct place place;
     struct answer answer;
     tree_open(&place.tree);
@@ -180,7 +183,7 @@ static void files_are_answered_without_waiting(void **state)
         const char *target;
         bool is_refused;
     } cases[] = {
-        {"/v2/org/m/blobs/sha256:" ABC_SHA256, false},
+        {ABC_BLOB, false},
         {"/v2/org/m/blobs/sha256:" EMPTY_SHA256, true},
         {"/v2/org/m/manifests/main", true},
         {"/v2/org/m/tags/list", true},
@@ -197,6 +200,45 @@ static void files_are_answered_without_waiting(void **state)
         CHECK(td_waiting_allow() == cases[i].is_refused, "%s", cases[i].target);
         td_response_fini(&response);
     }
+    close_place(&place);
+}
+
+enum { READERS = 4, ROUNDS = 60 };
+
+/* Asks for a manifest, by its tag and by the digest that came, and for its configuration, again and again. */
+static void *read_manifests(void *context)
+{
+    struct place *place = context;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct answer answer;
+        struct answer by_digest;
+        char target[256];
+        char buffer[128];
+        ask(place, i % 2 == 0 ? "/v2/org/m/manifests/main" : "/v2/org/m/manifests/flat", NULL, 200, NULL, &answer);
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
+                       answer_header(&answer, "Docker-Content-Digest", buffer));
+        ask(place, target, NULL, 200, NULL, &by_digest);
+        assert_string_equal(by_digest.body, answer.body);
+        answer_fini(&by_digest);
+        answer_fini(&answer);
+    }
+    return NULL;
+}
+
+/* Threads that make and read the same documents, while new snapshots are published. */
+static void many_threads_get_the_same(void **state)
+{
+    (void)state;
+    struct place place;
+    pthread_t threads[READERS];
+    open_files(&place);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_manifests, &place), 0);
+    for (int i = 0; i < 10; i++)
+        loopback_rescan(&place.loop);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(place.loop.api.documents.count, 2);
     close_place(&place);
 }
 
@@ -253,8 +295,7 @@ static void large_repositories_are_no_artifacts(void **state)
 {
     (void)state;
     enum { FILES = 10001 };
-    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list",
-                                          "/v2/org/m/blobs/sha256:" ABC_SHA256};
+    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list", ABC_BLOB};
     struct place place;
     struct answer answer;
     char path[64];
@@ -280,6 +321,7 @@ int main(void)
         cmocka_unit_test(documents_are_kept),
         cmocka_unit_test(unknown_digests_are_an_error),
         cmocka_unit_test(files_are_answered_without_waiting),
+        cmocka_unit_test(many_threads_get_the_same),
         cmocka_unit_test(paths_have_their_facade),
         cmocka_unit_test(names_are_escaped_in_fields),
         cmocka_unit_test(large_repositories_are_no_artifacts),
