@@ -1,9 +1,11 @@
 #include "api/access.h"
 
+#include "core/base64.h"
 #include "core/base64url.h"
 #include "core/clock.h"
 #include "http/facade.h"
 
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +70,10 @@ static bool is_s3_key(const struct td_token_set *set, struct td_text text)
            (text.len == TD_S3_SECRET_BYTES - 1 && td_base64url_read(text, bytes, &len));
 }
 
-bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
+/* Returns whether the request has the field Authorization once, and sets *scheme and *rest, which begins behind the
+ * blanks. Else writes a refusal. */
+static bool take_field(const struct td_call *call, struct td_text *scheme, struct td_text *rest,
+                       struct td_refusal *refusal)
 {
     size_t at = 0;
     const struct td_header *field = td_request_next_header(call->request, field_name, &at);
@@ -78,23 +83,65 @@ bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
                       "server for one");
     if (td_request_next_header(call->request, field_name, &at) != NULL)
         return refuse(refusal, true, "the request has two Authorization fields; send one");
-    struct td_text rest = field->value;
-    struct td_text scheme = td_text_take_until(&rest, ' ');
-    while (td_text_take_char(&rest, ' '))
+    *rest = field->value;
+    *scheme = td_text_take_until(rest, ' ');
+    while (td_text_take_char(rest, ' '))
         ;
-    if (!td_text_equals_ignore_case(scheme, "Bearer"))
-        return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
-    if (rest.len == 0)
-        return refuse(refusal, true,
-                      "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
-    const struct td_token *token = td_token_set_find(call->caller.tokens, rest);
-    if (token == NULL && is_s3_key(call->caller.tokens, rest))
+    return true;
+}
+
+/* Sets call->caller to the token of this text. */
+static bool take_text(struct td_call *call, struct td_text text, struct td_refusal *refusal)
+{
+    const struct td_token *token = td_token_set_find(call->caller.tokens, text);
+    if (token == NULL && is_s3_key(call->caller.tokens, text))
         return refuse(refusal, true,
                       "this looks like a key for clients of S3; the token is another line of what tensord token new "
                       "printed, and begins with td_");
     if (token == NULL)
         return refuse(refusal, true, "the token is wrong or was revoked; ask whoever runs this server for a new one");
     return td_access_take_token(call, token, refusal);
+}
+
+bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
+{
+    struct td_text scheme;
+    struct td_text rest;
+    if (!take_field(call, &scheme, &rest, refusal))
+        return false;
+    if (!td_text_equals_ignore_case(scheme, "Bearer"))
+        return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+    if (rest.len == 0)
+        return refuse(refusal, true,
+                      "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
+    return take_text(call, rest, refusal);
+}
+
+/* Takes the token of "user:token" in base64. */
+static bool take_basic(struct td_call *call, struct td_text encoded, struct td_refusal *refusal)
+{
+    enum { MOST_BYTES = 1024 };
+    char decoded[MOST_BYTES];
+    size_t len = 0;
+    if (encoded.len > sizeof decoded || !td_base64_read(encoded, decoded, &len) || memchr(decoded, ':', len) == NULL)
+        return refuse(refusal, true, "the field Authorization has no user and password in base64 after Basic");
+    struct td_text password = td_text_n(decoded, len);
+    (void)td_text_take_until(&password, ':');
+    bool ok = password.len > 0
+                  ? take_text(call, password, refusal)
+                  : refuse(refusal, true, "the password is empty; it must be the token, with any user name");
+    OPENSSL_cleanse(decoded, sizeof decoded);
+    return ok;
+}
+
+bool td_access_take_password(struct td_call *call, struct td_refusal *refusal)
+{
+    struct td_text scheme;
+    struct td_text rest;
+    if (!take_field(call, &scheme, &rest, refusal))
+        return false;
+    return td_text_equals_ignore_case(scheme, "Basic") ? take_basic(call, rest, refusal)
+                                                       : td_access_take_bearer(call, refusal);
 }
 
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal)
@@ -107,6 +154,12 @@ void td_access_add_challenge(const struct td_call *call, const struct td_refusal
                                refusal->message);
     else
         td_response_add_header(call->response, "WWW-Authenticate", "Bearer realm=\"tensord\"");
+}
+
+void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal)
+{
+    if (refusal->status == 401 && call->response->status == 401)
+        td_response_add_header_text(call->response, "WWW-Authenticate", TD_TEXT("Basic realm=\"tensord\""));
 }
 
 bool td_access_is_free(const struct td_call *call)

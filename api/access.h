@@ -29,6 +29,10 @@ void td_access_end(struct td_call *call);
  * others, because only its holder can know its text; a wrong one and a revoked one are not told apart. */
 bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
 
+/* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any name
+ * of a user; or scheme Bearer, as td_access_take_bearer. Returns as that does. */
+bool td_access_take_password(struct td_call *call, struct td_refusal *refusal);
+
 /* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
  * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);
@@ -36,8 +40,10 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
 /* Writes the token's name into the access log's line. For tokens whose possession has been shown. */
 void td_access_note_name(const struct td_call *call, const struct td_token *token);
 
-/* Adds WWW-Authenticate to the answer, an error that the facade has written. */
+/* Adds WWW-Authenticate to the answer, an error that the facade has written. td_access_add_basic_challenge asks for the
+ * scheme Basic, for clients that know no other one. */
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
+void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal);
 
 /* Returns whether the request has no field Authorization, and needs none for what shows no model: metrics and the
  * contract. A signature in the URL is not looked at. */

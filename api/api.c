@@ -4,6 +4,7 @@
 #include "api/call.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
+#include "api/oci/oci.h"
 #include "api/s3/s3.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ const struct td_facade *const td_s3_port = &td_s3_facade;
 
 /* The facades of the main port, in the order in which they are asked for a path. td_main_port answers the paths that
  * none of them owns. */
-static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade};
+static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade, &td_oci_facade};
 
 static const struct td_facade *owner_of(struct td_text raw_path)
 {

@@ -18,7 +18,7 @@ bool td_call_may_answer(const struct td_call *call)
         [TD_ROUTE_TENSOR] = true,   [TD_ROUTE_FILE] = true,      [TD_ROUTE_RANK_FILE] = true,
         [TD_ROUTE_HUB_FILE] = true, [TD_ROUTE_S3_OBJECT] = true, [TD_ROUTE_MODEL_FILE] = true,
         [TD_ROUTE_HEALTHZ] = true,  [TD_ROUTE_READYZ] = true,    [TD_ROUTE_ROWS] = true,
-        [TD_ROUTE_ROW] = true,
+        [TD_ROUTE_ROW] = true,      [TD_ROUTE_OCI_BLOB] = true,
     };
     return is_quick[call->response->route] || call->begins_quickly || td_may_wait(NULL);
 }

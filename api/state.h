@@ -7,6 +7,7 @@
 #include "http/lru.h"
 #include "http/metrics.h"
 #include "rank/rank_store.h"
+#include "rank/virtual_hasher.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,10 +26,12 @@ struct td_api {
     struct td_catalog *catalog; /* borrowed */
     struct td_metrics metrics;
     struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
+    struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
     struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
     struct td_rank_store ranks;
-    struct td_shared_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
-    struct td_shared_budget rows;  /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
+    struct td_virtual_hasher *hasher; /* of rank files and layers of images */
+    struct td_shared_budget lists;    /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
+    struct td_shared_budget rows;     /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     pthread_mutex_t tokens_lock;
@@ -38,8 +41,12 @@ struct td_api {
 };
 
 /* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
- * made. */
+ * made; as td_virtual_hasher_create. */
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
+
+/* Keeps the digests of virtual files in state_dir (NULL: in memory only). Call before the first request. Errors as
+ * td_virtual_digests_keep. */
+bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
 
 /* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);

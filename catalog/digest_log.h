@@ -3,9 +3,8 @@
  * everything from its first bad record on is ignored and overwritten; a digest counts only for exactly the identity
  * that it was computed for; when the disk fails, the log is given up for this run. Thread-safe.
  *
- * The file "digests" holds a header of 16 bytes ("tdigests", version, byte order), then records: length and type (4
- * bytes each), device, inode, size, mtime and ctime in ns (8 bytes each), the SHA-256, the CRC-32 of all of this, and
- * four zero bytes. */
+ * The file "digests" is a log of records (catalog/record_log.h) with the magic "tdigests", version and type 1. A
+ * payload is device, inode, size, mtime and ctime in ns (8 bytes each), and the SHA-256. */
 #ifndef TD_CATALOG_DIGEST_LOG_H
 #define TD_CATALOG_DIGEST_LOG_H
 

@@ -10,6 +10,7 @@
 #include "catalog/bucket.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/described.h"
+#include "catalog/oci_name.h"
 #include "catalog/repo.h"
 #include "catalog/shard_group.h"
 #include "core/array.h"
@@ -295,7 +296,8 @@ bool td_grouping_build(struct td_grouping *g)
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
     return td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err) &&
-           td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err);
+           td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
+           td_oci_names_build(snapshot, g->err);
 }
 
 void td_grouping_fini(struct td_grouping *g)

@@ -79,6 +79,7 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         snapshot->free_datasets(snapshot);
     free(snapshot->repos);
     free(snapshot->buckets);
+    free(snapshot->oci_names);
     free(snapshot->other_buckets);
     for (size_t i = 0; i < sizeof snapshot->bucket_runs / sizeof *snapshot->bucket_runs; i++)
         free(snapshot->bucket_runs[i]);

@@ -160,7 +160,9 @@ struct td_snapshot {
     struct td_bucket *other_buckets; /* unlisted: further names of what is in `local`; sorted by name */
     size_t other_bucket_count;
     struct td_bucket_run *bucket_runs[3]; /* what the buckets' `runs` point to: named ones, `local`, unlisted ones */
-    struct td_problems problems;          /* what could not be published at all */
+    struct td_oci_name *oci_names;        /* catalog/oci_name.h; sorted by name */
+    size_t oci_name_count;
+    struct td_problems problems;                   /* what could not be published at all */
     size_t repo_problem_first, repo_problem_count; /* the run of them that td_repos_build added */
     size_t unsettled_count;                        /* files that are too young to be trusted */
     size_t pending_count;   /* of those, files without a known writer, which time alone publishes */

@@ -13,6 +13,7 @@
 #include "catalog/bucket.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/grouping.h"
+#include "catalog/oci_name.h"
 #include "catalog/repo.h"
 #include "catalog/shard_group.h"
 #include "core/array.h"
@@ -366,7 +367,7 @@ static bool build(struct builder *b)
     if (b->is_cancelled)
         return refuse_cancelled(b->err);
     return build_repos(b) && copy_datasets(b) && td_buckets_build(b->view, b->err) &&
-           (!b->view->problems.incomplete || td_error_no_memory(b->err));
+           td_oci_names_build(b->view, b->err) && (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
 
 /* Returns a view with one reference, the one that its snapshot keeps; NULL for want of memory. */
@@ -504,7 +505,7 @@ static size_t view_bytes(const struct td_snapshot *view)
     return sizeof *view + view->arena.used_bytes +
            view->entry_count * (sizeof *view->entries + sizeof(struct td_bucket_run)) +
            view->model_count * sizeof *view->models + view->repo_count * sizeof *view->repos +
-           view->dataset_count * sizeof *view->datasets +
+           view->dataset_count * sizeof *view->datasets + view->oci_name_count * sizeof *view->oci_names +
            (view->bucket_count + view->other_bucket_count) * sizeof *view->buckets;
 }
 

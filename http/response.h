@@ -15,36 +15,40 @@
 enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_RESPONSE_TOKEN_BYTES = 65 };
 
 /* All routes, each with its label in metrics and in the access log. "none": nothing matched, or the request was refused
- * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api". */
-#define TD_ROUTES(ROUTE)                     \
-    ROUTE(TD_ROUTE_NONE, "none")             \
-    ROUTE(TD_ROUTE_MODELS, "models")         \
-    ROUTE(TD_ROUTE_MODEL, "model")           \
-    ROUTE(TD_ROUTE_MANIFEST, "manifest")     \
-    ROUTE(TD_ROUTE_TENSOR, "tensor")         \
-    ROUTE(TD_ROUTE_FILE, "file")             \
-    ROUTE(TD_ROUTE_READ, "read")             \
-    ROUTE(TD_ROUTE_PLANS, "plans")           \
-    ROUTE(TD_ROUTE_PLAN, "plan")             \
-    ROUTE(TD_ROUTE_RANK_FILE, "shard")       \
-    ROUTE(TD_ROUTE_MODEL_FILE, "model_file") \
-    ROUTE(TD_ROUTE_DATASETS, "datasets")     \
-    ROUTE(TD_ROUTE_DATASET, "dataset")       \
-    ROUTE(TD_ROUTE_ROWS, "rows")             \
-    ROUTE(TD_ROUTE_ROW, "row")               \
-    ROUTE(TD_ROUTE_ROWS_BATCH, "rows_batch") \
-    ROUTE(TD_ROUTE_ROW_INDEX, "row_index")   \
-    ROUTE(TD_ROUTE_HUB_FILE, "hub_file")     \
-    ROUTE(TD_ROUTE_HUB_API, "hub_api")       \
-    ROUTE(TD_ROUTE_HEALTHZ, "healthz")       \
-    ROUTE(TD_ROUTE_READYZ, "readyz")         \
-    ROUTE(TD_ROUTE_METRICS, "metrics")       \
-    ROUTE(TD_ROUTE_OPENAPI, "openapi")       \
-    ROUTE(TD_ROUTE_VERSION, "version")       \
-    ROUTE(TD_ROUTE_RESCAN, "rescan")         \
-    ROUTE(TD_ROUTE_SIGN, "sign")             \
-    ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")   \
-    ROUTE(TD_ROUTE_S3_LIST, "s3_list")       \
+ * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api"; so are "oci_manifest",
+ * "oci_blob" and "oci_api" of the OCI facade. */
+#define TD_ROUTES(ROUTE)                         \
+    ROUTE(TD_ROUTE_NONE, "none")                 \
+    ROUTE(TD_ROUTE_MODELS, "models")             \
+    ROUTE(TD_ROUTE_MODEL, "model")               \
+    ROUTE(TD_ROUTE_MANIFEST, "manifest")         \
+    ROUTE(TD_ROUTE_TENSOR, "tensor")             \
+    ROUTE(TD_ROUTE_FILE, "file")                 \
+    ROUTE(TD_ROUTE_READ, "read")                 \
+    ROUTE(TD_ROUTE_PLANS, "plans")               \
+    ROUTE(TD_ROUTE_PLAN, "plan")                 \
+    ROUTE(TD_ROUTE_RANK_FILE, "shard")           \
+    ROUTE(TD_ROUTE_MODEL_FILE, "model_file")     \
+    ROUTE(TD_ROUTE_DATASETS, "datasets")         \
+    ROUTE(TD_ROUTE_DATASET, "dataset")           \
+    ROUTE(TD_ROUTE_ROWS, "rows")                 \
+    ROUTE(TD_ROUTE_ROW, "row")                   \
+    ROUTE(TD_ROUTE_ROWS_BATCH, "rows_batch")     \
+    ROUTE(TD_ROUTE_ROW_INDEX, "row_index")       \
+    ROUTE(TD_ROUTE_HUB_FILE, "hub_file")         \
+    ROUTE(TD_ROUTE_HUB_API, "hub_api")           \
+    ROUTE(TD_ROUTE_OCI_MANIFEST, "oci_manifest") \
+    ROUTE(TD_ROUTE_OCI_BLOB, "oci_blob")         \
+    ROUTE(TD_ROUTE_OCI_API, "oci_api")           \
+    ROUTE(TD_ROUTE_HEALTHZ, "healthz")           \
+    ROUTE(TD_ROUTE_READYZ, "readyz")             \
+    ROUTE(TD_ROUTE_METRICS, "metrics")           \
+    ROUTE(TD_ROUTE_OPENAPI, "openapi")           \
+    ROUTE(TD_ROUTE_VERSION, "version")           \
+    ROUTE(TD_ROUTE_RESCAN, "rescan")             \
+    ROUTE(TD_ROUTE_SIGN, "sign")                 \
+    ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")       \
+    ROUTE(TD_ROUTE_S3_LIST, "s3_list")           \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
 
 #define TD_ROUTE_VALUE(value, label) value,

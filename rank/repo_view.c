@@ -373,7 +373,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", TD_SHOW(path, 200));
 }
 
-static struct td_rank_set rank_set_of(const struct td_repo_view *view, const struct td_model *model)
+struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const struct td_model *model)
 {
     return (struct td_rank_set){
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
@@ -395,7 +395,7 @@ static struct td_rank_maker *maker_of(struct td_repo_stats *stats, const struct 
 {
     if (stats->set.model != model) {
         td_repo_stats_fini(stats);
-        stats->set = rank_set_of(stats->view, model);
+        stats->set = td_repo_view_rank_set(stats->view, model);
         td_rank_maker_init(&stats->maker, stats->store, &stats->set);
     }
     return &stats->maker;
@@ -438,7 +438,7 @@ bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view 
 {
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
-    struct td_rank_set set = rank_set_of(view, item->model);
+    struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&

@@ -77,6 +77,9 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
+/* Returns the rank files of a model of the view, of whose checkpoint they are made. Borrows the view. */
+struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const struct td_model *model);
+
 /* Describes many items of a view. An engine's rules are matched once for consecutive items of the same model. From the
  * first file that has to be made until td_repo_stats_fini, the series holds one of the TD_RANK_MAKERS places, so the
  * caller must not wait for anything meanwhile. For one thread; store and view are borrowed; the struct must not be

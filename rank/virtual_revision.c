@@ -93,6 +93,12 @@ bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revisi
     return false;
 }
 
+bool td_virtual_revision_is_possible(const struct td_virtual_revision *revision)
+{
+    const struct kind *kind = find_kind((uint64_t)revision->kind);
+    return kind != NULL && td_engine_name_of(revision->engine) != NULL && kind->has_valid_parameters(revision);
+}
+
 /* ---- commits ------------------------------------------------------------------------------------------- */
 
 bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out)
@@ -107,12 +113,9 @@ bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_re
         !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS, COUNT_DIGITS), &out->tp_size) ||
         !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS + COUNT_DIGITS, COUNT_DIGITS), &out->rank))
         return false;
-    const struct kind *kind = find_kind(number);
-    if (kind == NULL || td_engine_name_of(engine) == NULL)
-        return false;
-    out->kind = kind->kind;
+    out->kind = (enum td_revision_kind)number;
     out->engine = (unsigned)engine;
-    return kind->has_valid_parameters(out);
+    return td_virtual_revision_is_possible(out);
 }
 
 bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,

@@ -35,6 +35,9 @@ bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revisi
 /* Returns the form of the i-th kind's names, such as "tp{n}-rank{r}-{engine}"; NULL past the last. Static. */
 const char *td_virtual_revision_names(size_t i);
 
+/* Returns whether there can be such a revision: a kind, an engine, and parameters that fit the kind. */
+bool td_virtual_revision_is_possible(const struct td_virtual_revision *revision);
+
 /* Decodes a commit id. Returns false when it encodes no possible revision. The caller must encode the result again and
  * compare, because a forged id also decodes. */
 bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out);

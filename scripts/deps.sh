@@ -10,7 +10,8 @@ build_packages="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libdefla
 test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
     docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd
-    haproxy openssl prometheus systemd"
+    haproxy openssl prometheus systemd golang-github-opencontainers-image-spec-dev
+    skopeo podman runc containerd docker-registry busybox-static"
 # Some machines have a newer Node.js with its own npm. Debian's npm cannot be installed beside it.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"
 
@@ -77,7 +78,9 @@ fi
 # The services must not start at the next boot either: the tests run private ones.
 if command -v systemctl >/dev/null; then
     for pair in nginx-light:nginx.service haproxy:haproxy.service prometheus:prometheus.service \
-        docker.io:docker.service docker.io:docker.socket docker.io:containerd.service; do
+        docker.io:docker.service docker.io:docker.socket docker.io:containerd.service \
+        docker-registry:docker-registry.service podman:podman.socket podman:podman.service \
+        podman:podman-restart.service podman:podman-auto-update.service podman:podman-auto-update.timer; do
         case " $missing " in
             *" ${pair%%:*} "*) $sudo systemctl disable "${pair#*:}" >/dev/null 2>&1 || true ;;
         esac

@@ -1,90 +1,14 @@
 #include "api/hub/hub_about.h"
 
 #include "api/hub/hub_answer.h"
-#include "catalog/pipeline_tag.h"
-#include "core/checked.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- derived facts ------------------------------------------------------------------------------------- */
-
-static const struct td_entry *find_file(const struct td_repo_view *view, const char *name)
-{
-    const struct td_entry *entry = td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count,
-                                                           view->prefix_len, td_text_of(name));
-    return entry != NULL && td_repo_view_keeps(view, entry) ? entry : NULL;
-}
-
-static const struct td_facts *facts_of(const struct td_repo_view *view, const char *name)
-{
-    const struct td_entry *entry = find_file(view, name);
-    return entry == NULL ? NULL : entry->file->facts;
-}
-
-/* Returns the library that the files are for, where the card names none. */
-static const char *derive_library(const struct td_hub_about *about)
-{
-    const struct td_facts *config = about->config;
-    if (about->adapter != NULL)
-        return "peft";
-    if (find_file(about->view, "modules.json") != NULL ||
-        find_file(about->view, "config_sentence_transformers.json") != NULL)
-        return "sentence-transformers";
-    if (about->diffusers != NULL)
-        return "diffusers";
-    return config != NULL && (config->architecture != NULL || config->model_type != NULL) ? "transformers" : NULL;
-}
-
-static void derive(struct td_hub_about *about, const char *tag)
-{
-    if (tag == NULL || about->derived_count == TD_HUB_DERIVED_TAGS)
-        return;
-    for (size_t i = 0; i < about->derived_count; i++)
-        if (strcmp(about->derived[i], tag) == 0)
-            return;
-    about->derived[about->derived_count++] = tag;
-}
-
-/* Derives the formats of the checkpoints, also of folders below. The names are those of manifests; safetensors,
- * pytorch, gguf, keras and onnx are the Hub's words, too. */
-static void derive_formats(struct td_hub_about *about)
-{
-    enum { MOST_MODELS = 32 };
-    const struct td_model *model;
-    for (size_t i = 0; i < MOST_MODELS && (model = td_repo_view_model(about->view, i)) != NULL; i++)
-        for (size_t j = 0; j < model->checkpoint_count; j++)
-            derive(about, model->checkpoints[j].format);
-}
-
-void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset, size_t error_count)
-{
-    *about = (struct td_hub_about){.view = view, .of_dataset = of_dataset, .card = facts_of(view, "README.md")};
-    derive(about, error_count > 0 ? TD_HUB_UNREADABLE_TAG : NULL);
-    if (of_dataset)
-        return;
-    about->config = facts_of(view, "config.json");
-    about->tokenizer = facts_of(view, "tokenizer_config.json");
-    about->diffusers = facts_of(view, "model_index.json");
-    about->adapter = facts_of(view, "adapter_config.json");
-    const struct td_facts *card = about->card;
-    const struct td_facts *config = about->config;
-    const char *task = config != NULL && config->architecture != NULL ? td_pipeline_tag_of(config->architecture) : NULL;
-    about->library = card != NULL && card->library_name != NULL ? card->library_name : derive_library(about);
-    if (task == NULL && about->library != NULL && strcmp(about->library, "sentence-transformers") == 0)
-        task = "sentence-similarity";
-    about->pipeline_tag = card != NULL && card->pipeline_tag != NULL ? card->pipeline_tag : task;
-    derive(about, about->library);
-    derive_formats(about);
-    derive(about, config == NULL ? NULL : config->model_type);
-    derive(about, about->pipeline_tag);
-    derive(about, about->tokenizer != NULL && about->tokenizer->has_chat_template ? "conversational" : NULL);
-}
-
 /* ---- tags ---------------------------------------------------------------------------------------------- */
 
 /* Returns whether the i-th tag of the card is shown: it has the form of a tag and is not derived already. */
-static bool is_card_tag(const struct td_hub_about *about, size_t i, const char **prefix)
+static bool is_card_tag(const struct td_repo_about *about, size_t i, const char **prefix)
 {
     const struct td_fact_tag *tag = &about->card->tags[i];
     *prefix = td_fact_tag_prefix(tag, about->of_dataset);
@@ -102,7 +26,7 @@ static bool equals_both(struct td_text text, const char *prefix, const char *val
     return td_text_begins(text, td_text_n(prefix, len)) && td_text_equals(td_text_skip(text, len), value);
 }
 
-bool td_hub_about_has_tag(const struct td_hub_about *about, struct td_text tag)
+bool td_hub_about_has_tag(const struct td_repo_about *about, struct td_text tag)
 {
     const char *prefix;
     for (size_t i = 0; i < about->derived_count; i++)
@@ -122,7 +46,7 @@ static bool add_tag(struct td_hub_call *hub, struct td_json_builder *json, const
     return true;
 }
 
-static bool add_tags(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+static bool add_tags(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                      struct td_error *err)
 {
     td_json_begin_array(json, "tags");
@@ -153,7 +77,7 @@ static bool add_word(struct td_hub_call *hub, const char *name, const char *word
     return true;
 }
 
-bool td_hub_about_add(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+bool td_hub_about_add(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                       struct td_error *err)
 {
     return add_tags(hub, about, json, err) && add_word(hub, "pipeline_tag", about->pipeline_tag, json, err) &&
@@ -184,7 +108,7 @@ static bool add_facts(struct td_hub_call *hub, const char *name, const struct td
     return facts == NULL || add_json(hub, name, td_text_n(facts->json, facts->json_len), json, err);
 }
 
-static bool add_config(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+static bool add_config(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                        struct td_error *err)
 {
     const struct td_facts *config = about->config;
@@ -202,56 +126,15 @@ static bool add_config(struct td_hub_call *hub, const struct td_hub_about *about
     return ok;
 }
 
-/* Returns the first checkpoint of this format in the view's own directory whose files the view shows as they are on
- * disk; NULL when there is none. */
-static const struct td_checkpoint *find_checkpoint(const struct td_hub_about *about, const char *format)
-{
-    const struct td_model *model = td_repo_view_model(about->view, 0);
-    if (model == NULL || about->view->kind != TD_REVISION_FILES || td_repo_view_directory(about->view, model).len > 0)
-        return NULL;
-    for (size_t i = 0; i < model->checkpoint_count; i++)
-        if (strcmp(model->checkpoints[i].format, format) == 0)
-            return &model->checkpoints[i];
-    return NULL;
-}
-
-enum { MOST_DTYPES = 128 };
-
-/* Sums the elements of all parts by type, at most MOST_DTYPES of them; returns how many types there are. */
-static size_t sum_elements(const struct td_checkpoint *checkpoint, struct td_dtype_count counts[MOST_DTYPES],
-                           uint64_t *total)
-{
-    size_t count = 0;
-    *total = 0;
-    for (size_t p = 0; p < checkpoint->part_count; p++) {
-        const struct td_file *file = checkpoint->parts[p]->file;
-        for (size_t i = 0; i < file->count_count; i++) {
-            const struct td_dtype_count *one = &file->counts[i];
-            size_t at = 0;
-            while (at < count && counts[at].dtype != one->dtype)
-                at++;
-            if (at == count && count == MOST_DTYPES)
-                continue;
-            if (at == count)
-                counts[count++] = (struct td_dtype_count){.dtype = one->dtype};
-            if (!td_add_u64(counts[at].elems, one->elems, &counts[at].elems))
-                counts[at].elems = UINT64_MAX;
-            if (!td_add_u64(*total, one->elems, total))
-                *total = UINT64_MAX;
-        }
-    }
-    return count;
-}
-
-static bool add_safetensors(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+static bool add_safetensors(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                             struct td_error *err)
 {
-    const struct td_checkpoint *checkpoint = find_checkpoint(about, "safetensors");
-    struct td_dtype_count counts[MOST_DTYPES];
+    const struct td_checkpoint *checkpoint = td_repo_about_checkpoint(about, "safetensors");
+    struct td_dtype_count counts[TD_SUM_DTYPES];
     uint64_t total;
     if (checkpoint == NULL)
         return true;
-    size_t count = sum_elements(checkpoint, counts, &total);
+    size_t count = td_checkpoint_sum_elements(checkpoint, counts, &total);
     if (!raw_room(hub, json, count * 48, err))
         return false;
     td_json_begin_object(json, "safetensors");
@@ -264,34 +147,26 @@ static bool add_safetensors(struct td_hub_call *hub, const struct td_hub_about *
     return true;
 }
 
-/* Returns a value of the file's own metadata, as JSON; NULL when there is none. */
-static const char *metadata_of(const struct td_checkpoint *checkpoint, const char *key)
-{
-    for (size_t i = 0; i < checkpoint->metadata_count; i++)
-        if (strcmp(checkpoint->metadata[i].key, key) == 0)
-            return checkpoint->metadata[i].value;
-    return NULL;
-}
-
 static bool add_gguf_member(struct td_hub_call *hub, const struct td_checkpoint *checkpoint, const char *key,
                             const char *name, struct td_json_builder *json, struct td_error *err)
 {
     enum { MOST_BYTES = 64 * 1024 };
-    const char *value = metadata_of(checkpoint, key);
+    const char *value = td_metadata_find(checkpoint->metadata, checkpoint->metadata_count, key);
     return value == NULL || strlen(value) > MOST_BYTES || add_json(hub, name, td_text_of(value), json, err);
 }
 
-static bool add_gguf(struct td_hub_call *hub, const struct td_hub_about *about, struct td_json_builder *json,
+static bool add_gguf(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                      struct td_error *err)
 {
-    const struct td_checkpoint *checkpoint = find_checkpoint(about, "gguf");
-    struct td_dtype_count counts[MOST_DTYPES];
+    const struct td_checkpoint *checkpoint = td_repo_about_checkpoint(about, "gguf");
+    struct td_dtype_count counts[TD_SUM_DTYPES];
     char context_key[128];
     uint64_t total;
     if (checkpoint == NULL)
         return true;
-    (void)sum_elements(checkpoint, counts, &total);
-    const char *architecture = metadata_of(checkpoint, "general.architecture");
+    (void)td_checkpoint_sum_elements(checkpoint, counts, &total);
+    const char *architecture =
+        td_metadata_find(checkpoint->metadata, checkpoint->metadata_count, "general.architecture");
     size_t len = architecture == NULL ? 0 : strlen(architecture);
     context_key[0] = '\0';
     if (len > 2 && architecture[0] == '"') /* the word between the quotes is part of another key */
@@ -306,8 +181,8 @@ static bool add_gguf(struct td_hub_call *hub, const struct td_hub_about *about, 
     return ok;
 }
 
-bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_hub_about *about, const struct td_hub_parts *parts,
-                            struct td_json_builder *json, struct td_error *err)
+bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_repo_about *about,
+                            const struct td_hub_parts *parts, struct td_json_builder *json, struct td_error *err)
 {
     return (!parts->config || add_config(hub, about, json, err)) &&
            (!parts->card || add_facts(hub, "cardData", about->card, json, err)) &&

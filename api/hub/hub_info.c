@@ -61,8 +61,8 @@ static bool add_siblings(struct td_hub_call *hub, struct td_json_builder *json, 
 static bool add_about(struct td_hub_call *hub, struct td_json_builder *json, struct td_error *err)
 {
     static const struct td_hub_parts all = {.config = true, .card = true, .safetensors = true, .gguf = true};
-    struct td_hub_about about;
-    td_hub_about_init(&about, &hub->view, td_repo_is_dataset(hub->repo), hub->repo->error_count);
+    struct td_repo_about about;
+    td_repo_about_init(&about, &hub->view, td_repo_is_dataset(hub->repo), hub->repo->error_count);
     return td_hub_about_add(hub, &about, json, err) && td_hub_about_add_parts(hub, &about, &all, json, err);
 }
 

@@ -66,10 +66,10 @@ static struct td_repo_view files_of(const struct td_hub_call *hub, const struct 
 static bool fits(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
 {
     struct td_repo_view files = files_of(hub, repo);
-    struct td_hub_about about;
+    struct td_repo_about about;
     if (listing->tag_count == 0 && listing->task.p == NULL)
         return true;
-    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
+    td_repo_about_init(&about, &files, hub->as_dataset, repo->error_count);
     for (size_t i = 0; i < listing->tag_count; i++)
         if (!td_hub_about_has_tag(&about, listing->tags[i]))
             return false;
@@ -147,8 +147,8 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     struct td_repo_view files = files_of(hub, repo);
-    struct td_hub_about about;
-    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
+    struct td_repo_about about;
+    td_repo_about_init(&about, &files, hub->as_dataset, repo->error_count);
     if (!td_hub_begin_repo(hub, json, repo, repo->commit, err) || !td_hub_about_add(hub, &about, json, err) ||
         !td_hub_about_add_parts(hub, &about, &listing->parts, json, err) ||
         (repo->error_count > 0 && !td_hub_add_errors(hub, json, &files, err)))

@@ -312,7 +312,7 @@ static bool start(struct service *service, struct td_error *err)
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
-    if (!service->api_made)
+    if (!service->api_made || !td_api_keep_digests(&service->api, catalog.state_dir, config->directory, err))
         return false;
     service->api.s3_listen = config->s3_listen;
     keep_tls(service, false);

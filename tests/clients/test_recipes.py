@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 import harness
 from client import digests, quiet_environment, s3_port, wait_hashed
+from registry import BUSYBOX, INDEX, MANIFEST, Box, DockerEngine, ReferenceRegistry
 from signing import TokensFile
 
 
@@ -37,18 +38,18 @@ def srv(root):
         yield s
 
 
-def command(srv, folder, block):
+def command(srv, folder, block, **more):
     """Return the arguments that run commands in an empty folder, with the clients of the test environment and this
-    server's main address."""
+    server's main address. more: variables of the environment."""
     block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}")
-    env = quiet_environment(folder, PATH=f"{harness.REPO}/.venv/bin:/usr/bin:/bin")
+    env = quiet_environment(folder, **{**more, "PATH": f"{harness.REPO}/.venv/bin:/usr/bin:/bin"})
     return {"args": ["bash", "-e", "-u", "-o", "pipefail", "-c", block], "cwd": folder, "env": env, "text": True}
 
 
-def run(srv, folder, block):
+def run(srv, folder, block, **more):
     """Run commands as `command` says, with the address for S3 too, and return what they print."""
     block = block.replace("127.0.0.1:8081", f"127.0.0.1:{s3_port(srv)}") if ":8081" in block else block
-    got = subprocess.run(**command(srv, folder, block), capture_output=True, timeout=300, check=False)
+    got = subprocess.run(**command(srv, folder, block, **more), capture_output=True, timeout=300, check=False)
     assert got.returncode == 0, f"{block}\n{got.stdout}\n{got.stderr}"
     return got.stdout
 
@@ -111,3 +112,30 @@ def test_one_rank_for_each_job(root, tmp_path):
         url = run(s, tmp_path, given + by_s3).strip()
         got = run(s, tmp_path, f"curl --fail --silent --output from-s3 '{url}'")
         assert got == "" and (tmp_path / "from-s3").read_bytes() == (tmp_path / "rank-0.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def box():
+    if os.geteuid() != 0:
+        pytest.skip("running containers needs root here")
+    with Box() as b:
+        b.import_busybox()
+        yield b
+
+
+def test_from_a_registry(srv, root, box, tmp_path):
+    """The files, a copy in another registry, a volume of podman, and files by Docker."""
+    files, copy, volume, docker = shell_of("From a registry")
+    run(srv, tmp_path, files)
+    assert digests(tmp_path / "demo") == digests(root / "demo")
+    with ReferenceRegistry(box) as theirs:
+        run(srv, tmp_path, copy, **box.env, REGISTRY=theirs.address)
+        for tag in ("main", "image"):
+            here, there = (s.get(f"/v2/{name}/manifests/{tag}", [("Accept", INDEX), ("Accept", MANIFEST)])
+                           for s, name in ((srv, "local/demo"), (theirs, "models/demo")))
+            assert here.status == there.status == 200 and here.body == there.body
+    said = run(srv, tmp_path, volume, **box.env, ENGINE_IMAGE=BUSYBOX)
+    assert set(digests(root / "demo")) <= set(said.split())
+    with DockerEngine(box) as engine:
+        run(srv, tmp_path, docker, **engine.env)
+    assert (tmp_path / "model.safetensors").read_bytes() == (root / "demo/model.safetensors").read_bytes()

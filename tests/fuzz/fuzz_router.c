@@ -2,7 +2,9 @@
  * has "S3 " before it goes to the S3 port. */
 #include "api/hub/hub.h"
 #include "api/native/native.h"
+#include "api/oci/oci.h"
 #include "api/s3/s3.h"
+#include "core/digits.h"
 #include "core/input.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -18,6 +20,27 @@
 static struct tree tree;
 static bool names_tree; /* the input has the tree's path, so answers may repeat it */
 static struct loopback loop;
+
+/* Gives every file its digest, as the hasher would, and publishes it. */
+static void hash_files(void)
+{
+    struct td_snapshot *snapshot = td_catalog_acquire(loop.catalog);
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        struct td_file *file = snapshot->entries[i].file;
+        char path[TREE_PATH_BYTES];
+        static char bytes[65536];
+        uint8_t sum[TD_SHA256_BYTES];
+        tree_at(&tree, file->source.path, path);
+        FILE *stream = fopen(path, "rb");
+        FUZZ_CHECK(stream != NULL);
+        size_t len = fread(bytes, 1, sizeof bytes, stream);
+        FUZZ_CHECK(fclose(stream) == 0 && len < sizeof bytes);
+        td_sha256(bytes, len, sum);
+        (void)td_file_set_sha256(file, sum);
+    }
+    td_snapshot_unref(snapshot);
+    loopback_rescan(&loop);
+}
 
 static void clean_up(void)
 {
@@ -54,7 +77,11 @@ static void set_up(void)
     tree_text(&tree, "datasets/ns/images/a.png", "one");
     tree_text(&tree, "datasets/ns/images/b.JPG", "three");
     tree_text(&tree, "datasets/none/a.jsonl", "");
+    tree_text(&tree, "Org/G-GGUF/g-Q4_K_M.gguf", "no GGUF");
+    tree_text(&tree, "Org/G-GGUF/g-Q8_0-00001-of-00002.gguf", "");
+    tree_text(&tree, "Org/G-GGUF/mmproj-F16.gguf", "");
     loopback_open(&loop, &tree);
+    hash_files();
     loopback_wait_indexed(loop.catalog);
     FUZZ_CHECK(atexit(clean_up) == 0);
 }
@@ -122,6 +149,16 @@ static void check_hub_error(const struct td_response *response, const char *body
     FUZZ_CHECK(code == NULL || (strcmp(code, "EntryNotFound") == 0) == (commit != NULL));
 }
 
+/* Checks the form of an error of a registry. Only a target that cannot be decoded is answered before the facade is
+ * asked. */
+static void check_oci_error(const struct td_response *response, const char *body)
+{
+    const char *version = header_of(response, "Docker-Distribution-API-Version");
+    FUZZ_CHECK(strncmp(body, "{\"errors\":[{\"code\":\"", 20) == 0 && strstr(body, "\"detail\":{}}]}") != NULL);
+    FUZZ_CHECK(version == NULL ? response->status == 400 : strcmp(version, "registry/2.0") == 0);
+    FUZZ_CHECK(header_of(response, "Docker-Content-Digest") == NULL && header_of(response, "Location") == NULL);
+}
+
 static void check_error(const struct td_response *response, const char *body)
 {
     if (response->facade == &td_s3_facade) {
@@ -134,6 +171,8 @@ static void check_error(const struct td_response *response, const char *body)
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
     if (response->facade == &td_hub_facade)
         check_hub_error(response, body);
+    else if (response->facade == &td_oci_facade)
+        check_oci_error(response, body);
     else
         FUZZ_CHECK(strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status &&
                    header_of(response, "X-Error-Code") == NULL);
@@ -190,8 +229,9 @@ static void check_multipart(const struct td_response *response, const char *body
 
 static void check_partial(const struct td_request *request, const struct td_response *response, const char *body)
 {
-    /* Accept chooses between a page and JSON; a list is cut into pages where the next one's link can be made. */
-    static const char *const names[] = {"Accept", "Host", "X-Forwarded-Proto"};
+    /* Accept chooses between a page and JSON, User-Agent between manifests; a list is cut into pages where the next
+     * one's link can be made. */
+    static const char *const names[] = {"Accept", "Host", "X-Forwarded-Proto", "User-Agent"};
     struct td_header kept[REQUEST_TEXT_HEADERS];
     struct td_request plain = *request;
     struct td_response all;
@@ -239,6 +279,21 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK(len == 0 ||
                (len > 2 && response->etag[0] == '"' && strchr(response->etag + 1, '"') == response->etag + len - 1));
     FUZZ_CHECK((header_of(response, "Content-Range") == NULL) || response->status == 206);
+}
+
+/* Checks that the digest of a registry's whole answer is that of its bytes, and its entity tag. */
+static void check_digest(const struct td_response *response, const char *body)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    char hex[2 * TD_SHA256_BYTES + 1];
+    const char *digest = header_of(response, "Docker-Content-Digest");
+    if (response->status != 200 || digest == NULL)
+        return;
+    td_sha256(body, (size_t)response->body.total_bytes, sum);
+    td_hex_write(sum, sizeof sum, hex);
+    FUZZ_CHECK(strncmp(digest, "sha256:", 7) == 0 && strcmp(digest + 7, hex) == 0);
+    FUZZ_CHECK(strncmp(response->etag + 1, digest, strlen(digest)) == 0);
+    FUZZ_CHECK((response->route == TD_ROUTE_OCI_BLOB) == (header_of(response, "Location") != NULL));
 }
 
 /* Checks that no answer names the tree's place on this machine, and that a whole answer of type JSON is JSON. */
@@ -324,6 +379,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (is_s3 && response.body.total_bytes > 0 && strcmp(response.content_type, "application/xml") == 0)
             FUZZ_CHECK(xml_is_well_formed(body, (size_t)response.body.total_bytes));
         check_json(&response, body);
+        check_digest(&response, body);
         check_rows(&response, body);
         break;
     case 416:
@@ -342,7 +398,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     default:
         FUZZ_CHECK(response.status == 400 || response.status == 404 || response.status == (is_s3 ? 501 : 422) ||
-                   (response.status == 403 && response.route == TD_ROUTE_HUB_API)); /* auth-check/write */
+                   (response.status == 403 && response.route == TD_ROUTE_HUB_API) ||     /* auth-check/write */
+                   (response.status == 501 && response.route == TD_ROUTE_OCI_MANIFEST)); /* nothing is hashed here */
         check_error(&response, body);
     }
     free(body);

@@ -4,6 +4,7 @@ that once showed a defect, and are left alone."""
 
 import io
 import collections
+import hashlib
 import json
 import pathlib
 import pickle
@@ -340,6 +341,26 @@ def router_seeds():
         "s3_put": "S3 PUT\n/local/new",
         "s3_no_bucket": "S3 GET\n/m/notes.txt",
         "s3_root": "S3 GET\n/local/root.safetensors\nRange: bytes=0-0,2-2",
+        "oci_root": "GET\n/v2/",
+        "oci_catalog": "GET\n/v2/_catalog?n=2&last=m",
+        "oci_tags": "GET\n/v2/Org/G-GGUF/tags/list?n=1",
+        "oci_main": "GET\n/v2/local/m/manifests/main\nRange: bytes=1-9",
+        "oci_flat": "HEAD\n/v2/m/manifests/flat",
+        "oci_image": "GET\n/v2/m/manifests/image",
+        "oci_rank": "GET\n/v2/m/manifests/tp2-rank0-vllm",
+        "oci_no_rank": "GET\n/v2/m/manifests/tp2-rank2-vllm",
+        "oci_safetensors": "GET\n/v2/ns/hub/manifests/safetensors",
+        "oci_ref": "GET\n/v2/ns/hub/manifests/c1",
+        "oci_quant": "GET\n/v2/org/g-gguf/manifests/q4_k_m",
+        "oci_llama": "GET\n/v2/Org/G-GGUF/manifests/latest\nUser-Agent: llama-cpp/b1",
+        "oci_shards": "GET\n/v2/Org/G-GGUF/manifests/Q8_0",
+        "oci_digest": f"GET\n/v2/m/manifests/sha256:{'0' * 64}",
+        "oci_blob": f"GET\n/v2/m/blobs/sha256%3A{hashlib.sha256(b'0123456789').hexdigest()}\nRange: bytes=3-",
+        "oci_no_blob": "GET\n/v2/m/blobs/sha512:0",
+        "oci_referrers": f"GET\n/v2/m/referrers/sha256:{'0' * 64}?artifactType=x",
+        "oci_upload": "POST\n/v2/m/blobs/uploads/",
+        "oci_none": "GET\n/v2/none/manifests/main",
+        "oci_odd": "GET\n/v2/a%2Fb%20c/manifests/x%2Fy",
         "html": "GET\n/\nAccept: text/html",
         "html_models": "GET\n/models/\nAccept: text/html,*/*",
         "html_range": "GET\n/\nAccept: text/html\nRange: bytes=1-3",

@@ -101,6 +101,48 @@ static void credentials_are_judged(void **state)
     close_place(&place);
 }
 
+/* Clients of registries send a name and a password; the password is the token. RFC 7617 section 2. */
+static void passwords_are_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines;
+        int status;
+        const char *name; /* in the log */
+    } cases[] = {
+        {NULL, 401, ""},
+        {"Authorization: Basic dXNlcjp0ZF9ub3c=", 200, "now"}, /* printf user:td_now | base64 */
+        {"Authorization: basic  dXNlcjp0ZF9ub3c", 200, "now"},
+        {"Authorization: Basic OnRkX25vdw==", 200, "now"}, /* no name */
+        {"Authorization: Bearer " NOW, 200, "now"},
+        {"Authorization: Basic dXNlcjp0ZF9vbGQ=", 401, "old"},
+        {"Authorization: Basic dXNlcjp0ZF93cml0ZXI=", 403, "writer"},
+        {"Authorization: Basic dXNlcjp0ZF9ub3d4", 401, ""},     /* td_nowx */
+        {"Authorization: Basic dXNlcjphOnRkX25vdw==", 401, ""}, /* user:a:td_now: the name ends at the first colon */
+        {"Authorization: Basic dGRfbm93", 401, ""},             /* no colon */
+        {"Authorization: Basic dXNlcjo=", 401, ""},             /* no password */
+        {"Authorization: Basic !", 401, ""},
+        {"Authorization: Basic", 401, ""},
+        {"Authorization: Digest x", 401, ""},
+        {"Authorization: Basic dXNlcjp0ZF9ub3c=\nAuthorization: Basic dXNlcjp0ZF9ub3c=", 401, ""},
+    };
+    static const char *const targets[] = {"/v2/", "/v2/m/tags/list", "/v2/_catalog"};
+    struct place place;
+    char long_field[4096] = "Authorization: Basic ";
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t k = 0; k < COUNT_OF(targets); k++) {
+            struct td_response response;
+            ask(&place, targets[k], cases[i].lines, true, &response);
+            CHECK(response.status == cases[i].status, "%s %s: %d", targets[k], cases[i].lines, response.status);
+            CHECK(strcmp(response.token, cases[i].name) == 0, "%s: %s", cases[i].lines, response.token);
+            td_response_fini(&response);
+        }
+    memset(long_field + strlen(long_field), 'A', sizeof long_field - 100);
+    assert_int_equal(status_of(&place, "/v2/", long_field, true), 401);
+    close_place(&place);
+}
+
 /* The server asks before it reads a body: what the facade would refuse is not read. */
 static void bodies_are_read_for_good_credentials(void **state)
 {
@@ -221,8 +263,11 @@ static void tokens_are_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(credentials_are_judged), cmocka_unit_test(bodies_are_read_for_good_credentials),
-        cmocka_unit_test(some_paths_are_free),    cmocka_unit_test(readiness_has_numbers_for_few),
+        cmocka_unit_test(credentials_are_judged),
+        cmocka_unit_test(passwords_are_tokens),
+        cmocka_unit_test(bodies_are_read_for_good_credentials),
+        cmocka_unit_test(some_paths_are_free),
+        cmocka_unit_test(readiness_has_numbers_for_few),
         cmocka_unit_test(tokens_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,13 @@
+/* A registry of OCI artifacts, read-only, by the OCI distribution specification 1.1: for oras, skopeo, podman,
+ * container runtimes, and for Ollama and llama.cpp, whose sources tell what they request and need. Every model is an
+ * artifact of the ModelPack specification, whose layers are its files as they lie on disk. */
+#ifndef TD_API_OCI_OCI_H
+#define TD_API_OCI_OCI_H
+
+#include "http/facade.h"
+
+/* The facade (http/facade.h). On the main port it owns /v2/ and the paths below that oci_path.h names, unless another
+ * facade owns them. */
+extern const struct td_facade td_oci_facade;
+
+#endif

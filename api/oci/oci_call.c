@@ -1,0 +1,98 @@
+#include "api/oci/oci_call.h"
+
+#include "catalog/oci_name.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    td_response_fail_as(oci->call->response, status, code, "%s", text);
+    return false;
+}
+
+bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown)
+{
+    if (oci->lack == TD_OCI_HASHES_NOTHING)
+        return td_oci_fail(oci, 501, "UNSUPPORTED", "%s", err->message);
+    if (err->code == TD_NOT_FOUND)
+        return td_oci_fail(oci, 404, unknown, "%s", err->message);
+    td_response_fail_error(oci->call->response, err);
+    return false;
+}
+
+/* ---- names and digests --------------------------------------------------------------------------------- */
+
+bool td_oci_find_repo(struct td_oci_call *oci)
+{
+    struct td_text name = oci->path.name;
+    oci->repo = td_oci_name_find(oci->call->snapshot, name);
+    return oci->repo != NULL ||
+           td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
+                       TD_SHOW(name, TD_OCI_NAME_MAX));
+}
+
+bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex)
+{
+    struct td_text text = oci->path.reference;
+    enum td_oci_digest_kind kind = td_oci_digest_read(text, hex);
+    if (kind == TD_OCI_DIGEST_WRONG)
+        return td_oci_fail(oci, 400, "DIGEST_INVALID",
+                           "\"%.*s\" is no digest: sha256: and 64 lower-case hexadecimal digits are",
+                           TD_SHOW(text, 160));
+    if (kind == TD_OCI_DIGEST_OTHER)
+        *hex = TD_TEXT("");
+    return true;
+}
+
+void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct td_buffer *out)
+{
+    td_buffer_puts(out, "/v2/");
+    td_uri_encode(out, oci->path.name, true);
+    td_buffer_puts(out, oci->path.name.len > 0 ? "/" : "");
+    td_buffer_puts(out, rest);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool is_immutable)
+{
+    struct td_response *response = oci->call->response;
+    char digest[TD_ETAG_BYTES];
+    (void)snprintf(digest, sizeof digest, "sha256:%s", sha256);
+    td_response_set_etag(response, digest);
+    response->former_etag[0] = '\0';
+    td_response_add_header(response, "Docker-Content-Digest", "%s", digest);
+    if (is_immutable)
+        response->cache_control = oci->call->caller.kind == TD_CALLER_OPEN ? "public, max-age=31536000, immutable"
+                                                                           : "private, max-age=31536000, immutable";
+}
+
+void td_oci_answer_document(const struct td_oci_call *oci, const struct td_made_document *document, bool is_immutable)
+{
+    struct td_response *response = oci->call->response;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_body_append(&response->body, document->bytes, 0, document->bytes->len_bytes, &err)) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    td_response_describe(response, document->media_type);
+    td_oci_add_digest(oci, document->sha256, is_immutable);
+}
+
+void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type)
+{
+    struct td_response *response = oci->call->response;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_reserved_answer_json(&oci->reserved, text, response, &err))
+        td_response_fail_error(response, &err);
+    else if (response->status == 200)
+        response->content_type = media_type;
+}

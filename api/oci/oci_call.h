@@ -1,0 +1,60 @@
+/* The state of a request that the parts of the OCI facade share, and its answers. Private to api/oci/. */
+#ifndef TD_API_OCI_OCI_CALL_H
+#define TD_API_OCI_OCI_CALL_H
+
+#include "api/call.h"
+#include "api/oci/oci_path.h"
+#include "catalog/repo.h"
+#include "core/arena.h"
+#include "http/reservation.h"
+#include "rank/made_document.h"
+
+/* A repository with more files is no artifact: its manifest would be longer than the 4 MiB that clients read. */
+enum { TD_OCI_MOST_FILES = 10000, TD_OCI_MANIFEST_MAX = 4 * 1024 * 1024 };
+
+/* An answer waits for digests for at most 10 s, since clients give up after 30 s or more. */
+#define TD_OCI_WAIT_NS UINT64_C(10000000000)
+
+/* Why a digest is not known. */
+enum td_oci_lack { TD_OCI_LACKS_NOTHING, TD_OCI_IS_HASHING, TD_OCI_HASHES_NOTHING };
+
+/* A request with the state of its processing. For one thread. */
+struct td_oci_call {
+    const struct td_call *call;
+    struct td_oci_path path;
+    const struct td_repo *repo; /* of path.name; NULL before td_oci_find_repo */
+    struct td_arena arena;      /* for the answer */
+    struct td_reserved reserved;
+    uint64_t until_ns;     /* digests are waited for until then (monotonic); 0: they are not */
+    enum td_oci_lack lack; /* of the digests that were missing */
+};
+
+/* Answers an error with a code of the specification. Returns false. */
+bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Does the same for a td_error; `unknown` is the code where nothing was found. Returns false. */
+bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
+
+/* Sets oci->repo to the repository that path.name means. Returns false after it answered that there is none. */
+bool td_oci_find_repo(struct td_oci_call *oci);
+
+/* Reads path.reference, which must be a digest. Sets *hex, borrowed, empty where nothing here can have the digest.
+ * Returns false after it answered that it is none. */
+bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex);
+
+/* Appends the path of something of the repository, by the name that the client used: /v2/{name}/ and `rest`, which
+ * needs no escapes. Without a name it is /v2/ and `rest`. */
+void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct td_buffer *out);
+
+/* Answers a document, with its digest and media type. is_immutable: the client asked by the digest, so that it may keep
+ * the answer. */
+void td_oci_answer_document(const struct td_oci_call *oci, const struct td_made_document *document, bool is_immutable);
+
+/* Adds what an answer to a request by digest has: entity tag, digest, and how long it may be kept. */
+void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool is_immutable);
+
+/* Answers 200 with a text in the buffer, which it empties, of this media type (static). */
+void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type);
+
+#endif

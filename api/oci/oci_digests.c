@@ -1,0 +1,53 @@
+#include "api/oci/oci_digests.h"
+
+#include "core/digits.h"
+
+/* Returns whether the file's digest is known, or becomes so in time. */
+static bool know(const struct td_oci_call *oci, struct td_file *file)
+{
+    const struct td_call *call = oci->call;
+    return td_file_sha256(file) != NULL ||
+           (oci->until_ns > 0 && td_catalog_wait_digest(call->api->catalog, call->snapshot, file, oci->until_ns));
+}
+
+/* Sets the error for files whose digests are not known. */
+static bool refuse(struct td_oci_call *oci, const struct td_entry *const *entries, size_t count, struct td_error *err)
+{
+    struct td_catalog_status status;
+    size_t known = 0;
+    double known_bytes = 0;
+    double bytes = 0;
+    td_catalog_get_status(oci->call->api->catalog, &status);
+    for (size_t i = 0; i < count; i++) {
+        double size = (double)entries[i]->file->source.id.size_bytes;
+        bool is_known = td_file_sha256(entries[i]->file) != NULL;
+        known += is_known ? 1 : 0;
+        known_bytes += is_known ? size : 0;
+        bytes += size;
+    }
+    oci->lack = status.hasher.enabled ? TD_OCI_IS_HASHING : TD_OCI_HASHES_NOTHING;
+    if (!status.hasher.enabled)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "the SHA-256 of %zu file%s is not known, and this server hashes nothing: start it with "
+                            "--hash-threads 1 or more",
+                            count - known, td_plural(count - known));
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "the SHA-256 of %zu of %zu files (%.2f of %.2f GB) is known so far, and the others are being "
+                        "hashed; try again",
+                        known, count, known_bytes / 1e9, bytes / 1e9);
+}
+
+bool td_oci_know_digests(struct td_oci_call *oci, const struct td_entry *const *entries, size_t count,
+                         struct td_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (entries[i]->file->is_lfs_pointer)
+            return td_error_set(err, TD_CONFLICT,
+                                "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" "
+                                "in its directory",
+                                entries[i]->path);
+    for (size_t i = 0; i < count; i++)
+        if (!know(oci, entries[i]->file))
+            return refuse(oci, entries, count, err);
+    return true;
+}

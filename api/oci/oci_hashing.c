@@ -1,0 +1,104 @@
+#include "api/oci/oci_hashing.h"
+
+#include "core/digits.h"
+
+bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
+{
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->hasher);
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        files[i].is_known = files[i].is_known || td_virtual_digests_find(digests, &files[i].key, &files[i].digest);
+        all = all && files[i].is_known;
+    }
+    return all;
+}
+
+/* Waits for the digests in their order. Errors: of a file whose hashing failed. */
+static bool wait_all(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, struct td_error *err)
+{
+    struct td_virtual_progress progress;
+    for (size_t i = 0; i < count; i++) {
+        if (files[i].is_known)
+            continue;
+        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, &files[i].digest,
+                                       &progress, err)) {
+        case TD_VIRTUAL_KNOWN:
+            files[i].is_known = true;
+            break;
+        case TD_VIRTUAL_UNDER_WAY:
+            return true; /* the time is over */
+        case TD_VIRTUAL_FAILED:
+            return false;
+        case TD_VIRTUAL_UNKNOWN: /* failed before this request waited */
+            return td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
+        }
+    }
+    return true;
+}
+
+/* Sets the error for digests that are not known. */
+static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count, struct td_error *err)
+{
+    struct td_virtual_progress progress;
+    struct td_virtual_digest digest;
+    double done_bytes = 0;
+    double bytes = 0;
+    size_t known = 0;
+    oci->lack = TD_OCI_IS_HASHING;
+    for (size_t i = 0; i < count; i++) {
+        known += files[i].is_known ? 1 : 0;
+        if (files[i].is_known) {
+            done_bytes += (double)files[i].digest.size_bytes;
+            bytes += (double)files[i].digest.size_bytes;
+            continue;
+        }
+        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, &digest, &progress, NULL);
+        done_bytes += (double)progress.done_bytes;
+        bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
+    }
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "%zu of %zu layers (%.2f of %.2f GB) have been put together and hashed so far; try again",
+                        known, count, done_bytes / 1e9, bytes / 1e9);
+}
+
+/* Sets the error for a server that hashes nothing. */
+static bool refuse_for_good(struct td_oci_call *oci, size_t count, struct td_error *err)
+{
+    oci->lack = TD_OCI_HASHES_NOTHING;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "the SHA-256 of %zu layer%s is not known, and this server hashes nothing: start it with "
+                        "--hash-threads 1 or more",
+                        count, td_plural(count));
+}
+
+/* Has the hasher begin with all these files, and waits for them. */
+static bool hash_all(struct td_oci_call *oci, struct td_oci_virtual *files, size_t first, size_t count,
+                     bool (*begin)(void *context, size_t i, struct td_error *err), void *context, struct td_error *err)
+{
+    for (size_t i = first; i < first + count; i++)
+        if (!files[i].is_known && !begin(context, i, err))
+            return false;
+    return wait_all(oci, files + first, count, err);
+}
+
+bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, size_t at_once,
+                         bool (*begin)(void *context, size_t i, struct td_error *err), void *context,
+                         struct td_error *err)
+{
+    struct td_catalog_status status;
+    oci->lack = TD_OCI_LACKS_NOTHING;
+    if (td_oci_look_up(oci, files, count))
+        return true;
+    td_catalog_get_status(oci->call->api->catalog, &status);
+    if (!status.hasher.enabled)
+        return refuse_for_good(oci, count, err);
+    for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
+        size_t left = count - first;
+        size_t some = left < at_once ? left : at_once;
+        if (!hash_all(oci, files, first, some, begin, context, err))
+            return false;
+        if (!td_oci_look_up(oci, files + first, some))
+            break; /* the time is over */
+    }
+    return td_oci_look_up(oci, files, count) || refuse(oci, files, count, err);
+}

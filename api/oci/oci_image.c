@@ -1,0 +1,283 @@
+/* Plan: the files of the repository, sorted by path, are cut into runs, each of which is a layer. The content key of a
+ * layer follows from paths and digests, so the server keeps no table of layers: for a blob, it makes the keys of all
+ * layers again, and compares what the table of virtual digests knows of them. */
+#include "api/oci/oci_image.h"
+
+#include "api/oci/oci_descriptor.h"
+#include "api/oci/oci_digests.h"
+#include "api/oci/oci_hashing.h"
+#include "api/oci/oci_media.h"
+#include "core/digits.h"
+#include "rank/tar_layer.h"
+
+static const char *const architectures[] = {"amd64", "arm64"};
+
+enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+/* The arrays lie in the call's arena. */
+struct image {
+    struct td_oci_call *oci;
+    const struct td_entry **entries; /* the files, sorted by path */
+    struct td_tar_file *files;       /* the same */
+    size_t file_count;
+    struct td_oci_virtual *layers;
+    size_t layer_count;
+};
+
+/* Returns the number of the layer's first file; that of the next layer is where its files end. */
+static size_t first_file(const struct image *image, size_t layer)
+{
+    return image->file_count * layer / image->layer_count; /* at most 10,000 files and 100 layers */
+}
+
+/* Lists the files of a view of files on disk. */
+static bool list_files(struct image *image, const struct td_repo_view *view, struct td_error *err)
+{
+    enum { EACH = sizeof(struct td_repo_item) + sizeof(struct td_tar_file) + sizeof(void *) };
+    struct td_arena *arena = &image->oci->arena;
+    struct td_repo_item *items;
+    if (view->entry_count > TD_OCI_MOST_FILES)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an image at most %d",
+                            view->entry_count, TD_OCI_MOST_FILES);
+    if (!td_reserved_take(&image->oci->reserved, view->entry_count * EACH, err) ||
+        !td_repo_view_list(view, arena, &items, &image->file_count, err))
+        return false;
+    image->entries = td_arena_array(arena, image->file_count, sizeof *image->entries);
+    image->files = td_arena_array(arena, image->file_count, sizeof *image->files);
+    if (image->entries == NULL || image->files == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < image->file_count; i++) {
+        image->entries[i] = items[i].entry;
+        image->files[i] = (struct td_tar_file){.path = items[i].path};
+        if (!td_tar_path_check(items[i].path, err))
+            return false;
+    }
+    return true;
+}
+
+/* Makes the keys of all layers. The digests of all files are known. */
+static bool set_layers(struct image *image, struct td_error *err)
+{
+    for (size_t i = 0; i < image->file_count; i++) {
+        image->files[i].size_bytes = image->entries[i]->file->source.id.size_bytes;
+        image->files[i].sha256 = td_file_sha256(image->entries[i]->file);
+    }
+    image->layer_count = image->file_count < TD_OCI_IMAGE_LAYERS ? image->file_count : TD_OCI_IMAGE_LAYERS;
+    image->layers = td_arena_array(&image->oci->arena, image->layer_count, sizeof *image->layers);
+    if (image->layers == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < image->layer_count; i++) {
+        const struct td_tar_file *files = image->files + first_file(image, i);
+        size_t count = first_file(image, i + 1) - first_file(image, i);
+        image->layers[i].is_known = false;
+        if (!td_tar_layer_key(files, count, &image->layers[i].key, err) ||
+            !td_tar_layer_size(files, count, &image->layers[i].size_bytes, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the bytes of layers ------------------------------------------------------------------------------- */
+
+/* The files of one layer, for td_tar_opener. */
+struct layer_files {
+    const struct image *image;
+    size_t first;
+};
+
+static bool open_file(void *context, size_t i, struct td_blob **blob, struct td_error *err)
+{
+    const struct layer_files *files = context;
+    const struct td_call *call = files->image->oci->call;
+    struct td_file *file = files->image->entries[files->first + i]->file;
+    return td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, blob, err);
+}
+
+static bool append_layer(const struct image *image, size_t layer, struct td_body *body, struct td_error *err)
+{
+    struct layer_files files = {.image = image, .first = first_file(image, layer)};
+    const struct td_tar_opener opener = {.context = &files, .open = open_file};
+    return td_tar_layer_append(image->files + files.first, first_file(image, layer + 1) - files.first, &opener, body,
+                               err);
+}
+
+static bool begin_layer(void *context, size_t i, struct td_error *err)
+{
+    const struct image *image = context;
+    struct td_virtual_hasher *hasher = image->oci->call->api->hasher;
+    struct td_virtual_file wanted = {.key = image->layers[i].key, .snapshot = image->oci->call->snapshot};
+    struct td_virtual_digest known;
+    struct td_virtual_progress progress;
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+        return true;
+    td_body_init(&wanted.body);
+    if (append_layer(image, i, &wanted.body, err))
+        return td_virtual_hasher_begin(hasher, &wanted, err);
+    td_body_fini(&wanted.body);
+    return false;
+}
+
+/* ---- documents ----------------------------------------------------------------------------------------- */
+
+static void write_sum(const struct td_oci_virtual *layer, char sha256[TD_SHA256_TEXT_BYTES])
+{
+    td_hex_write(layer->digest.sum, sizeof layer->digest.sum, sha256);
+}
+
+/* Adds the configuration of one architecture (image-spec, config.md). A layer is not compressed, so its diff_id is its
+ * digest. */
+static bool add_config(const struct image *image, const char *architecture, struct td_made_documents *made,
+                       struct td_error *err)
+{
+    struct td_buffer text;
+    struct td_json_builder json;
+    char sha256[TD_SHA256_TEXT_BYTES];
+    td_buffer_init(&text);
+    td_json_builder_init(&json, &text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "architecture", architecture);
+    td_json_add_string(&json, "os", "linux");
+    td_json_begin_object(&json, "config");
+    td_json_end(&json);
+    td_json_begin_object(&json, "rootfs");
+    td_json_add_string(&json, "type", "layers");
+    td_json_begin_array(&json, "diff_ids");
+    for (size_t i = 0; i < image->layer_count; i++) {
+        write_sum(&image->layers[i], sha256);
+        td_oci_add_sha256(&json, NULL, sha256);
+    }
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    bool ok = td_made_documents_add(made, TD_OCI_IMAGE_CONFIG_TYPE, false, &text, err);
+    td_buffer_fini(&text);
+    return ok;
+}
+
+/* Adds the manifest of the configuration that was added last (image-spec, manifest.md). */
+static bool add_manifest(const struct image *image, struct td_made_documents *made, struct td_error *err)
+{
+    const struct td_made_document *config = &made->items[made->count - 1];
+    struct td_buffer text;
+    struct td_json_builder json;
+    char sha256[TD_SHA256_TEXT_BYTES];
+    td_buffer_init(&text);
+    td_json_builder_init(&json, &text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_u64(&json, "schemaVersion", 2);
+    td_json_add_string(&json, "mediaType", TD_OCI_MANIFEST_TYPE);
+    td_oci_begin_descriptor(&json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
+    td_json_end(&json);
+    td_json_begin_array(&json, "layers");
+    for (size_t i = 0; i < image->layer_count; i++) {
+        write_sum(&image->layers[i], sha256);
+        td_oci_begin_descriptor(&json, NULL, TD_OCI_IMAGE_LAYER_TYPE, sha256, image->layers[i].digest.size_bytes);
+        td_json_end(&json);
+    }
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    bool ok = td_made_documents_add(made, TD_OCI_MANIFEST_TYPE, true, &text, err);
+    td_buffer_fini(&text);
+    return ok;
+}
+
+/* Adds the index of the manifests that were added, one for each architecture (image-spec, image-index.md). */
+static bool add_index(struct td_made_documents *made, struct td_error *err)
+{
+    struct td_buffer text;
+    struct td_json_builder json;
+    td_buffer_init(&text);
+    td_json_builder_init(&json, &text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_u64(&json, "schemaVersion", 2);
+    td_json_add_string(&json, "mediaType", TD_OCI_INDEX_TYPE);
+    td_json_begin_array(&json, "manifests");
+    for (size_t i = 0; i < ARCHITECTURES; i++) {
+        const struct td_made_document *manifest = &made->items[2 * i + 1];
+        td_oci_begin_descriptor(&json, NULL, manifest->media_type, manifest->sha256, manifest->bytes->len_bytes);
+        td_json_begin_object(&json, "platform");
+        td_json_add_string(&json, "architecture", architectures[i]);
+        td_json_add_string(&json, "os", "linux");
+        td_json_end(&json);
+        td_json_end(&json);
+    }
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    bool ok = td_made_documents_add(made, TD_OCI_INDEX_TYPE, true, &text, err);
+    td_buffer_fini(&text);
+    return ok;
+}
+
+/* Returns for how many layers the files may be open at once. */
+static size_t layers_at_once(const struct image *image)
+{
+    enum { OPEN_FILES = 1000 };
+    return OPEN_FILES / (image->file_count / TD_OCI_IMAGE_LAYERS + 1); /* at least 9, of 10,000 files */
+}
+
+bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
+                       struct td_made_documents *made, struct td_error *err)
+{
+    struct image image = {.oci = oci};
+    (void)target;
+    bool ok =
+        list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
+        set_layers(&image, err) &&
+        td_oci_know_virtual(oci, image.layers, image.layer_count, layers_at_once(&image), begin_layer, &image, err);
+    for (size_t i = 0; ok && i < ARCHITECTURES; i++)
+        ok = add_config(&image, architectures[i], made, err) && add_manifest(&image, made, err);
+    return ok && add_index(made, err);
+}
+
+/* ---- blobs --------------------------------------------------------------------------------------------- */
+
+/* Returns whether the digests of all files are known. */
+static bool knows_files(const struct image *image)
+{
+    for (size_t i = 0; i < image->file_count; i++)
+        if (td_file_sha256(image->entries[i]->file) == NULL)
+            return false;
+    return true;
+}
+
+/* Finds the layer that is known to have this SHA-256, and sets *layer to its number. */
+static bool find_layer(const struct image *image, struct td_text sha256, size_t *layer)
+{
+    char sum[TD_SHA256_TEXT_BYTES];
+    (void)td_oci_look_up(image->oci, image->layers, image->layer_count);
+    for (size_t i = 0; i < image->layer_count; i++) {
+        if (!image->layers[i].is_known)
+            continue;
+        write_sum(&image->layers[i], sum);
+        if (!td_text_equals(sha256, sum))
+            continue;
+        *layer = i;
+        return true;
+    }
+    return false;
+}
+
+bool td_oci_image_answer_layer(struct td_oci_call *oci, struct td_text sha256)
+{
+    struct td_response *response = oci->call->response;
+    struct image image = {.oci = oci};
+    struct td_repo_view view;
+    struct td_error err = TD_ERROR_INIT;
+    char sum[TD_SHA256_TEXT_BYTES];
+    size_t layer;
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, &err) ||
+        !list_files(&image, &view, &err) || !knows_files(&image) || !set_layers(&image, &err) ||
+        !find_layer(&image, sha256, &layer))
+        return false;
+    if (!append_layer(&image, layer, &response->body, &err)) {
+        td_response_fail_error(response, &err);
+        return true;
+    }
+    write_sum(&image.layers[layer], sum);
+    td_response_describe(response, "application/octet-stream");
+    td_oci_add_digest(oci, sum, true);
+    return true;
+}

@@ -1,0 +1,23 @@
+/* The image of a repository: its files at the root of a file system, for container runtimes, which mount it or use it
+ * as a volume. There is nothing in it to run. Private to api/oci/. */
+#ifndef TD_API_OCI_OCI_IMAGE_H
+#define TD_API_OCI_OCI_IMAGE_H
+
+#include "api/oci/oci_target.h"
+#include "rank/repo_view.h"
+
+/* The most layers of an image. Docker Engine takes 125 (daemon, layer: "max depth exceeded"), overlayfs 500. */
+enum { TD_OCI_IMAGE_LAYERS = 100 };
+
+/* Makes an index, and for each of linux/amd64 and linux/arm64 a manifest and a configuration (image-spec), over the
+ * same layers. Each file is a layer (rank/tar_layer.h); of more files than TD_OCI_IMAGE_LAYERS, consecutive ones share
+ * layers. The bytes follow from paths and contents alone. Errors as td_oci_know_digests, td_oci_know_virtual and
+ * td_tar_path_check; TD_RESOURCE_EXHAUSTED. */
+bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
+                       struct td_made_documents *made, struct td_error *err);
+
+/* Answers the layer with this SHA-256, in hexadecimal. Returns false, with no answer, when none of the repository's
+ * image is known to have it. Does not wait for digests. */
+bool td_oci_image_answer_layer(struct td_oci_call *oci, struct td_text sha256);
+
+#endif

@@ -1,0 +1,152 @@
+/* Plan: documents are made of the files' digests and of what the snapshot knows of them, and are kept by a key that
+ * names all of it: the form, the repository's id, the files that the view shows, the commit, and the GGUF file.
+ *
+ * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
+ * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
+ * process; then those of rank revisions, as the table of virtual digests tells; then, for a client that goes on after a
+ * restart or asks another server, all others. */
+#include "api/oci/oci_make.h"
+
+#include "api/oci/oci_artifact.h"
+#include "api/oci/oci_image.h"
+#include "api/oci/oci_ollama.h"
+#include "api/oci/oci_rank.h"
+
+/* The functions that make the documents of each form. */
+static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct td_oci_target *target,
+                                          const struct td_repo_view *view, struct td_made_documents *made,
+                                          struct td_error *err) = {
+    [TD_OCI_ARTIFACT] = td_oci_artifact_make,
+    [TD_OCI_FLAT] = td_oci_artifact_make,
+    [TD_OCI_GGUF] = td_oci_ollama_make,
+    [TD_OCI_IMAGE] = td_oci_image_make,
+};
+
+/* Writes the tag of the files of a view: their numbers, since a commit of a cache says nothing of the files that a
+ * token may not see. */
+static bool tag_files(const struct td_repo_view *view, char tag[TD_TAG_BYTES])
+{
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < view->entry_count; i++) {
+        uint64_t number = view->snapshot->entries[view->first_entry + i].file->number;
+        td_digest_add_content(digest, &number, sizeof number);
+    }
+    return td_digest_finish(digest, tag);
+}
+
+/* Writes the key of a target's documents in the store. Returns NULL for want of memory. */
+static const char *write_key(const struct td_oci_call *oci, const struct td_oci_target *target,
+                             const struct td_repo_view *view, struct td_buffer *key)
+{
+    char tag[TD_TAG_BYTES];
+    if (!tag_files(view, tag))
+        return NULL;
+    td_buffer_printf(key, "%d %s %s %s %s", (int)target->form, tag, view->commit, oci->repo->id,
+                     target->gguf == NULL ? "" : target->gguf->path);
+    return td_buffer_terminate(key);
+}
+
+/* Makes documents and keeps them, if the store has room. */
+static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
+                     const char *key, struct td_made_documents **made, struct td_error *err)
+{
+    *made = td_made_documents_create(err);
+    if (*made != NULL && makers[target->form](oci, target, view, *made, err)) {
+        (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
+        if (view->kind != TD_REVISION_FILES)
+            td_oci_rank_note(oci, view, *made);
+        return true;
+    }
+    td_made_documents_unref(*made);
+    *made = NULL;
+    return false;
+}
+
+bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
+                 struct td_error *err)
+{
+    struct td_repo_view view;
+    struct td_buffer text;
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err))
+        return false;
+    td_buffer_init(&text);
+    const char *key = write_key(oci, target, &view, &text);
+    *made = key == NULL ? NULL : td_lru_get(&oci->call->api->documents, key);
+    bool ok = *made != NULL || (key == NULL ? td_error_no_memory(err) : make_new(oci, target, &view, key, made, err));
+    td_buffer_fini(&text);
+    return ok;
+}
+
+/* Returns whether the target may have what is searched for, but could not be made for want of digests or memory. An
+ * image of files with known digests, on a server that hashes nothing, was not given out. */
+static bool is_lacking(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err)
+{
+    if (target->form == TD_OCI_IMAGE && oci->lack == TD_OCI_HASHES_NOTHING)
+        oci->lack = TD_OCI_LACKS_NOTHING;
+    else if (oci->lack != TD_OCI_LACKS_NOTHING || err->code == TD_RESOURCE_EXHAUSTED)
+        return true;
+    return false;
+}
+
+/* Searches the documents of all targets. Sets *lack where some could not be made for want of digests or memory. */
+static bool search(struct td_oci_call *oci, const struct td_oci_target *targets, size_t count, bool is_manifest,
+                   struct td_text sha256, struct td_made_documents **made, const struct td_made_document **document,
+                   struct td_error *lack)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct td_error err = TD_ERROR_INIT;
+        if (targets[i].is_alias)
+            continue;
+        if (!td_oci_make(oci, &targets[i], made, &err)) {
+            if (is_lacking(oci, &targets[i], &err))
+                (void)td_error_copy(lack, &err);
+            continue;
+        }
+        *document = td_made_documents_find(*made, is_manifest, sha256);
+        if (*document != NULL)
+            return true;
+        td_made_documents_unref(*made);
+        *made = NULL;
+    }
+    return false;
+}
+
+/* Searches the documents of the rank revisions that the digest may be of. */
+static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
+                         struct td_made_documents **made, const struct td_made_document **document,
+                         struct td_error *lack)
+{
+    char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
+    struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
+    size_t count = td_oci_rank_commits(oci, sha256, commits);
+    for (size_t i = 0; i < count; i++)
+        targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
+    return search(oci, targets, count, is_manifest, sha256, made, document, lack);
+}
+
+bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
+                          struct td_made_documents **made, const struct td_made_document **document,
+                          struct td_error *err)
+{
+    struct td_oci_target *targets;
+    size_t count;
+    uint64_t until_ns = oci->until_ns;
+    struct td_error lack = TD_ERROR_INIT;
+    *made = NULL;
+    if (!td_oci_targets(oci, &targets, &count, err))
+        return false;
+    oci->until_ns = 0;
+    bool found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);
+    oci->until_ns = until_ns;
+    found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack);
+    if (!found && lack.code != TD_OK) {
+        td_error_init(&lack);
+        found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);
+    }
+    if (found)
+        return true;
+    if (lack.code != TD_OK)
+        return td_error_copy(err, &lack);
+    return td_error_set(err, TD_NOT_FOUND, "%.*s has nothing with the digest sha256:%.*s", TD_SHOW(oci->path.name, 120),
+                        TD_SHOW(sha256, 64));
+}

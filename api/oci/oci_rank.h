@@ -1,0 +1,26 @@
+/* Rank revisions in a registry: their documents and files by digest. A tag names a virtual revision, as
+ * "tp8-rank0-vllm"; there are too many to list. The table of virtual digests says which revision a digest is of; that
+ * is a hint, so the document or the key is made again and compared. Private to api/oci/. */
+#ifndef TD_API_OCI_OCI_RANK_H
+#define TD_API_OCI_OCI_RANK_H
+
+#include "api/oci/oci_call.h"
+#include "rank/repo_view.h"
+
+/* Notes the revision that these documents of a view of it are of. */
+void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *view,
+                      const struct td_made_documents *made);
+
+/* The most revisions that may have equal bytes and are looked at. */
+enum { TD_OCI_RANK_ORIGINS = 8 };
+
+/* Writes the commits of the revisions of oci->repo that something with this SHA-256, in hexadecimal, may be of. Returns
+ * their number. */
+size_t td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
+                           char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES]);
+
+/* Answers the rank file with this SHA-256, in hexadecimal. Returns false, with no answer, when none of the repository
+ * is known to have it. Does not wait for digests, but may plan the file. */
+bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256);
+
+#endif

@@ -1,0 +1,28 @@
+#include "core/base64.h"
+
+#include <string.h>
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+bool td_base64_read(struct td_text text, void *bytes, size_t *len)
+{
+    unsigned char *out = bytes;
+    uint32_t bits = 0;
+    unsigned count = 0; /* of bits that are not written */
+    *len = 0;
+    for (size_t i = 0; i < 2 && (text.len + i) % 4 == 0 && text.len > 0 && text.p[text.len - 1] == '='; i++)
+        text.len--;
+    for (size_t i = 0; i < text.len; i++) {
+        const char *digit = memchr(digits, text.p[i], sizeof digits - 1);
+        if (digit == NULL)
+            return false;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            out[(*len)++] = (unsigned char)(bits >> count);
+            bits &= (1U << count) - 1;
+        }
+    }
+    return count < 6 && bits == 0;
+}

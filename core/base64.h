@@ -1,0 +1,15 @@
+/* base64 with padding (RFC 4648 section 4), as credentials of the scheme Basic are written. */
+#ifndef TD_CORE_BASE64_H
+#define TD_CORE_BASE64_H
+
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Decodes the text to `bytes`, which has room for text.len of them, and sets *len to their number. The padding may be
+ * missing. Returns false for other characters, a length that no bytes have, and unused bits that are not 0; `bytes` is
+ * then undefined. */
+bool td_base64_read(struct td_text text, void *bytes, size_t *len);
+
+#endif

@@ -1,0 +1,80 @@
+#include "rank/made_document.h"
+
+#include "core/digits.h"
+
+#include <stdlib.h>
+
+static void *class_ref(void *value)
+{
+    return td_made_documents_ref(value);
+}
+
+static void class_unref(void *value)
+{
+    td_made_documents_unref(value);
+}
+
+const struct td_lru_class td_made_documents_class = {.ref = class_ref, .unref = class_unref};
+
+struct td_made_documents *td_made_documents_create(struct td_error *err)
+{
+    struct td_made_documents *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        (void)td_error_no_memory(err);
+    else
+        atomic_init(&made->refs, 1);
+    return made;
+}
+
+struct td_made_documents *td_made_documents_ref(struct td_made_documents *made)
+{
+    atomic_fetch_add_explicit(&made->refs, 1, memory_order_relaxed);
+    return made;
+}
+
+void td_made_documents_unref(struct td_made_documents *made)
+{
+    if (made == NULL || atomic_fetch_sub_explicit(&made->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; i < made->count; i++)
+        td_blob_unref(made->items[i].bytes);
+    free(made);
+}
+
+bool td_made_documents_add(struct td_made_documents *made, const char *media_type, bool is_manifest,
+                           struct td_buffer *text, struct td_error *err)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    struct td_made_document *item = &made->items[made->count];
+    size_t len;
+    if (made->count == TD_MADE_MOST)
+        return td_error_set(err, TD_INTERNAL, "more than %d documents were made together", TD_MADE_MOST);
+    char *data = td_buffer_release(text, &len);
+    if (data == NULL)
+        return td_error_no_memory(err);
+    td_sha256(data, len, sum);
+    if (!td_blob_from_heap(data, len, &item->bytes, err))
+        return false;
+    td_hex_write(sum, sizeof sum, item->sha256);
+    item->media_type = media_type;
+    item->is_manifest = is_manifest;
+    made->count++;
+    return true;
+}
+
+const struct td_made_document *td_made_documents_find(const struct td_made_documents *made, bool is_manifest,
+                                                      struct td_text sha256)
+{
+    for (size_t i = 0; i < made->count; i++)
+        if (made->items[i].is_manifest == is_manifest && td_text_equals(sha256, made->items[i].sha256))
+            return &made->items[i];
+    return NULL;
+}
+
+size_t td_made_documents_bytes(const struct td_made_documents *made)
+{
+    size_t bytes = sizeof *made;
+    for (size_t i = 0; i < made->count; i++)
+        bytes += (size_t)made->items[i].bytes->len_bytes;
+    return bytes;
+}

@@ -1,0 +1,56 @@
+/* Documents that are made of the state of some files and that clients ask for by the SHA-256 of their bytes, such as
+ * the manifests of OCI registries and the configurations that these name. What was made together is kept together, in a
+ * store of bounded size (http/lru.h). Immutable once it is in the store; any thread. */
+#ifndef TD_RANK_MADE_DOCUMENT_H
+#define TD_RANK_MADE_DOCUMENT_H
+
+#include "core/buffer.h"
+#include "core/digest.h"
+#include "http/lru.h"
+#include "storage/blob.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum { TD_MADE_MOST = 5, TD_MADE_STORE_BYTES = 32 * 1024 * 1024 };
+
+struct td_made_document {
+    const char *media_type;            /* static */
+    bool is_manifest;                  /* clients ask for manifests and for other bytes by different paths */
+    struct td_blob *bytes;             /* a reference; a heap blob */
+    char sha256[TD_SHA256_TEXT_BYTES]; /* of the bytes, in hexadecimal */
+};
+
+/* Documents that were made together. The last one names the others. */
+struct td_made_documents {
+    _Atomic int refs;
+    size_t count;
+    struct td_made_document items[TD_MADE_MOST];
+};
+
+/* For a store of struct td_made_documents. */
+extern const struct td_lru_class td_made_documents_class;
+
+/* Returns an empty set with one reference; NULL for want of memory (sets *err). */
+struct td_made_documents *td_made_documents_create(struct td_error *err);
+
+/* td_made_documents_ref takes a reference for the caller and returns `made`. td_made_documents_unref drops one; the
+ * last frees the set. td_made_documents_unref(NULL) does nothing. */
+struct td_made_documents *td_made_documents_ref(struct td_made_documents *made);
+void td_made_documents_unref(struct td_made_documents *made);
+
+/* Adds a document of the buffer's contents, which must have no budget, and leaves the buffer empty. At most
+ * TD_MADE_MOST. Errors: TD_RESOURCE_EXHAUSTED, also for a
+ * buffer that has failed. */
+bool td_made_documents_add(struct td_made_documents *made, const char *media_type, bool is_manifest,
+                           struct td_buffer *text, struct td_error *err);
+
+/* Returns the document with this SHA-256, in hexadecimal, among the manifests or among the others; NULL when there is
+ * none. */
+const struct td_made_document *td_made_documents_find(const struct td_made_documents *made, bool is_manifest,
+                                                      struct td_text sha256);
+
+/* Returns how many bytes the set takes. */
+size_t td_made_documents_bytes(const struct td_made_documents *made);
+
+#endif

@@ -1,0 +1,73 @@
+#include "rank/rank_digest.h"
+
+#include "rank/tensor_source.h"
+#include "slicing/engine/engine.h"
+
+/* Makes the key of a tag: the current one, or the one before all files were hashed. */
+static bool make_key(const struct td_repo_view *view, const struct td_repo_item *item, bool former,
+                     struct td_virtual_key *key, struct td_error *err)
+{
+    const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
+    char tag[TD_TAG_BYTES];
+    if (!(former ? td_rank_store_former_tag(&set, item->rank, tag, err)
+                 : td_rank_store_tag(&set, item->rank, tag, err)))
+        return false;
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, "rank file");
+    td_digest_add_cstring(digest, tag);
+    td_digest_add_cstring(digest, item->model->id);
+    return td_digest_finish_binary(digest, key->bytes) || td_error_no_memory(err);
+}
+
+bool td_rank_digest_key(const struct td_repo_view *view, const struct td_repo_item *item, struct td_virtual_key *key,
+                        struct td_error *err)
+{
+    return make_key(view, item, false, key, err);
+}
+
+void td_rank_digest_origin(const struct td_repo_view *view, struct td_virtual_revision *out)
+{
+    *out = (struct td_virtual_revision){.kind = view->kind, .tp_size = view->name.tp_size, .rank = view->rank};
+    (void)td_engine_number(view->name.engine, &out->engine); /* the view's engine exists */
+}
+
+bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,
+                         const struct td_repo_item *item, struct td_virtual_digest *out)
+{
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(hasher);
+    struct td_virtual_key key;
+    struct td_virtual_key former;
+    if (!make_key(view, item, false, &key, NULL))
+        return false;
+    if (td_virtual_digests_find(digests, &key, out))
+        return true;
+    if (!make_key(view, item, true, &former, NULL) || !td_virtual_digests_find(digests, &former, out))
+        return false;
+    td_virtual_digests_add(digests, &key, out);
+    return true;
+}
+
+bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
+                          const struct td_repo_view *view, const struct td_repo_item *item, struct td_error *err)
+{
+    const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
+    struct td_virtual_file wanted = {.snapshot = NULL}; /* the body holds the snapshot */
+    struct td_virtual_digest known;
+    struct td_rank_file *file = NULL;
+    char tag[TD_TAG_BYTES];
+    struct td_virtual_progress progress;
+    if (!make_key(view, item, false, &wanted.key, err))
+        return false;
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+        return true;
+    td_rank_digest_origin(view, &wanted.origin);
+    td_body_init(&wanted.body);
+    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&
+              td_rank_file_append(store->catalog, view->snapshot, set.checkpoint, file,
+                                  td_virtual_hasher_cancel(hasher), &wanted.body, err);
+    td_rank_file_unref(file);
+    if (ok)
+        return td_virtual_hasher_begin(hasher, &wanted, err);
+    td_body_fini(&wanted.body);
+    return false;
+}

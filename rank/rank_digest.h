@@ -1,0 +1,26 @@
+/* The SHA-256 of rank files. It takes reading and assembling the whole file once, so the virtual hasher does it in the
+ * background, and its table remembers it by a content key, which costs nothing to make. Thread-safe. */
+#ifndef TD_RANK_RANK_DIGEST_H
+#define TD_RANK_RANK_DIGEST_H
+
+#include "rank/repo_view.h"
+#include "rank/virtual_hasher.h"
+
+/* Makes the content key of a rank file of the view: of the tag, and of the model's id, which the file's header holds.
+ * Plans nothing. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_rank_digest_key(const struct td_repo_view *view, const struct td_repo_item *item, struct td_virtual_key *key,
+                        struct td_error *err);
+
+/* Finds the digest of a rank file of the view in the table. Returns false when it is not known, or memory is short. */
+bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,
+                         const struct td_repo_item *item, struct td_virtual_digest *out);
+
+/* Has the hasher hash a rank file of the view whose digest is not known, unless it does so already. The store makes the
+ * file if need be. Errors as td_rank_store_get, td_rank_file_append and td_virtual_hasher_begin. */
+bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
+                          const struct td_repo_view *view, const struct td_repo_item *item, struct td_error *err);
+
+/* Sets *out to the virtual revision of a view of SAFETENSORS or RANK. */
+void td_rank_digest_origin(const struct td_repo_view *view, struct td_virtual_revision *out);
+
+#endif

@@ -1,0 +1,71 @@
+/* The digests of virtual files, which do not exist on disk: rank files and the layers of images. A table from a
+ * content key to the SHA-256 and the size of the content, so that no virtual file is hashed twice. With a state
+ * directory, a log on disk remembers them (catalog/record_log.h): only a cache. Thread-safe.
+ *
+ * The file "virtual-digests" is a log of records with the magic "tvirtual", version and type 1. A payload is the key,
+ * the SHA-256, the size (8 bytes), and the origin: kind and engine (4 bytes each), number of ranks and rank (8 bytes
+ * each). */
+#ifndef TD_RANK_VIRTUAL_DIGESTS_H
+#define TD_RANK_VIRTUAL_DIGESTS_H
+
+#include "core/digest.h"
+#include "core/error.h"
+#include "rank/virtual_revision.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_VIRTUAL_DIGESTS_MAX = 65536, /* most digests; then the older half is dropped. They take 12 MiB of memory */
+    TD_VIRTUAL_ORIGINS_MAX = 64,    /* most digests that are looked at for td_virtual_digests_origins */
+};
+
+/* The content key of a virtual file: a SHA-256 over everything that decides its bytes. Equal keys mean equal bytes. */
+struct td_virtual_key {
+    uint8_t bytes[TD_SHA256_BYTES];
+};
+
+/* What is known of a virtual file's content. */
+struct td_virtual_digest {
+    uint8_t sum[TD_SHA256_BYTES]; /* the SHA-256 of its bytes */
+    uint64_t size_bytes;
+    /* The revision that has the file, for whoever has only the digest. kind TD_REVISION_FILES: it is in none */
+    struct td_virtual_revision origin;
+};
+
+struct td_virtual_digests;
+
+/* Makes an empty table that is kept in memory only. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err);
+
+/* Reads the log in the state directory, and keeps it from now on. state_dir NULL: does nothing. Call at most once,
+ * before other threads use the table. `root` and errors as td_record_log_open. */
+bool td_virtual_digests_keep(struct td_virtual_digests *digests, const char *state_dir, const char *root,
+                             struct td_error *err);
+
+/* Writes the records that still wait, and frees the table. NULL: does nothing. */
+void td_virtual_digests_destroy(struct td_virtual_digests *digests);
+
+/* Copies what is known of the content with this key. Returns false when it is not known. */
+bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td_virtual_key *key,
+                             struct td_virtual_digest *out);
+
+/* Notes a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is short,
+ * the digest is not noted. */
+void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,
+                            const struct td_virtual_digest *digest);
+
+/* Writes the waiting records and waits until they are on the disk. */
+void td_virtual_digests_flush(struct td_virtual_digests *digests);
+
+/* Copies the different origins of digests with this SHA-256, the newest first, at most `capacity`. Returns their
+ * number. An origin is a hint: the caller must make the key of the file in that revision, and look for it with
+ * td_virtual_digests_find. */
+size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint8_t sum[TD_SHA256_BYTES],
+                                  struct td_virtual_revision *out, size_t capacity);
+
+/* Returns the number of known digests. */
+size_t td_virtual_digests_count(struct td_virtual_digests *digests);
+
+#endif

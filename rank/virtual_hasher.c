@@ -1,0 +1,381 @@
+/* Plan: jobs form a list, the oldest first; the thread hashes the first one and then removes it. Requests that wait
+ * hold a reference on their job, so that they learn its end although it has left the list.
+ *
+ * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
+ * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
+ * of files that were not in the page cache are dropped from it again, so that they do not push out what is served. */
+#include "rank/virtual_hasher.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/waiting.h"
+#include "storage/composed.h"
+#include "storage/file_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024 };
+
+static const uint64_t flush_ns = 1000000000;
+
+struct job {
+    struct td_virtual_file file; /* with a reference on the snapshot */
+    uint64_t size_bytes;
+    _Atomic uint64_t done_bytes;
+    _Atomic int refs; /* the list's one, and one for each request that waits */
+    struct job *next; /* under the hasher's lock, as what follows */
+    bool is_done, is_known;
+    struct td_virtual_digest digest; /* when it is known */
+    struct td_error err;             /* when it is done and not known */
+};
+
+struct td_virtual_hasher {
+    struct td_virtual_digests *digests;
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool stop;
+    struct td_cancel cancel;
+    uint8_t *window;        /* of the thread */
+    uint64_t last_flush_ns; /* of the thread */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    struct job *first;            /* under the lock */
+    size_t job_count, rank_count; /* under the lock; of all jobs, and of those for rank files */
+};
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+/* Drops what the job is made of, so that files can be written to and snapshots end. */
+static void drop_file(struct job *job)
+{
+    td_body_fini(&job->file.body);
+    td_snapshot_unref(job->file.snapshot);
+    job->file.snapshot = NULL;
+}
+
+/* Drops a reference; the last one frees the job. */
+static void job_unref(struct job *job)
+{
+    if (job == NULL || atomic_fetch_sub(&job->refs, 1) > 1)
+        return;
+    drop_file(job);
+    free(job);
+}
+
+/* Returns the job with this key, or NULL. Under the lock. */
+static struct job *find_job(const struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
+{
+    struct job *job = hasher->first;
+    while (job != NULL && memcmp(job->file.key.bytes, key->bytes, sizeof key->bytes) != 0)
+        job = job->next;
+    return job;
+}
+
+/* Makes a job, which takes the file's body over. Returns NULL when memory is short. */
+static struct job *create_job(struct td_virtual_file *file)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return NULL;
+    job->file = *file;
+    job->size_bytes = file->body.total_bytes;
+    if (file->snapshot != NULL)
+        (void)td_snapshot_ref(file->snapshot);
+    td_body_init(&file->body);
+    atomic_init(&job->refs, 1);
+    td_error_init(&job->err);
+    return job;
+}
+
+static bool is_rank_file(const struct td_virtual_file *file)
+{
+    return file->origin.kind != TD_REVISION_FILES;
+}
+
+/* Appends the file's job to the list. Under the lock. */
+static bool append_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
+{
+    struct job **end = &hasher->first;
+    bool is_rank = is_rank_file(file);
+    if (hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE || (is_rank && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS))
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
+                            is_rank ? hasher->rank_count : hasher->job_count);
+    struct job *job = create_job(file);
+    if (job == NULL)
+        return td_error_no_memory(err);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = job;
+    hasher->job_count++;
+    hasher->rank_count += is_rank ? 1 : 0;
+    (void)pthread_cond_signal(&hasher->work);
+    return true;
+}
+
+bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
+{
+    struct td_virtual_digest known;
+    bool ok = true;
+    pthread_mutex_lock(&hasher->lock);
+    if (find_job(hasher, &file->key) == NULL && !td_virtual_digests_find(hasher->digests, &file->key, &known))
+        ok = append_job(hasher, file, err);
+    pthread_mutex_unlock(&hasher->lock);
+    td_body_fini(&file->body);
+    return ok;
+}
+
+/* ---- hashing ------------------------------------------------------------------------------------------- */
+
+static bool check_unchanged(const struct job *job, struct td_error *err)
+{
+    return td_body_unchanged(&job->file.body) ||
+           td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
+}
+
+/* Copies the next len bytes of the body, which are of one run, to out. by_descriptor: reads the file, so that no page
+ * of the mapping is used, for the kernel does not drop those from the page cache. */
+static bool read_bytes(const struct job *job, struct td_body_cursor *cursor, bool by_descriptor, uint8_t *out,
+                       size_t len, struct td_error *err)
+{
+    struct td_blob *blob;
+    uint64_t off;
+    uint64_t piece;
+    if (!by_descriptor)
+        return td_body_read(&job->file.body, cursor, out, len, err);
+    td_body_next(&job->file.body, cursor, len, &blob, &off, &piece);
+    const int fd = blob->class->descriptor(blob);
+    const struct td_input input = td_input_descriptor(&fd, blob->len_bytes);
+    return td_input_read(&input, off, out, (size_t)piece, err);
+}
+
+/* Hashes the next len bytes of the body, window by window; by_descriptor as in read_bytes. */
+static bool hash_bytes(struct td_virtual_hasher *hasher, struct job *job, struct td_body_cursor *cursor,
+                       bool by_descriptor, uint64_t len, struct td_digest *digest, struct td_error *err)
+{
+    for (uint64_t done = 0; done < len;) {
+        size_t n = len - done < WINDOW_BYTES ? (size_t)(len - done) : WINDOW_BYTES;
+        if (atomic_load(&hasher->stop))
+            return td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
+        if (!read_bytes(job, cursor, by_descriptor, hasher->window, n, err))
+            return false;
+        td_digest_add_content(digest, hasher->window, n);
+        atomic_fetch_add(&job->done_bytes, n);
+        done += n;
+    }
+    return true;
+}
+
+/* Hashes one extent of the body, span by span. Drops a span of a file from the page cache if it was not in it. */
+static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const struct td_extent *extent,
+                        struct td_body_cursor *cursor, struct td_digest *digest, struct td_error *err)
+{
+    struct td_blob *blob = extent->blob;
+    bool is_file = extent->count == 1 && blob->class->descriptor != NULL;
+    uint64_t total = extent->len * extent->count; /* part of the body, whose total fits */
+    for (uint64_t done = 0; done < total;) {
+        uint64_t n = total - done < SPAN_BYTES ? total - done : SPAN_BYTES;
+        bool drops = is_file && !td_blob_is_resident(blob, extent->off + done, n);
+        if (!hash_bytes(hasher, job, cursor, drops, n, digest, err) || !check_unchanged(job, err))
+            return false;
+        if (drops)
+            (void)posix_fadvise(blob->class->descriptor(blob), (off_t)(extent->off + done), (off_t)n,
+                                POSIX_FADV_DONTNEED);
+        done += n;
+    }
+    return true;
+}
+
+static bool hash_body(struct td_virtual_hasher *hasher, struct job *job, uint8_t sum[TD_SHA256_BYTES],
+                      struct td_error *err)
+{
+    struct td_body *body = &job->file.body;
+    struct td_body_cursor cursor = {0};
+    struct td_digest *digest = td_digest_create();
+    bool ok = digest != NULL || td_error_no_memory(err);
+    ok = ok && td_body_resolve(body, err);
+    for (size_t i = 0; ok && i < body->extent_count; i++)
+        ok = hash_extent(hasher, job, &body->extents[i], &cursor, digest, err);
+    ok = ok && check_unchanged(job, err);
+    uint8_t made[TD_SHA256_BYTES];
+    if (!td_digest_finish_binary(digest, made))
+        return td_error_no_memory(err);
+    if (ok)
+        memcpy(sum, made, sizeof made);
+    return ok;
+}
+
+static void flush_now_and_then(struct td_virtual_hasher *hasher)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns - hasher->last_flush_ns < flush_ns)
+        return;
+    hasher->last_flush_ns = now_ns;
+    td_virtual_digests_flush(hasher->digests);
+}
+
+/* Hashes the job's file and notes the result. */
+static void do_job(struct td_virtual_hasher *hasher, struct job *job)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_virtual_digest digest = {.size_bytes = job->size_bytes, .origin = job->file.origin};
+    bool ok = hash_body(hasher, job, digest.sum, &err);
+    if (ok)
+        td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
+    else
+        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", job->size_bytes, err.message);
+    drop_file(job);
+    pthread_mutex_lock(&hasher->lock);
+    job->is_done = true;
+    job->is_known = ok;
+    job->digest = digest;
+    job->err = err;
+    hasher->first = job->next;
+    hasher->job_count--;
+    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
+    (void)pthread_cond_broadcast(&hasher->done);
+    pthread_mutex_unlock(&hasher->lock);
+    job_unref(job);
+    flush_now_and_then(hasher);
+}
+
+static void *hasher_main(void *argument)
+{
+    struct td_virtual_hasher *hasher = argument;
+    bool has_news = false; /* digests may wait to be written */
+    pthread_mutex_lock(&hasher->lock);
+    while (!atomic_load(&hasher->stop)) {
+        struct job *job = hasher->first;
+        if (job == NULL && !has_news) {
+            (void)pthread_cond_wait(&hasher->work, &hasher->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&hasher->lock);
+        if (job != NULL)
+            do_job(hasher, job);
+        else
+            td_virtual_digests_flush(hasher->digests);
+        has_news = job != NULL;
+        pthread_mutex_lock(&hasher->lock);
+    }
+    pthread_mutex_unlock(&hasher->lock);
+    return NULL;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------- */
+
+/* Waits for the end of a job, on which the caller holds a reference. Under the lock. */
+static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct job *job, uint64_t until_ns,
+                                      struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                      struct td_error *err)
+{
+    const struct timespec until = td_clock_timespec(until_ns);
+    int timed_out = until_ns == 0 || !td_may_wait(NULL) ? ETIMEDOUT : 0;
+    while (timed_out == 0 && !job->is_done && !atomic_load(&hasher->stop))
+        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    if (!job->is_done) {
+        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), job->size_bytes};
+        return TD_VIRTUAL_UNDER_WAY;
+    }
+    *out = job->digest;
+    if (job->is_known)
+        return TD_VIRTUAL_KNOWN;
+    (void)td_error_copy(err, &job->err);
+    return TD_VIRTUAL_FAILED;
+}
+
+enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
+                                             uint64_t until_ns, struct td_virtual_digest *out,
+                                             struct td_virtual_progress *progress, struct td_error *err)
+{
+    enum td_virtual_state state = TD_VIRTUAL_UNKNOWN;
+    *progress = (struct td_virtual_progress){0};
+    pthread_mutex_lock(&hasher->lock);
+    struct job *job = find_job(hasher, key);
+    if (job != NULL) {
+        atomic_fetch_add(&job->refs, 1);
+        state = wait_job(hasher, job, until_ns, out, progress, err);
+    } else if (td_virtual_digests_find(hasher->digests, key, out)) {
+        state = TD_VIRTUAL_KNOWN;
+    }
+    pthread_mutex_unlock(&hasher->lock);
+    job_unref(job);
+    return state;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------ */
+
+static bool is_stopping(void *context)
+{
+    const struct td_virtual_hasher *hasher = context;
+    return atomic_load(&hasher->stop);
+}
+
+struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *hasher)
+{
+    return hasher->digests;
+}
+
+const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher)
+{
+    return &hasher->cancel;
+}
+
+static bool init_sync(struct td_virtual_hasher *hasher)
+{
+    return pthread_cond_init(&hasher->work, NULL) == 0 && td_clock_condition_init(&hasher->done) &&
+           pthread_mutex_init(&hasher->lock, NULL) == 0;
+}
+
+bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err)
+{
+    struct td_virtual_hasher *hasher = calloc(1, sizeof *hasher);
+    if (hasher == NULL)
+        return td_error_no_memory(err);
+    hasher->cancel = (struct td_cancel){.is_asked = is_stopping, .context = hasher};
+    if (!init_sync(hasher)) {
+        free(hasher);
+        return td_error_no_memory(err);
+    }
+    hasher->window = malloc(WINDOW_BYTES);
+    bool ok = hasher->window != NULL ? td_virtual_digests_create(&hasher->digests, err) : td_error_no_memory(err);
+    hasher->has_thread = ok && pthread_create(&hasher->thread, NULL, hasher_main, hasher) == 0;
+    if (ok && !hasher->has_thread)
+        ok = td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start a thread that hashes virtual files");
+    if (!ok) {
+        td_virtual_hasher_destroy(hasher);
+        return false;
+    }
+    *out = hasher;
+    return true;
+}
+
+void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher)
+{
+    if (hasher == NULL)
+        return;
+    pthread_mutex_lock(&hasher->lock);
+    atomic_store(&hasher->stop, true);
+    (void)pthread_cond_broadcast(&hasher->work);
+    (void)pthread_cond_broadcast(&hasher->done);
+    pthread_mutex_unlock(&hasher->lock);
+    if (hasher->has_thread)
+        (void)pthread_join(hasher->thread, NULL);
+    while (hasher->first != NULL) {
+        struct job *job = hasher->first;
+        hasher->first = job->next;
+        job_unref(job);
+    }
+    td_virtual_digests_destroy(hasher->digests);
+    free(hasher->window);
+    (void)pthread_cond_destroy(&hasher->work);
+    (void)pthread_cond_destroy(&hasher->done);
+    (void)pthread_mutex_destroy(&hasher->lock);
+    free(hasher);
+}

@@ -1,0 +1,65 @@
+/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: one
+ * thread of normal priority, which works off a queue, one file for each content key however many requests wait. A
+ * request that gives up waiting leaves its file in the queue; the next one finds the work going on. Thread-safe. */
+#ifndef TD_RANK_VIRTUAL_HASHER_H
+#define TD_RANK_VIRTUAL_HASHER_H
+
+#include "catalog/snapshot.h"
+#include "core/cancel.h"
+#include "rank/virtual_digests.h"
+#include "storage/body.h"
+
+enum {
+    TD_VIRTUAL_HASHER_QUEUE = 512, /* most files that wait to be hashed or are being hashed */
+    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each keeps memory of the rank store */
+};
+
+struct td_virtual_hasher;
+
+/* A virtual file that is to be hashed. */
+struct td_virtual_file {
+    struct td_virtual_key key;
+    struct td_virtual_revision origin; /* see td_virtual_digest */
+    struct td_body body;               /* the whole content; owned */
+    struct td_snapshot *snapshot;      /* that the body is made of; borrowed; NULL: none */
+};
+
+/* How far the hashing of one file is. */
+enum td_virtual_state {
+    TD_VIRTUAL_UNKNOWN,   /* nobody hashes the file: see td_virtual_hasher_begin */
+    TD_VIRTUAL_KNOWN,     /* the digest is known */
+    TD_VIRTUAL_UNDER_WAY, /* the file is in the queue, or is being hashed */
+    TD_VIRTUAL_FAILED,    /* hashing failed while the caller waited; the file may be begun again */
+};
+
+struct td_virtual_progress {
+    uint64_t done_bytes, total_bytes; /* of one file */
+};
+
+/* Starts the thread, with an empty table of digests. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err);
+
+/* Stops the thread, also in the middle of a file, waits for its end, and frees the hasher. Drops its references on
+ * snapshots. Nobody may wait any more. NULL: does nothing. */
+void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher);
+
+/* Returns the table of known digests, which lives as long as the hasher. */
+struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *hasher);
+
+/* Returns what ends long reads when the hasher stops: for the blobs of bodies that are given to
+ * td_virtual_hasher_begin. Lives as long as the hasher. */
+const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher);
+
+/* Puts the file into the queue, unless its digest is known or it is there already. Takes the body over, also on
+ * failure, and a reference on the snapshot, which ends with the hashing. Errors: TD_RESOURCE_EXHAUSTED when the queue
+ * is full or memory is short. */
+bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
+
+/* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
+ * queue. Sets *out when the digest is known, *progress while hashing is under way (else zeros), and *err after a
+ * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as td_body_read. */
+enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
+                                             uint64_t until_ns, struct td_virtual_digest *out,
+                                             struct td_virtual_progress *progress, struct td_error *err);
+
+#endif

@@ -1,0 +1,458 @@
+/* The table of digests of virtual files: its entries, its log, and the effects of damage. */
+#include "rank/virtual_digests.h"
+
+#include "core/log.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/catalog/disk_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* Sizes in the file, from record_log.h and virtual_digests.h. */
+enum { HEADER_BYTES = 16, RECORD_BYTES = 112 };
+
+struct place {
+    struct tree tree;
+    char state[TREE_PATH_BYTES], file[TREE_PATH_BYTES];
+};
+
+static void place_open(struct place *place)
+{
+    disarm();
+    tree_open(&place->tree);
+    tree_at(&place->tree, "state", place->state);
+    tree_at(&place->tree, "state/virtual-digests", place->file);
+    tree_directory(&place->tree, "state");
+}
+
+static bool open_table(const char *state_dir, struct td_virtual_digests **out, struct td_error *err)
+{
+    if (!td_virtual_digests_create(out, err))
+        return false;
+    if (td_virtual_digests_keep(*out, state_dir, NULL, err))
+        return true;
+    td_virtual_digests_destroy(*out);
+    return false;
+}
+
+static struct td_virtual_digests *opened(const struct place *place)
+{
+    struct td_virtual_digests *digests = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(open_table(place->state, &digests, &err), "%s", err.message);
+    return digests;
+}
+
+static struct td_virtual_key key_of(uint64_t i)
+{
+    struct td_virtual_key key;
+    for (size_t k = 0; k < sizeof key.bytes; k++)
+        key.bytes[k] = (uint8_t)(i * 29 + (i >> 8) * 3 + (i >> 16) + k * 5 + 2);
+    i *= UINT64_C(0x9e3779b97f4a7c15); /* spreads, as a SHA-256 does */
+    memcpy(key.bytes, &i, sizeof i);
+    return key;
+}
+
+static struct td_virtual_digest digest_of(uint64_t i)
+{
+    struct td_virtual_digest digest = {
+        .size_bytes = i * 1000003 + 1,
+        .origin = {.kind = TD_REVISION_RANK, .engine = (unsigned)(i % 2), .tp_size = 512, .rank = i % 512}};
+    for (size_t k = 0; k < sizeof digest.sum; k++)
+        digest.sum[k] = (uint8_t)(i * 31 + k * 7 + 1);
+    i *= UINT64_C(0x9e3779b97f4a7c15);
+    memcpy(digest.sum, &i, sizeof i);
+    return digest;
+}
+
+static void add(struct td_virtual_digests *digests, uint64_t i)
+{
+    struct td_virtual_key key = key_of(i);
+    struct td_virtual_digest digest = digest_of(i);
+    td_virtual_digests_add(digests, &key, &digest);
+}
+
+static bool is_equal(const struct td_virtual_digest *a, const struct td_virtual_digest *b)
+{
+    return memcmp(a->sum, b->sum, sizeof a->sum) == 0 && a->size_bytes == b->size_bytes &&
+           a->origin.kind == b->origin.kind && a->origin.engine == b->origin.engine &&
+           a->origin.tp_size == b->origin.tp_size && a->origin.rank == b->origin.rank;
+}
+
+/* Returns whether the table has the i-th entry, by its key and by its SHA-256. Fails if it is wrong. */
+static bool has(struct td_virtual_digests *digests, uint64_t i)
+{
+    struct td_virtual_key key = key_of(i);
+    struct td_virtual_digest wanted = digest_of(i);
+    struct td_virtual_digest found;
+    struct td_virtual_revision origins[2];
+    bool is_known = td_virtual_digests_find(digests, &key, &found);
+    assert_true(!is_known || is_equal(&found, &wanted));
+    size_t count = td_virtual_digests_origins(digests, wanted.sum, origins, COUNT_OF(origins));
+    assert_int_equal(count, is_known ? 1 : 0);
+    assert_true(!is_known || (origins[0].rank == i % 512 && origins[0].tp_size == 512));
+    return is_known;
+}
+
+static void knows_the_first(struct td_virtual_digests *digests, size_t known, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        CHECK(has(digests, i) == (i < known), "%zu of %zu, where the first %zu are right", i, count, known);
+    assert_int_equal(td_virtual_digests_count(digests), known);
+}
+
+static size_t read_file(const char *path, uint8_t *bytes, size_t capacity)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t n = fread(bytes, 1, capacity, file);
+    assert_true(n < capacity);
+    (void)fclose(file);
+    return n;
+}
+
+static void what_was_added_is_known_after_a_restart(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    for (size_t i = 0; i < 1000; i++)
+        add(digests, i);
+    add(digests, 7); /* already in the log */
+    knows_the_first(digests, 1000, 1010);
+    td_virtual_digests_destroy(digests);
+    struct stat st;
+    assert_int_equal(stat(place.file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(st.st_size, HEADER_BYTES + 1000 * RECORD_BYTES);
+    digests = opened(&place);
+    knows_the_first(digests, 1000, 1010);
+    td_virtual_digests_destroy(digests);
+    td_virtual_digests_destroy(NULL);
+    tree_close(&place.tree);
+}
+
+/* A flush, and nothing else, brings a digest to the disk. */
+static void a_flush_reaches_the_disk(void **state)
+{
+    (void)state;
+    struct place place;
+    uint8_t bytes[1024];
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    add(digests, 0);
+    assert_int_equal(read_file(place.file, bytes, sizeof bytes), HEADER_BYTES);
+    td_virtual_digests_flush(digests);
+    assert_int_equal(read_file(place.file, bytes, sizeof bytes), HEADER_BYTES + RECORD_BYTES);
+    td_virtual_digests_destroy(digests);
+    tree_close(&place.tree);
+}
+
+/* The origins of one content under several keys, as two ranks have it whose files are equal. */
+static void one_content_may_have_several_origins(void **state)
+{
+    (void)state;
+    struct td_virtual_digests *digests;
+    struct td_virtual_digest digest = digest_of(1);
+    struct td_virtual_revision origins[8];
+    assert_true(td_virtual_digests_create(&digests, NULL));
+    for (uint64_t i = 0; i < 6; i++) {
+        struct td_virtual_key key = key_of(i);
+        digest.origin.rank = i / 2;
+        td_virtual_digests_add(digests, &key, &digest);
+    }
+    struct td_virtual_key key = key_of(100);
+    digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_FILES}; /* a layer of an image is in none */
+    td_virtual_digests_add(digests, &key, &digest);
+    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, COUNT_OF(origins)), 3);
+    assert_true(origins[0].rank == 2 && origins[1].rank == 1 && origins[2].rank == 0);
+    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, 2), 2);
+    digest.sum[31] ^= 1;
+    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, COUNT_OF(origins)), 0);
+    td_virtual_digests_destroy(digests);
+}
+
+/* What a later version may have written, for instance: the digest counts, its origin does not. */
+static void an_impossible_origin_is_none(void **state)
+{
+    (void)state;
+    static const struct td_virtual_revision impossible[] = {
+        {.kind = (enum td_revision_kind)99, .tp_size = 1},        {.kind = TD_REVISION_RANKS, .tp_size = 1},
+        {.kind = TD_REVISION_RANK, .engine = 9999, .tp_size = 1}, {.kind = TD_REVISION_RANK, .tp_size = 0},
+        {.kind = TD_REVISION_RANK, .tp_size = 8, .rank = 8},      {.kind = TD_REVISION_SAFETENSORS, .tp_size = 2},
+    };
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    for (size_t i = 0; i < COUNT_OF(impossible); i++) {
+        struct td_virtual_key key = key_of(i);
+        struct td_virtual_digest digest = digest_of(i);
+        digest.origin = impossible[i];
+        td_virtual_digests_add(digests, &key, &digest);
+    }
+    td_virtual_digests_destroy(digests);
+    digests = opened(&place);
+    for (size_t i = 0; i < COUNT_OF(impossible); i++) {
+        struct td_virtual_key key = key_of(i);
+        struct td_virtual_digest found;
+        struct td_virtual_revision origin;
+        assert_true(td_virtual_digests_find(digests, &key, &found));
+        CHECK(td_virtual_digests_origins(digests, found.sum, &origin, 1) == 0, "%zu", i);
+    }
+    td_virtual_digests_destroy(digests);
+    tree_close(&place.tree);
+}
+
+static void the_last_digest_of_a_key_counts(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    struct td_virtual_key key = key_of(1);
+    struct td_virtual_digest other = digest_of(2);
+    struct td_virtual_digest found;
+    add(digests, 1);
+    td_virtual_digests_add(digests, &key, &other);
+    td_virtual_digests_destroy(digests);
+    digests = opened(&place);
+    assert_true(td_virtual_digests_find(digests, &key, &found) && is_equal(&found, &other));
+    td_virtual_digests_destroy(digests);
+    tree_close(&place.tree);
+}
+
+/* A full table loses its older half, also on the disk. */
+static void the_table_is_bounded(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    for (size_t i = 0; i < TD_VIRTUAL_DIGESTS_MAX; i++)
+        add(digests, i);
+    knows_the_first(digests, TD_VIRTUAL_DIGESTS_MAX, TD_VIRTUAL_DIGESTS_MAX);
+    add(digests, TD_VIRTUAL_DIGESTS_MAX);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(td_virtual_digests_count(digests), TD_VIRTUAL_DIGESTS_MAX / 2 + 1);
+        for (size_t i = 0; i <= TD_VIRTUAL_DIGESTS_MAX; i += 97)
+            CHECK(has(digests, i) == (i >= TD_VIRTUAL_DIGESTS_MAX / 2), "%zu", i);
+        assert_true(has(digests, TD_VIRTUAL_DIGESTS_MAX));
+        td_virtual_digests_destroy(digests);
+        digests = opened(&place);
+    }
+    td_virtual_digests_destroy(digests);
+    struct stat st;
+    assert_int_equal(stat(place.file, &st), 0);
+    assert_int_equal(st.st_size, HEADER_BYTES + (TD_VIRTUAL_DIGESTS_MAX / 2 + 1) * RECORD_BYTES);
+    tree_close(&place.tree);
+}
+
+/* Once the disk fails, the digests are kept in memory alone, and no more is tried. */
+static void a_full_disk_stops_the_log_once(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    add(digests, 0);
+    td_virtual_digests_flush(digests);
+    arm(&write_fault, 1, ENOSPC);
+    add(digests, 1);
+    td_virtual_digests_flush(digests);
+    arm(&write_fault, 0, 0); /* there is room again */
+    for (size_t i = 2; i < 600; i++)
+        add(digests, i);
+    knows_the_first(digests, 600, 610);
+    td_virtual_digests_destroy(digests);
+    assert_int_equal(write_fault.calls, 0);
+    digests = opened(&place);
+    knows_the_first(digests, 1, 10);
+    td_virtual_digests_destroy(digests);
+    tree_close(&place.tree);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+static void put(uint8_t **at, uint64_t value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *(*at)++ = (uint8_t)(value >> 8 * i);
+}
+
+/* Writes a file as virtual_digests.h describes it, independently of the program. */
+static size_t by_hand(uint8_t *bytes, size_t count)
+{
+    uint8_t *at = bytes;
+    memcpy(at, "tvirtual", 8);
+    at += 8;
+    put(&at, 1, 4);
+    put(&at, 0x01020304, 4);
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *record = at;
+        struct td_virtual_key key = key_of(i);
+        struct td_virtual_digest digest = digest_of(i);
+        put(&at, RECORD_BYTES, 4);
+        put(&at, 1, 4);
+        memcpy(at, key.bytes, sizeof key.bytes);
+        at += sizeof key.bytes;
+        memcpy(at, digest.sum, sizeof digest.sum);
+        at += sizeof digest.sum;
+        put(&at, digest.size_bytes, 8);
+        put(&at, (uint64_t)digest.origin.kind, 4);
+        put(&at, digest.origin.engine, 4);
+        put(&at, digest.origin.tp_size, 8);
+        put(&at, digest.origin.rank, 8);
+        put(&at, crc32(0, record, (uInt)(at - record)), 4);
+        put(&at, 0, 4);
+    }
+    return (size_t)(at - bytes);
+}
+
+static void the_file_is_as_described(void **state)
+{
+    (void)state;
+    struct place place;
+    uint8_t wanted[1024];
+    uint8_t written[1024];
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    for (size_t i = 0; i < 5; i++)
+        add(digests, i);
+    td_virtual_digests_destroy(digests);
+    size_t len = by_hand(wanted, 5);
+    assert_int_equal(read_file(place.file, written, sizeof written), len);
+    assert_memory_equal(written, wanted, len);
+    tree_close(&place.tree);
+}
+
+/* Opens an existing log, which must have exactly the first `known` entries, and adds one. The next start must find it.
+ */
+static void check_recovery(const struct place *place, size_t known, size_t count)
+{
+    for (size_t round = 0; round < 2; round++) {
+        struct td_virtual_digests *digests = opened(place);
+        knows_the_first(digests, known + round, count);
+        if (round == 0)
+            add(digests, known);
+        td_virtual_digests_destroy(digests);
+    }
+}
+
+static void every_prefix_is_used_as_far_as_it_goes(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    struct place place;
+    uint8_t bytes[1024];
+    place_open(&place);
+    size_t len = by_hand(bytes, COUNT);
+    for (size_t n = 0; n <= len; n++) {
+        tree_write(&place.tree, "state/virtual-digests", bytes, n);
+        check_recovery(&place, n < HEADER_BYTES ? 0 : (n - HEADER_BYTES) / RECORD_BYTES, COUNT + 2);
+    }
+    tree_close(&place.tree);
+}
+
+static void no_changed_byte_is_believed(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 };
+    struct place place;
+    uint8_t bytes[1024];
+    place_open(&place);
+    size_t len = by_hand(bytes, COUNT);
+    for (size_t n = 0; n < len; n++) {
+        bytes[n] ^= 0x81;
+        tree_write(&place.tree, "state/virtual-digests", bytes, len);
+        check_recovery(&place, n < HEADER_BYTES ? 0 : (n - HEADER_BYTES) / RECORD_BYTES, COUNT + 1);
+        bytes[n] ^= 0x81;
+    }
+    tree_close(&place.tree);
+}
+
+static void a_log_that_others_can_write_to_is_refused(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_virtual_digests *digests;
+    struct td_error err = TD_ERROR_INIT;
+    place_open(&place);
+    tree_write(&place.tree, "state/virtual-digests", "", 0);
+    assert_int_equal(chmod(place.file, 0666), 0);
+    assert_false(open_table(place.state, &digests, &err));
+    assert_int_equal(err.code, TD_PERMISSION_DENIED);
+    check_says(&err, "virtual-digests", "the message");
+    tree_close(&place.tree);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Opens the table and adds entries past its growths. Returns false when it could not be opened. */
+static bool exercise(const struct place *place, size_t *known)
+{
+    struct td_virtual_digests *digests;
+    struct td_error err = TD_ERROR_INIT;
+    *known = 0;
+    if (!open_table(place->state, &digests, &err)) {
+        assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+        return false;
+    }
+    for (size_t i = 0; i < 400; i++)
+        add(digests, i);
+    for (size_t i = 0; i < 400; i++)
+        *known += has(digests, i) ? 1 : 0;
+    td_virtual_digests_destroy(digests);
+    return true;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct place place;
+    uint8_t bytes[64 * 1024];
+    size_t known;
+    place_open(&place);
+    size_t len = by_hand(bytes, 200); /* the table grows while the log is read */
+    tree_write(&place.tree, "state/virtual-digests", bytes, len);
+    alloc_count_start();
+    assert_true(exercise(&place, &known));
+    assert_int_equal(known, 400);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+    size_t calls = alloc_count_get().calls;
+    assert_true(calls >= 10);
+    for (size_t k = 1; k <= calls; k++) {
+        tree_write(&place.tree, "state/virtual-digests", bytes, len);
+        alloc_count_start();
+        alloc_fail_at(k);
+        if (exercise(&place, &known))
+            CHECK(known >= 399, "%zu", known); /* the one that memory was short for */
+        alloc_fail_at(0);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+    tree_close(&place.tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_added_is_known_after_a_restart),
+        cmocka_unit_test(a_flush_reaches_the_disk),
+        cmocka_unit_test(one_content_may_have_several_origins),
+        cmocka_unit_test(an_impossible_origin_is_none),
+        cmocka_unit_test(the_last_digest_of_a_key_counts),
+        cmocka_unit_test(the_table_is_bounded),
+        cmocka_unit_test(a_full_disk_stops_the_log_once),
+        cmocka_unit_test(the_file_is_as_described),
+        cmocka_unit_test(every_prefix_is_used_as_far_as_it_goes),
+        cmocka_unit_test(no_changed_byte_is_believed),
+        cmocka_unit_test(a_log_that_others_can_write_to_is_refused),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,423 @@
+/* The thread that hashes virtual files. Bodies are of blobs that this test controls: they wait at a gate, fail, or
+ * change. */
+#include "rank/virtual_hasher.h"
+
+#include "core/clock.h"
+#include "storage/file_source.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BLOB_BYTES = 1000000, WAITERS = 8 };
+
+/* A generated blob whose byte i is i modulo 251. */
+struct gated {
+    struct td_blob blob; /* first */
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool is_open, is_read; /* under the lock: reading waits until the gate is open; a read has begun */
+    bool fails;
+    _Atomic bool has_changed;
+    _Atomic uint64_t read_bytes;
+};
+
+static bool gated_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    struct gated *gated = (struct gated *)(void *)blob;
+    pthread_mutex_lock(&gated->lock);
+    gated->is_read = true;
+    pthread_cond_broadcast(&gated->opened);
+    while (!gated->is_open)
+        pthread_cond_wait(&gated->opened, &gated->lock);
+    pthread_mutex_unlock(&gated->lock);
+    for (size_t i = 0; i < len; i++)
+        ((uint8_t *)out)[i] = (uint8_t)((off + i) % 251);
+    atomic_fetch_add(&gated->read_bytes, len);
+    return !gated->fails || td_error_set(err, TD_IO, "the disk is broken");
+}
+
+static bool gated_unchanged(struct td_blob *blob)
+{
+    return !atomic_load(&((struct gated *)(void *)blob)->has_changed);
+}
+
+static void gated_destroy(struct td_blob *blob)
+{
+    (void)blob; /* lives on the test's stack */
+}
+
+static const struct td_blob_class gated_class = {
+    .destroy = gated_destroy, .read = gated_read, .unchanged = gated_unchanged};
+
+static void gated_init(struct gated *gated, bool is_open)
+{
+    memset(gated, 0, sizeof *gated);
+    gated->blob.class = &gated_class;
+    gated->blob.len_bytes = BLOB_BYTES;
+    atomic_init(&gated->blob.refs, 1);
+    gated->is_open = is_open;
+    assert_int_equal(pthread_mutex_init(&gated->lock, NULL), 0);
+    assert_int_equal(pthread_cond_init(&gated->opened, NULL), 0);
+}
+
+/* Checks that nobody holds the blob any more. */
+static void gated_fini(struct gated *gated)
+{
+    assert_int_equal(atomic_load(&gated->blob.refs), 1);
+    (void)pthread_mutex_destroy(&gated->lock);
+    (void)pthread_cond_destroy(&gated->opened);
+}
+
+static void gated_open(struct gated *gated)
+{
+    pthread_mutex_lock(&gated->lock);
+    gated->is_open = true;
+    pthread_cond_broadcast(&gated->opened);
+    pthread_mutex_unlock(&gated->lock);
+}
+
+static void gated_wait_read(struct gated *gated)
+{
+    pthread_mutex_lock(&gated->lock);
+    while (!gated->is_read)
+        pthread_cond_wait(&gated->opened, &gated->lock);
+    pthread_mutex_unlock(&gated->lock);
+}
+
+static struct td_virtual_key key_of(uint64_t i)
+{
+    struct td_virtual_key key = {{0}};
+    memcpy(key.bytes, &i, sizeof i);
+    return key;
+}
+
+static bool begin_as(enum td_revision_kind kind, struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob,
+                     struct td_error *err)
+{
+    struct td_virtual_file file = {.key = key_of(i), .origin = {.kind = kind, .tp_size = 9, .rank = i}};
+    td_body_init(&file.body);
+    assert_true(td_body_append(&file.body, blob, 0, blob->len_bytes, NULL));
+    assert_int_equal(file.body.extent_count, 1);
+    bool ok = td_virtual_hasher_begin(hasher, &file, err);
+    assert_int_equal(file.body.extent_count, 0);
+    return ok;
+}
+
+static bool begin(struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob, struct td_error *err)
+{
+    return begin_as(TD_REVISION_FILES, hasher, i, blob, err);
+}
+
+static enum td_virtual_state wait_for(struct td_virtual_hasher *hasher, uint64_t i, uint64_t until_ns,
+                                      struct td_virtual_digest *out, struct td_error *err)
+{
+    struct td_virtual_key key = key_of(i);
+    struct td_virtual_progress progress;
+    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, out, &progress, err);
+    assert_true(progress.done_bytes <= progress.total_bytes);
+    assert_int_equal(progress.total_bytes > 0, state == TD_VIRTUAL_UNDER_WAY);
+    return state;
+}
+
+static uint64_t soon(void)
+{
+    return td_clock_ns() + UINT64_C(60000000000);
+}
+
+static void check_digest(const struct td_virtual_digest *digest, uint64_t i)
+{
+    static uint8_t bytes[BLOB_BYTES];
+    uint8_t sum[TD_SHA256_BYTES];
+    for (size_t k = 0; k < sizeof bytes; k++)
+        bytes[k] = (uint8_t)(k % 251);
+    td_sha256(bytes, sizeof bytes, sum);
+    assert_memory_equal(digest->sum, sum, sizeof sum);
+    assert_int_equal(digest->size_bytes, BLOB_BYTES);
+    assert_int_equal(digest->origin.rank, i);
+}
+
+struct waiter {
+    struct td_virtual_hasher *hasher;
+    struct gated *gated;
+    pthread_t thread;
+    enum td_virtual_state state;
+    struct td_virtual_digest digest;
+};
+
+static void *waiter_main(void *argument)
+{
+    struct waiter *waiter = argument;
+    (void)begin(waiter->hasher, 1, &waiter->gated->blob, NULL);
+    waiter->state = wait_for(waiter->hasher, 1, soon(), &waiter->digest, NULL);
+    return NULL;
+}
+
+static void many_requests_hash_once(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct gated gated;
+    struct waiter waiters[WAITERS];
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_int_equal(wait_for(hasher, 1, soon(), &waiters[0].digest, NULL), TD_VIRTUAL_UNKNOWN);
+    for (size_t i = 0; i < WAITERS; i++) {
+        waiters[i] = (struct waiter){.hasher = hasher, .gated = &gated};
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]), 0);
+    }
+    gated_wait_read(&gated);
+    gated_open(&gated);
+    for (size_t i = 0; i < WAITERS; i++) {
+        assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+        assert_int_equal(waiters[i].state, TD_VIRTUAL_KNOWN);
+        check_digest(&waiters[i].digest, 1);
+    }
+    assert_int_equal(atomic_load(&gated.read_bytes), BLOB_BYTES);
+    assert_true(begin(hasher, 1, &gated.blob, NULL)); /* it is known: nothing is to be done */
+    assert_int_equal(wait_for(hasher, 1, 0, &waiters[0].digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(atomic_load(&gated.read_bytes), BLOB_BYTES);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
+/* A request that does not wait long enough leaves the work to the next one. */
+static void work_goes_on_without_a_waiter(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_int_equal(wait_for(hasher, 1, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_int_equal(wait_for(hasher, 1, td_clock_ns() + 2000000, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_int_equal(wait_for(hasher, 1, 1, &digest, NULL), TD_VIRTUAL_UNDER_WAY); /* a time in the past */
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    check_digest(&digest, 1);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
+/* A body that changes while it is hashed gives no digest; the next try does. */
+static void a_change_in_the_middle_gives_no_digest(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_error err = TD_ERROR_INIT;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    struct waiter waiter = {.hasher = hasher, .gated = &gated};
+    assert_int_equal(pthread_create(&waiter.thread, NULL, waiter_main, &waiter), 0);
+    gated_wait_read(&gated);
+    atomic_store(&gated.has_changed, true);
+    gated_open(&gated);
+    assert_int_equal(pthread_join(waiter.thread, NULL), 0);
+    assert_int_not_equal(waiter.state, TD_VIRTUAL_KNOWN);
+    assert_int_not_equal(waiter.state, TD_VIRTUAL_UNDER_WAY);
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, &err), TD_VIRTUAL_UNKNOWN);
+    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(hasher)), 0);
+    atomic_store(&gated.has_changed, false);
+    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    check_digest(&digest, 1);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
+static void whoever_waits_learns_why_it_failed(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_error err = TD_ERROR_INIT;
+    struct gated first;
+    struct gated broken;
+    gated_init(&first, false);
+    gated_init(&broken, true);
+    broken.fails = true;
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, 1, &first.blob, NULL));
+    assert_true(begin(hasher, 2, &broken.blob, NULL)); /* waits behind the first */
+    struct waiter waiter = {.hasher = hasher, .gated = &first};
+    assert_int_equal(pthread_create(&waiter.thread, NULL, waiter_main, &waiter), 0);
+    gated_open(&first);
+    enum td_virtual_state state_of_broken = wait_for(hasher, 2, soon(), &digest, &err);
+    assert_true(state_of_broken == TD_VIRTUAL_FAILED || state_of_broken == TD_VIRTUAL_UNKNOWN);
+    if (state_of_broken == TD_VIRTUAL_FAILED)
+        CHECK(err.code == TD_IO && strstr(err.message, "broken") != NULL, "%s", err.message);
+    assert_int_equal(pthread_join(waiter.thread, NULL), 0);
+    assert_int_equal(waiter.state, TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(hasher, 2, soon(), &digest, NULL), TD_VIRTUAL_UNKNOWN);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&first);
+    gated_fini(&broken);
+}
+
+static void the_queue_is_bounded(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_error err = TD_ERROR_INIT;
+    struct gated gated;
+    struct td_blob *small = NULL;
+    gated_init(&gated, false);
+    assert_true(td_blob_from_heap(calloc(1, 10), 10, &small, NULL));
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, 0, &gated.blob, NULL));
+    for (uint64_t i = 1; i < TD_VIRTUAL_HASHER_QUEUE; i++) {
+        bool is_rank = i <= TD_VIRTUAL_HASHER_RANKS;
+        assert_true(begin_as(is_rank ? TD_REVISION_RANK : TD_REVISION_FILES, hasher, i, small, NULL));
+        if (i == TD_VIRTUAL_HASHER_RANKS)
+            assert_false(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL)); /* others have room */
+    }
+    assert_false(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, &err));
+    CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%s", err.message);
+    assert_true(begin(hasher, 5, small, NULL)); /* is in it */
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_QUEUE - 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, NULL));
+    assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_QUEUE, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL));
+    assert_int_equal(wait_for(hasher, 1000, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    td_virtual_hasher_destroy(hasher);
+    assert_false(td_blob_is_shared(small));
+    td_blob_unref(small);
+    gated_fini(&gated);
+}
+
+static void *open_later(void *argument)
+{
+    struct gated *gated = argument;
+    gated_wait_read(gated);
+    gated_open(gated);
+    return NULL;
+}
+
+/* The hasher stops in the middle of a file, and drops what waits. */
+static void it_stops_in_the_middle(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct gated gated;
+    pthread_t thread;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    const struct td_cancel *cancel = td_virtual_hasher_cancel(hasher);
+    assert_false(td_cancel_is_asked(cancel));
+    for (uint64_t i = 0; i < 20; i++)
+        assert_true(begin(hasher, i, &gated.blob, NULL));
+    gated_wait_read(&gated);
+    assert_int_equal(pthread_create(&thread, NULL, open_later, &gated), 0);
+    td_virtual_hasher_destroy(hasher);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_load(&gated.read_bytes) < 20 * (uint64_t)BLOB_BYTES);
+    gated_fini(&gated);
+    td_virtual_hasher_destroy(NULL);
+}
+
+/* ---- the page cache ------------------------------------------------------------------------------------ */
+
+enum { FILE_BYTES = 40 * 1024 * 1024 + 12345 };
+
+/* Returns how many of the file's pages are in memory. */
+static size_t resident_pages(const char *path)
+{
+    static unsigned char pages[FILE_BYTES / 4096 + 1];
+    size_t count = 0;
+    int fd = open(path, O_RDONLY);
+    void *at = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(at != MAP_FAILED && mincore(at, FILE_BYTES, pages) == 0);
+    for (size_t i = 0; i < sizeof pages; i++)
+        count += pages[i] & 1;
+    assert_int_equal(munmap(at, FILE_BYTES), 0);
+    (void)close(fd);
+    return count;
+}
+
+/* Drops the file from the page cache. Returns whether its pages left, which they do only if a disk is behind them. */
+static bool drop(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    (void)close(fd);
+    return resident_pages(path) == 0;
+}
+
+/* Hashes the file, mapped as for an answer, as number i. */
+static void hash_file(const struct tree *tree, uint64_t i, const uint8_t wanted[TD_SHA256_BYTES])
+{
+    struct td_mapping_cache cache;
+    struct td_root *root;
+    struct td_file_source source = {.path = "f"};
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_blob *blob = NULL;
+    int fd;
+    assert_true(td_mapping_cache_init(&cache, 8, 0, false, NULL) && td_root_create(tree->path, &root, NULL));
+    assert_true(td_root_open_file(root, "f", &fd, &source.id, NULL));
+    (void)close(fd);
+    assert_true(td_file_source_map(&cache, root, &source, &blob, NULL) && td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, i, blob, NULL));
+    assert_int_equal(wait_for(hasher, i, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_memory_equal(digest.sum, wanted, TD_SHA256_BYTES);
+    td_virtual_hasher_destroy(hasher);
+    td_blob_unref(blob);
+    td_file_source_forget(&cache, &source);
+    td_root_unref(root);
+    td_mapping_cache_fini(&cache);
+}
+
+/* Pages that were in the cache stay there; pages that only hashing read leave it. */
+static void the_page_cache_is_left_as_it_was(void **state)
+{
+    (void)state;
+    enum { PAGES = FILE_BYTES / 4096 };
+    struct tree tree;
+    char path[TREE_PATH_BYTES];
+    uint8_t wanted[TD_SHA256_BYTES];
+    uint8_t *bytes = malloc(FILE_BYTES);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        bytes[i] = tree_data_byte(i, 1);
+    tree_open(&tree);
+    tree_write(&tree, "f", bytes, FILE_BYTES);
+    tree_at(&tree, "f", path);
+    td_sha256(bytes, FILE_BYTES, wanted);
+    free(bytes);
+    size_t before = resident_pages(path);
+    CHECK(before > PAGES * 3 / 4, "%zu of %d pages", before, PAGES); /* a busy kernel may take some at any time */
+    hash_file(&tree, 1, wanted);
+    size_t after = resident_pages(path);
+    CHECK(after > PAGES * 3 / 4, "%zu of %d pages stayed", after, PAGES);
+    if (drop(path)) {
+        hash_file(&tree, 2, wanted);
+        size_t left = resident_pages(path);
+        CHECK(left < PAGES / 4, "%zu of %d pages stayed", left, PAGES);
+    }
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_requests_hash_once),
+        cmocka_unit_test(work_goes_on_without_a_waiter),
+        cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
+        cmocka_unit_test(whoever_waits_learns_why_it_failed),
+        cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(it_stops_in_the_middle),
+        cmocka_unit_test(the_page_cache_is_left_as_it_was),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
