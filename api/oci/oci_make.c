@@ -44,12 +44,28 @@ static const char *write_key(struct td_oci_call *oci, const struct td_oci_target
     return td_buffer_terminate(key);
 }
 
+/* Has the documents made in memory that is freed afterwards, since one call may make those of many targets. */
+static bool make_apart(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
+                       struct td_made_documents *made, struct td_error *err)
+{
+    struct td_arena arena = oci->arena;
+    struct td_reserved reserved = oci->reserved;
+    td_arena_init(&oci->arena, 0);
+    oci->reserved = (struct td_reserved){.budget = reserved.budget};
+    bool ok = makers[target->form](oci, target, view, made, err);
+    td_arena_fini(&oci->arena);
+    td_reserved_release(&oci->reserved);
+    oci->arena = arena;
+    oci->reserved = reserved;
+    return ok;
+}
+
 /* Makes documents and keeps them, if the store has room. */
 static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                      const char *key, struct td_made_documents **made, struct td_error *err)
 {
     *made = td_made_documents_create(err);
-    if (*made != NULL && makers[target->form](oci, target, view, *made, err)) {
+    if (*made != NULL && make_apart(oci, target, view, *made, err)) {
         (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
         return true;
     }
@@ -82,6 +98,10 @@ static bool search(struct td_oci_call *oci, const struct td_oci_target *targets,
         struct td_error err = TD_ERROR_INIT;
         if (targets[i].is_alias)
             continue;
+        if (td_cancel_is_asked(oci->call->request->cancel)) {
+            (void)td_error_set(lack, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
+            return false;
+        }
         if (!td_oci_make(oci, &targets[i], made, &err)) {
             if (oci->lack != TD_OCI_LACKS_NOTHING || err.code == TD_RESOURCE_EXHAUSTED)
                 (void)td_error_copy(lack, &err);
