@@ -252,6 +252,20 @@ def test_documents_are_valid(s):
     assert filtered.get("OCI-Filters-Applied") == "artifactType" and filtered.body == index.body
 
 
+def test_documents_of_images_are_valid(s):
+    """Likewise those of an image: index, manifests, configurations."""
+    config = schema("config-schema.json")
+    with pytest.raises(jsonschema.ValidationError):
+        config.validate({"os": "linux", "rootfs": {"type": "layers", "diff_ids": []}})
+    for name in MODELS:
+        _, index = manifest_of(s, name, "image")
+        schema("image-index-schema.json").validate(index)
+        for platform in index["manifests"]:
+            _, manifest = manifest_of(s, name, platform["digest"])
+            schema("image-manifest-schema.json").validate(manifest)
+            config.validate(json.loads(s.get(f"/v2/{name}/blobs/{manifest['config']['digest']}").body))
+
+
 def test_revisions_of_a_cache(s, root):
     """A ref of a cache is a tag; its bytes are those of the other commit, and can be had by their digests."""
     assert "v1.0" in s.json("/v2/org/cached/tags/list")["tags"]

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tarfile
 import threading
 import time
 
 import kill_digests
 import pytest
-from harness import Server, age, enc, pattern, tensor, write_by_hand
+from harness import Server, age, enc, pattern, tensor, tensord_binary, write_by_hand
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -310,6 +311,16 @@ def test_a_damaged_log_is_only_a_cache(root, tmp_path, start):
     s.stop()
     assert sorted(log.read_bytes()[i:i + 112] for i in range(16, len(data), 112)) == sorted(
         data[i:i + 112] for i in range(16, len(data), 112))
+
+
+def test_a_log_that_is_not_ours_is_refused(root, tmp_path):
+    """Whoever can write to the log decides what layers hash to."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "virtual-digests").symlink_to("/etc/passwd")
+    arguments = ["serve", str(root), "--listen", "127.0.0.1:0", "--state-dir", str(state)]
+    p = subprocess.run([str(tensord_binary()), *arguments], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1 and '"virtual-digests" in it must be a file' in p.stderr, p
 
 
 # ------------------------------------------------------------------------------------------------- long files

@@ -364,10 +364,12 @@ static void hash_file(const struct tree *tree, uint64_t i, const uint8_t wanted[
     struct td_virtual_digest digest;
     struct td_blob *blob = NULL;
     int fd;
-    assert_true(td_mapping_cache_init(&cache, 8, 0, false, NULL) && td_root_create(tree->path, &root, NULL));
+    assert_true(td_mapping_cache_init(&cache, 8, 0, false, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     assert_true(td_root_open_file(root, "f", &fd, &source.id, NULL));
     (void)close(fd);
-    assert_true(td_file_source_map(&cache, root, &source, &blob, NULL) && td_virtual_hasher_create(&hasher, NULL));
+    assert_true(td_file_source_map(&cache, root, &source, &blob, NULL));
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
     assert_true(begin(hasher, i, blob, NULL));
     assert_int_equal(wait_for(hasher, i, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     assert_memory_equal(digest.sum, wanted, TD_SHA256_BYTES);
