@@ -3,8 +3,8 @@
 
 docker/Dockerfile runs it during the build. It reads the image's root from a directory:
 
-    make_sbom.py --root DIR --ldd FILE --binary PATH --version V [--revision R] [--copied-from DIR --copied PACKAGE=PATH]
-        --output FILE
+    make_sbom.py --root DIR --ldd FILE --binary PATH --version V [--revision R] --output FILE
+        [--copied-from DIR --copied PACKAGE=PATH]
 
 --ldd is what `ldd PATH` printed in that root. The document lists every package of dpkg's database, and with its package
 each library that ldd names. --copied is a file that was copied from another root (--copied-from) without its package.

@@ -45,9 +45,9 @@ class Engine:
     def __init__(self, docker, env, base, private):
         self.docker, self.env, self.base, self.private = docker, env, base, private
 
-    def run(self, *args, check=True, timeout=120):
-        done = subprocess.run([self.docker, *args], env=self.env, cwd=REPO, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=timeout)
+    def run(self, *args, check=True, timeout=120, stdin=""):
+        done = subprocess.run([self.docker, *args], env=self.env, cwd=REPO, input=stdin, capture_output=True, text=True,
+                              timeout=timeout)
         if check and done.returncode != 0:
             raise AssertionError(f"docker {' '.join(args)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}")
         return done
