@@ -157,6 +157,20 @@ def test_a_state_directory_that_everybody_may_write_to(engine, image, models):
             engine.run("rm", "-fv", name, check=False)
 
 
+def test_a_new_volume_can_remember_digests(engine, image, models):
+    """A named volume that has just been made, and a user whom the image does not know."""
+    volume = f"tensordstate{os.getpid()}"
+    name = engine.run("run", "-d", "--read-only", "--cap-drop", "ALL", "--user", "1234:1234", "-e",
+                      "TENSORD_STATE_DIR=/state", "-v", f"{volume}:/state", "-v", f"{models}:/models:ro",
+                      image).stdout.strip()
+    try:
+        wait_healthy(engine, name)
+        assert engine.run("exec", name, "ls", "-A", "/state").stdout.split() == ["tensord-1234"]
+    finally:
+        engine.run("rm", "-f", name, check=False)
+        engine.run("volume", "rm", "-f", volume)
+
+
 def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):
     """A volume that was forgotten, or mounted from an empty place; unless that is meant."""
     tmp_path.chmod(0o755)
