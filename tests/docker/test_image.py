@@ -1,150 +1,18 @@
-"""The image, built and run for real: what docker/Dockerfile and docker/compose.yaml promise.
-
-An engine that runs already is used; otherwise engine.sh starts a private one, with a base image made on the spot, and
-removes it again. TENSORD_BASE_IMAGE names another base. Standard library only, apart from pytest.
-"""
+"""The image, built and run for real: what docker/Dockerfile and docker/compose.yaml promise."""
 
 import json
 import os
-import shutil
-import struct
 import subprocess
+import sys
 import time
-import urllib.error
-import urllib.request
-from pathlib import Path
 
 import pytest
+from spdx_tools.spdx.parser import parse_anything
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-REPO = Path(__file__).resolve().parents[2]
-ENGINE = Path(__file__).resolve().parent / "engine.sh"
-IMAGE_LIMIT_BYTES = 20_000_000  # above the base
-HEALTHY_WITHIN_SECONDS = 60
+from containers import REPO, REVISION, TENSORS, VERSION, base_url, check_served, get, logs, tensor_bytes, wait_healthy
 
-# The model that the container serves, written by hand so that nothing here depends on our own code.
-TENSORS = [("embed.weight", "BF16", [300, 40]), ("norm.weight", "F32", [40]), ("steps", "I64", [7])]
-ITEM_BYTES = {"BF16": 2, "F32": 4, "I64": 8}
-
-
-def tensor_bytes(name, dtype, shape):
-    """Bytes that depend on their position and the tensor: a wrong offset shows."""
-    count = ITEM_BYTES[dtype]
-    for size in shape:
-        count *= size
-    seed = sum(name.encode())
-    return bytes((i * 7 + (i >> 8) * 13 + seed) & 0xFF for i in range(count))
-
-
-def safetensors_file():
-    header, body = {"__metadata__": {"format": "pt"}}, b""
-    for name, dtype, shape in TENSORS:
-        data = tensor_bytes(name, dtype, shape)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + body
-
-
-class Engine:
-    """One Docker engine, by its command line."""
-
-    def __init__(self, docker, env, base, private):
-        self.docker, self.env, self.base, self.private = docker, env, base, private
-
-    def run(self, *args, check=True, timeout=120):
-        done = subprocess.run([self.docker, *args], env=self.env, cwd=REPO, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=timeout)
-        if check and done.returncode != 0:
-            raise AssertionError(f"docker {' '.join(args)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def inspect(self, what):
-        return json.loads(self.run("inspect", what).stdout)[0]
-
-    def compose(self):
-        """The compose command at hand: the client's own plugin (v2) or docker-compose (1.29)."""
-        if self.run("compose", "version", check=False).returncode == 0:
-            return [self.docker, "compose"]
-        path = shutil.which("docker-compose")
-        assert path, "neither `docker compose` nor docker-compose: apt-get install docker-compose"
-        return [path]
-
-
-@pytest.fixture(scope="session")
-def engine():
-    # In a session of its own, so that Ctrl-C cannot end it before it has cleaned up: it ends with its standard input.
-    keeper = subprocess.Popen(["bash", str(ENGINE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                              start_new_session=True)
-    try:
-        said = {}
-        for line in keeper.stdout:
-            key, _, value = line.strip().partition("=")
-            said[key] = value
-            if key == "ready":
-                break
-        assert "ready" in said, f"engine.sh ended with {keeper.wait()} before an engine was there (see its messages)"
-        env = {k: v for k, v in os.environ.items() if not k.startswith("TENSORD_")}
-        env["DOCKER_BUILDKIT"] = "1"
-        if "DOCKER_HOST" in said:
-            env["DOCKER_HOST"] = said["DOCKER_HOST"]
-            env.pop("DOCKER_CONTEXT", None)
-        base = os.environ.get("TENSORD_BASE_IMAGE") or said.get("BASE_IMAGE") or "debian:bookworm-slim"
-        made = Engine(said["DOCKER"], env, base, "DOCKER_HOST" in said)
-        if made.run("image", "inspect", base, check=False).returncode != 0:
-            made.run("pull", base, timeout=300)
-        yield made
-    finally:
-        keeper.stdin.close()
-        status = keeper.wait(timeout=180)
-    assert status == 0, f"engine.sh ended with {status}"
-
-
-@pytest.fixture(scope="session")
-def image(engine):
-    name = f"tensord-test:{os.getpid()}"
-    engine.run("build", "--build-arg", f"BASE_IMAGE={engine.base}", "-t", name, "-f", "docker/Dockerfile", ".",
-               timeout=540)
-    yield name
-    engine.run("rmi", "-f", name, check=False)
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory):
-    """A directory of one model, readable for the image's user, old enough to be published at once."""
-    root = tmp_path_factory.mktemp("models")
-    (root / "tiny").mkdir()
-    for path, data in (("tiny/model.safetensors", safetensors_file()), ("tiny/config.json", b'{"model_type":"tiny"}')):
-        (root / path).write_bytes(data)
-        os.utime(root / path, (1_700_000_000, 1_700_000_000))
-        (root / path).chmod(0o644)
-    for directory in (root, root / "tiny"):
-        directory.chmod(0o755)
-    return root
-
-
-def wait_healthy(engine, container):
-    """Seconds until the image's own health check passes."""
-    began = time.monotonic()
-    while time.monotonic() - began < HEALTHY_WITHIN_SECONDS:
-        state = engine.inspect(container)["State"]
-        if not state["Running"] or state["Health"]["Status"] == "unhealthy":
-            break
-        if state["Health"]["Status"] == "healthy":
-            return time.monotonic() - began
-        time.sleep(0.2)
-    raise AssertionError(f"not healthy: {state}\n{logs(engine, container)}")
-
-
-def logs(engine, container):
-    done = engine.run("logs", container, check=False)
-    return done.stdout + done.stderr
-
-
-def base_url(engine, container):
-    address = engine.run("port", container, "8080/tcp").stdout.split()[0]
-    assert address.startswith("127.0.0.1:"), address
-    return f"http://{address}"
+IMAGE_LIMIT_BYTES = 15_000_000  # above the base
 
 
 @pytest.fixture(scope="module")
@@ -157,40 +25,6 @@ def container(engine, image, models):
         yield name
     finally:
         engine.run("rm", "-fv", name, check=False)
-
-
-def get(url, **headers):
-    """(status, headers, body); proxies of the environment play no part."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
-
-
-def check_served(base):
-    """The list, the manifest, and every tensor's bytes, against the file as it was written."""
-    status, _, body = get(base + "/models")
-    assert status == 200
-    assert [m["id"] for m in json.loads(body)["models"]] == ["tiny"]
-    status, _, body = get(base + "/models/tiny/tensors")
-    assert status == 200
-    manifest = json.loads(body)
-    assert manifest["tensor_count"] == len(TENSORS)
-    assert manifest["metadata"] == {"format": "pt"}
-    by_name = {t["name"]: t for t in manifest["tensors"]}
-    assert sorted(by_name) == sorted(name for name, _, _ in TENSORS)
-    file = safetensors_file()
-    for name, dtype, shape in TENSORS:
-        entry, expected = by_name[name], tensor_bytes(name, dtype, shape)
-        assert (entry["dtype"], entry["shape"], entry["nbytes"]) == (dtype, shape, len(expected))
-        assert entry["file"] == "model.safetensors"
-        assert file[entry["offset"]:entry["offset"] + entry["nbytes"]] == expected
-        status, headers, body = get(base + entry["href"])
-        assert (status, body) == (200, expected)
-        assert headers["X-Tensor-Dtype"] == dtype
-        assert json.loads(headers["X-Tensor-Shape"]) == shape
 
 
 def test_the_image_is_small(engine, image):
@@ -210,7 +44,90 @@ def test_the_image_says_how_it_runs(engine, image):
     assert list(config["ExposedPorts"]) == ["8080/tcp"]
     assert config["StopSignal"] == "SIGTERM"
     assert not config.get("Volumes")
-    assert config["Labels"]["org.opencontainers.image.title"] == "tensord"
+
+
+def test_the_labels_are_those_of_the_image_spec(engine, image):
+    """Keys that the image spec names (annotations.md), with values; the time only where the build was told one."""
+    prefix = "org.opencontainers.image."
+    labels = engine.inspect(image)["Config"]["Labels"]
+    ours = {key[len(prefix):]: value for key, value in labels.items() if key.startswith(prefix)}
+    assert ours.pop("description")
+    assert ours == {"title": "tensord", "version": VERSION, "revision": REVISION, "base.name": engine.base}
+
+
+@pytest.fixture(scope="module")
+def sbom(engine, image, tmp_path_factory):
+    path = tmp_path_factory.mktemp("sbom") / "sbom.spdx.json"
+    path.write_text(engine.run("run", "--rm", "--entrypoint", "cat", image, "/usr/share/doc/tensord/sbom.spdx.json")
+                    .stdout)
+    return path
+
+
+def test_the_sbom_is_valid_spdx(sbom):
+    """By the reader and the validator of SPDX's own library."""
+    document = parse_anything.parse_file(str(sbom))
+    assert document.creation_info.spdx_version == "SPDX-2.3"
+    assert [str(m) for m in validate_full_spdx_document(document)] == []
+    tensord, = (p for p in document.packages if p.name == "tensord")
+    assert (tensord.version, tensord.source_info) == (VERSION, f"built from revision {REVISION}")
+
+
+def test_the_sbom_has_every_library_that_the_server_maps(engine, container, sbom):
+    """What the kernel shows of the running process, and what dpkg says of these files, against the document."""
+    document = json.loads(sbom.read_text())
+    files = {f["fileName"].lstrip("."): f for f in document["files"]}
+    packages = {p["SPDXID"]: p for p in document["packages"]}
+    origin = {r["spdxElementId"]: packages[r["relatedSpdxElement"]] for r in document["relationships"]
+              if r["relationshipType"] == "GENERATED_FROM"}
+    maps = engine.run("exec", container, "cat", "/proc/1/maps").stdout.splitlines()
+    mapped = {line.split(maxsplit=5)[5] for line in maps if line.count("/") and " r-xp " in line}
+    assert len(mapped) > 10 and "/usr/local/bin/tensord" in mapped
+    sums = engine.run("exec", container, "sha256sum", *sorted(mapped)).stdout
+    for line in sums.splitlines():
+        digest, path = line.split()
+        listed = files[path]
+        assert {"algorithm": "SHA256", "checksumValue": digest} in listed["checksums"], path
+        if path == "/usr/local/bin/tensord":
+            assert origin[listed["SPDXID"]]["name"] == "tensord"
+            continue
+        owner = next(done.stdout.partition(":")[0] for name in (path, path.removeprefix("/usr"))
+                     if (done := engine.run("exec", container, "dpkg", "-S", name, check=False)).returncode == 0)
+        version = engine.run("exec", container, "dpkg-query", "-W", "-f", "${Version}", owner).stdout
+        assert (origin[listed["SPDXID"]]["name"], origin[listed["SPDXID"]]["versionInfo"]) == (owner, version), path
+    installed = engine.run("exec", container, "dpkg-query", "-W", "-f", "${Package}=${Version}\n").stdout.split()
+    named = {f"{p['name']}={p['versionInfo']}" for p in document["packages"]}
+    assert len(installed) > 50 and set(installed) <= named
+    assert {p["name"] for p in document["packages"]} - {i.partition("=")[0] for i in installed} == {
+        "tensord", "ca-certificates"}
+
+
+def test_the_sbom_refuses_a_library_of_no_package(tmp_path):
+    """A library that was copied by hand would be missing from every list of packages."""
+    root = tmp_path / "root"
+    (root / "var/lib/dpkg/info").mkdir(parents=True)
+    (root / "usr/lib").mkdir(parents=True)
+    (root / "var/lib/dpkg/status").write_text("Package: libz\nStatus: install ok installed\nVersion: 1\n"
+                                              "Architecture: amd64\n\n")
+    (root / "var/lib/dpkg/info/libz:amd64.list").write_text("/.\n/lib/libz.so.1.3\n")
+    (root / "lib").symlink_to("usr/lib")
+    for name in ("libz.so.1.3", "libown.so", "tensord"):
+        (root / "usr/lib" / name).write_bytes(b"x")
+    (root / "usr/lib/libz.so.1").symlink_to("/lib/libz.so.1.3")
+    text = "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/libz.so.1 (0x0001)\n"
+
+    def make(ldd):
+        (tmp_path / "ldd.txt").write_text(ldd)
+        return subprocess.run([sys.executable, "-B", REPO / "docker/make_sbom.py", "--root", root, "--ldd",
+                               tmp_path / "ldd.txt", "--binary", "/usr/lib/tensord", "--version", "1", "--output",
+                               tmp_path / "sbom.json"], capture_output=True, text=True)
+
+    assert make(text).returncode == 0
+    files = {f["fileName"] for f in json.loads((tmp_path / "sbom.json").read_text())["files"]}
+    assert files == {"./usr/lib/tensord", "./usr/lib/libz.so.1.3"}
+    done = make(text + "\tlibown.so => /lib/libown.so (0x0002)\n")
+    assert (done.returncode, done.stderr) == (1, "make_sbom.py: /usr/lib/libown.so belongs to no package\n")
+    done = make(text + "\tlibgone.so => not found\n")
+    assert done.returncode == 1 and "libgone.so => not found" in done.stderr
 
 
 def test_it_is_healthy(engine, container):
@@ -238,6 +155,20 @@ def test_a_state_directory_that_everybody_may_write_to(engine, image, models):
             assert json.loads(get(base_url(engine, name) + "/readyz")[2])["digests"]["stored"] is True
         finally:
             engine.run("rm", "-fv", name, check=False)
+
+
+def test_a_new_volume_can_remember_digests(engine, image, models):
+    """A named volume that has just been made, and a user whom the image does not know."""
+    volume = f"tensordstate{os.getpid()}"
+    name = engine.run("run", "-d", "--read-only", "--cap-drop", "ALL", "--user", "1234:1234", "-e",
+                      "TENSORD_STATE_DIR=/state", "-v", f"{volume}:/state", "-v", f"{models}:/models:ro",
+                      image).stdout.strip()
+    try:
+        wait_healthy(engine, name)
+        assert engine.run("exec", name, "ls", "-A", "/state").stdout.split() == ["tensord-1234"]
+    finally:
+        engine.run("rm", "-f", name, check=False)
+        engine.run("volume", "rm", "-f", volume)
 
 
 def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):

