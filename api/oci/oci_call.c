@@ -55,8 +55,10 @@ bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex)
 void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct td_buffer *out)
 {
     td_buffer_puts(out, "/v2/");
-    td_uri_encode(out, oci->path.name, true);
-    td_buffer_puts(out, oci->path.name.len > 0 ? "/" : "");
+    if (oci->path.name.len > 0) {
+        td_uri_encode(out, oci->path.name, true);
+        td_buffer_putc(out, '/');
+    }
     td_buffer_puts(out, rest);
 }
 

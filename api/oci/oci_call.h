@@ -25,8 +25,10 @@ struct td_oci_call {
     const struct td_repo *repo; /* of path.name; NULL before td_oci_find_repo */
     struct td_arena arena;      /* for the answer */
     struct td_reserved reserved;
-    uint64_t until_ns;     /* digests are waited for until then (monotonic); 0: they are not */
-    enum td_oci_lack lack; /* of the digests that were missing */
+    char files_tag[TD_TAG_BYTES]; /* of the files from tagged_entry on; empty: none were tagged */
+    size_t tagged_entry;          /* a number of snapshot->entries */
+    uint64_t until_ns;            /* digests are waited for until then (monotonic); 0: they are not */
+    enum td_oci_lack lack;        /* of the digests that were missing */
 };
 
 /* Answers an error with a code of the specification. Returns false. */

@@ -22,28 +22,46 @@ static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct 
     [TD_OCI_IMAGE] = td_oci_image_make,
 };
 
-/* Writes the tag of the files of a view: their numbers, since a commit of a cache says nothing of the files that a
- * token may not see. */
-static bool tag_files(const struct td_repo_view *view, char tag[TD_TAG_BYTES])
+/* Sets oci->files_tag to the tag of the files of a view: of their numbers, since a commit of a cache says nothing of
+ * the files that a token may not see. Once for the targets of one revision. */
+static bool tag_files(struct td_oci_call *oci, const struct td_repo_view *view)
 {
+    if (oci->files_tag[0] != '\0' && oci->tagged_entry == view->first_entry)
+        return true;
     struct td_digest *digest = td_digest_create();
     for (size_t i = 0; i < view->entry_count; i++) {
         uint64_t number = view->snapshot->entries[view->first_entry + i].file->number;
         td_digest_add_content(digest, &number, sizeof number);
     }
-    return td_digest_finish(digest, tag);
+    oci->tagged_entry = view->first_entry;
+    return td_digest_finish(digest, oci->files_tag);
 }
 
 /* Writes the key of a target's documents in the store. Returns NULL for want of memory. */
-static const char *write_key(const struct td_oci_call *oci, const struct td_oci_target *target,
+static const char *write_key(struct td_oci_call *oci, const struct td_oci_target *target,
                              const struct td_repo_view *view, struct td_buffer *key)
 {
-    char tag[TD_TAG_BYTES];
-    if (!tag_files(view, tag))
+    if (!tag_files(oci, view))
         return NULL;
-    td_buffer_printf(key, "%d %s %s %s %s", (int)target->form, tag, view->commit, oci->repo->id,
+    td_buffer_printf(key, "%d %s %s %s %s", (int)target->form, oci->files_tag, view->commit, oci->repo->id,
                      target->gguf == NULL ? "" : target->gguf->path);
     return td_buffer_terminate(key);
+}
+
+/* Has the documents made in memory that is freed afterwards, since one call may make those of many targets. */
+static bool make_apart(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
+                       struct td_made_documents *made, struct td_error *err)
+{
+    struct td_arena arena = oci->arena;
+    struct td_reserved reserved = oci->reserved;
+    td_arena_init(&oci->arena, 0);
+    oci->reserved = (struct td_reserved){.budget = reserved.budget};
+    bool ok = makers[target->form](oci, target, view, made, err);
+    td_arena_fini(&oci->arena);
+    td_reserved_release(&oci->reserved);
+    oci->arena = arena;
+    oci->reserved = reserved;
+    return ok;
 }
 
 /* Makes documents and keeps them, if the store has room. */
@@ -51,7 +69,7 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
                      const char *key, struct td_made_documents **made, struct td_error *err)
 {
     *made = td_made_documents_create(err);
-    if (*made != NULL && makers[target->form](oci, target, view, *made, err)) {
+    if (*made != NULL && make_apart(oci, target, view, *made, err)) {
         (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
         if (view->kind != TD_REVISION_FILES)
             td_oci_rank_note(oci, view, *made);
@@ -97,6 +115,10 @@ static bool search(struct td_oci_call *oci, const struct td_oci_target *targets,
         struct td_error err = TD_ERROR_INIT;
         if (targets[i].is_alias)
             continue;
+        if (td_cancel_is_asked(oci->call->request->cancel)) {
+            (void)td_error_set(lack, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
+            return false;
+        }
         if (!td_oci_make(oci, &targets[i], made, &err)) {
             if (is_lacking(oci, &targets[i], &err))
                 (void)td_error_copy(lack, &err);
@@ -124,6 +146,13 @@ static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_te
     return search(oci, targets, count, is_manifest, sha256, made, document, lack);
 }
 
+/* Sets the error for a digest that nothing has. Returns false. */
+static bool no_document(const struct td_oci_call *oci, struct td_error *err)
+{
+    return td_error_set(err, TD_NOT_FOUND, "%.*s has nothing with the digest %.*s", TD_SHOW(oci->path.name, 120),
+                        TD_SHOW(oci->path.reference, 160));
+}
+
 bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err)
@@ -133,6 +162,8 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
     uint64_t until_ns = oci->until_ns;
     struct td_error lack = TD_ERROR_INIT;
     *made = NULL;
+    if (sha256.len == 0)
+        return no_document(oci, err);
     if (!td_oci_targets(oci, &targets, &count, err))
         return false;
     oci->until_ns = 0;
@@ -147,6 +178,5 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
         return true;
     if (lack.code != TD_OK)
         return td_error_copy(err, &lack);
-    return td_error_set(err, TD_NOT_FOUND, "%.*s has nothing with the digest sha256:%.*s", TD_SHOW(oci->path.name, 120),
-                        TD_SHOW(sha256, 64));
+    return no_document(oci, err);
 }
