@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tarfile
 import threading
