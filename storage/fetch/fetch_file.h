@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "storage/fetch/fetch_hasher.h"
 #include "storage/fetch/fetch_session.h"
+#include "storage/served_root.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,10 +40,10 @@ struct td_fetch_events {
 };
 
 struct td_fetch_job {
-    const char *url_path; /* below each server's base URL; begins with '/', percent-encoded */
-    int directory;        /* descriptor, borrowed */
-    const char *name;     /* relative path of the file in it; missing directories are made */
-    const char *shown;    /* the file's name in messages */
+    const char *url_path;       /* below each server's base URL; begins with '/', percent-encoded */
+    const struct td_root *root; /* the directory; borrowed */
+    const char *name;           /* relative path of the file in it; missing directories are made */
+    const char *shown;          /* the file's name in messages */
     struct td_fetch_expected expected;
     unsigned connections; /* 1 to TD_FETCH_MAX_CONNECTIONS, over all servers */
     uint64_t span_bytes;  /* the most that one request asks for; 0: what is best for speed. Small ones keep the

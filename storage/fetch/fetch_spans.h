@@ -20,12 +20,11 @@ struct td_fetch_spans {
     uint64_t size_bytes;
     uint64_t span_bytes;        /* the most that is given out at once; a multiple of the piece */
     uint8_t *bits;              /* a bit for each piece that is on disk, as in the journal; owned */
-    uint64_t next;              /* all before it is on disk, given out or in `left` */
-    uint64_t front;             /* all before it is on disk */
-    uint64_t there_bytes;       /* on disk, whole pieces */
+    uint64_t next;              /* the first piece that was never given out */
+    uint64_t front_piece;       /* all pieces before it are on disk */
     struct td_fetch_span *open; /* one for each connection; owned */
     size_t open_count;
-    struct td_fetch_span *left; /* given back unfinished, sorted; owned */
+    struct td_fetch_span *left; /* given back unfinished; owned */
     size_t left_count;
 };
 
@@ -38,6 +37,10 @@ void td_fetch_spans_fini(struct td_fetch_spans *spans);
 /* Gives the connection (0 to open_count - 1) a span. Returns false when there is nothing to do for it. */
 bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection);
 
+/* Lets the connection's span reach up to the next piece that is on disk, or to the end of the file, if it is the last
+ * one that was given out: for a server that sends the whole file whatever it is asked for. */
+void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection);
+
 /* Notes that the next len bytes of the connection's span are on disk. len is at most what is left of the span. Sets
  * [*first, *end) to the pieces that are complete now, whose bits are set; *first == *end: none. */
 void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uint64_t len, uint64_t *first,
@@ -46,7 +49,10 @@ void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uin
 /* Ends the connection's span. What is left of it will be given out before anything else. */
 void td_fetch_spans_give_back(struct td_fetch_spans *spans, size_t connection);
 
-/* Returns whether the whole file is on disk. */
-bool td_fetch_spans_complete(const struct td_fetch_spans *spans);
+/* Returns the place in the file before which all is on disk; size_bytes: the file is complete. */
+uint64_t td_fetch_spans_front(const struct td_fetch_spans *spans);
+
+/* Returns whether the piece is on disk. */
+bool td_fetch_spans_has(const struct td_fetch_spans *spans, uint64_t piece);
 
 #endif
