@@ -190,6 +190,7 @@ static bool read_item(struct td_remote_listing *listing, struct td_json *json, b
             return false;
     if (token != TD_JSON_OBJECT_END)
         return false;
+    listing->item_count++;
     if (!item.is_file)
         return true;
     if (!item.has_path || (!item.has_size && !item.has_lfs_size))

@@ -27,6 +27,7 @@ struct td_remote_listing {
     struct td_arena arena;
     struct td_remote_file *files; /* owned; sorted by path after td_remote_listing_finish */
     size_t count, capacity;
+    size_t item_count; /* of files and directories that pages have named */
     uint64_t total_bytes;
 };
 

@@ -183,6 +183,7 @@ static bool read_tree(struct asking *asking)
     td_buffer_puts(&asking->path, "?recursive=true");
     for (size_t pages = 0; pages < MAX_PAGES; pages++) {
         struct td_error why = TD_ERROR_INIT;
+        size_t items = listing->item_count;
         if (!get(asking, TD_REMOTE_MAX_PAGE_BYTES))
             return false;
         if (!td_remote_listing_add_page(listing, td_buffer_text(&asking->body), !asking->model->is_tensord, &why))
@@ -191,6 +192,9 @@ static bool read_tree(struct asking *asking)
                                 why.message);
         if (asking->answer.next[0] == '\0')
             return td_remote_listing_finish(listing, asking->err);
+        if (listing->item_count == items)
+            return td_error_set(asking->err, TD_INVALID_ARGUMENT,
+                                "the list of files has an empty page that links to further pages");
         if (!follow_link(asking))
             return false;
     }

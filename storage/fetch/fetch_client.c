@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECEIVE_BYTES = 512 * 1024 }; /* the most that libcurl takes (CURL_MAX_READ_SIZE); fewer, larger writes */
+enum { RECEIVE_BYTES = 256 * 1024 }; /* larger ones than libcurl's own 16 KiB need fewer calls */
 
 struct td_fetch_client {
     char *urls[TD_FETCH_MAX_SERVERS]; /* owned, as the files below */

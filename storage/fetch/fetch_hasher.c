@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 256 * 1024 }; /* fits a processor's second cache */
+enum {
+    READ_BYTES = 256 * 1024,  /* fits a processor's second cache */
+    WAKE_BYTES = 1024 * 1024, /* for fewer, the thread is not woken before the end */
+};
 
 struct td_fetch_hasher {
     int fd;
@@ -34,7 +37,7 @@ static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, uint64
 {
     pthread_mutex_lock(&hasher->lock);
     hasher->hashed = done;
-    while (!hasher->stop && hasher->front <= done && done < hasher->size_bytes)
+    while (!hasher->stop && hasher->front - done < WAKE_BYTES && hasher->front < hasher->size_bytes)
         (void)pthread_cond_wait(&hasher->changed, &hasher->lock);
     *end = hasher->front;
     bool goes_on = !hasher->stop && done < hasher->size_bytes;
@@ -113,10 +116,10 @@ bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
 {
     pthread_mutex_lock(&hasher->lock);
-    if (front > hasher->front) {
+    if (front > hasher->front)
         hasher->front = front;
+    if (hasher->front - hasher->hashed >= WAKE_BYTES || hasher->front == hasher->size_bytes)
         (void)pthread_cond_broadcast(&hasher->changed);
-    }
     pthread_mutex_unlock(&hasher->lock);
 }
 

@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -216,10 +218,22 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
     return true;
 }
 
+/* Returns whether the file lies in memory, where reserving writes zeros to every page. */
+static bool is_in_memory(int fd, struct statfs *fs)
+{
+    return fstatfs(fd, fs) == 0 && fs->f_type == TMPFS_MAGIC;
+}
+
 /* Reserves the space, so that a full disk is known now and not after hours. File systems that cannot do that get a file
- * of that length. */
+ * of that length; in memory the room that is left is looked at. */
 static bool reserve(int fd, uint64_t size_bytes)
 {
+    struct statfs fs;
+    if (is_in_memory(fd, &fs)) {
+        bool fits = fs.f_blocks == 0 || size_bytes / (uint64_t)fs.f_bsize < fs.f_bavail; /* no blocks: no limit */
+        errno = ENOSPC;
+        return (fits || size_bytes == 0) && ftruncate(fd, (off_t)size_bytes) == 0;
+    }
     if (size_bytes == 0 || fallocate(fd, 0, 0, (off_t)size_bytes) == 0)
         return true;
     return (errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(fd, (off_t)size_bytes) == 0;
@@ -237,7 +251,8 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
         return failed(errno, "empty", target->part_name, err);
     if (!reserve(target->part, target->size_bytes)) {
         int sys = errno;
-        (void)ftruncate(target->part, 0);
+        if (ftruncate(target->part, 0) != 0) /* gives back what could be had */
+            sys = errno;
         return failed(sys, "reserve the space on disk for", target->name, err);
     }
     td_fetch_journal_write(journal, head);
