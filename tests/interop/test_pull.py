@@ -209,7 +209,8 @@ def test_pages_of_a_list(hub, tmp_path):
         page = "cursor=2" in handler.path
         if "/tree/" in path:
             link = f'<{hub.url}/api/models/org/m/tree/main?cursor=2>; rel="next"'
-            handler.answer(200, json.dumps(items[1:] if page else items[:1]).encode(), **({} if page else {"Link": link}))
+            more = {} if page else {"Link": link}
+            handler.answer(200, json.dumps(items[1:] if page else items[:1]).encode(), **more)
         else:
             FakeHub.api(hub, handler, path)
     hub.api = api
@@ -690,8 +691,8 @@ def test_progress_on_a_terminal(hub, tmp_path):
     os.close(master)
     assert p.wait(60) == 0
     text = shown.decode()
-    lines = re.findall(r"\r(tensord: \[=*>? *\] +\d+%, \S+ \S+ of 3\.01 MiB, \S+ \S+/s(?:, \d+ s left)?, [\d.]+ s: org/m)",
-                       text)
+    lines = re.findall(r"\r(tensord: \[=*>? *\] +\d+%, \S+ \S+ of 3\.01 MiB, \S+ \S+/s(?:, \d+ s left)?, "
+                       r"[\d.]+ s: org/m)", text)
     assert len(lines) >= 3 and any("left" in line for line in lines) and "org/m: 2 files" in text, text
 
 
