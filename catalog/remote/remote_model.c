@@ -112,7 +112,8 @@ static bool copy_member(struct td_text text, const char *key, char *out, size_t 
     td_arena_init(&arena, DOCUMENT_BYTES);
     td_json_document_read(&document, text, &arena, &ignored);
     const cJSON *item = cJSON_IsObject(document.root) ? cJSON_GetObjectItemCaseSensitive(document.root, key) : NULL;
-    if (cJSON_IsString(item) && strlen(item->valuestring) < capacity && td_json_document_end(&document)) {
+    if (item != NULL && cJSON_IsString(item) && strlen(item->valuestring) < capacity &&
+        td_json_document_end(&document)) {
         (void)snprintf(out, capacity, "%s", item->valuestring);
         found = true;
     }

@@ -24,6 +24,10 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
+/* Files that are smaller are fetched side by side, with one connection each: of them the way there and back takes
+ * longer than the bytes. */
+enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
+
 struct pull {
     const struct td_pull_arguments *arguments;
     struct td_fetch_client *client;
@@ -39,17 +43,34 @@ struct pull {
     struct td_pull_meter meter; /* of the thread of the progress */
     bool has_progress;
     _Atomic uint64_t there_bytes, total_bytes; /* on disk, and of all files */
-    uint64_t file_bytes;                       /* on disk, of the present file */
+    _Atomic size_t next;                       /* the next file of the workers */
+    _Atomic bool has_failed;                   /* a worker has */
+};
+
+/* One of the threads that fetch files, and the file of the moment. */
+struct worker {
+    struct pull *pull;
+    struct td_fetch_session *session;
+    unsigned connections;
+    bool takes_small;    /* small files, or the others */
+    uint64_t file_bytes; /* on disk, of this file */
+    pthread_t thread;
+    struct td_error err;
 };
 
 /* ---- telling ------------------------------------------------------------------------------------------- */
 
 /* Returns whether a signal that ends the pull is pending. */
-static bool is_cancelled(void *context)
+static bool has_signal(void)
 {
     sigset_t pending;
-    (void)context;
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+static bool is_cancelled(void *context)
+{
+    const struct pull *pull = context;
+    return atomic_load(&pull->has_failed) || has_signal();
 }
 
 static void tell(void *context, const char *text)
@@ -74,17 +95,17 @@ static void describe(const void *context, char *text, size_t capacity)
 
 static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
 {
-    struct pull *pull = context;
+    struct worker *worker = context;
     (void)off, (void)resumed;
-    pull->file_bytes += len;
-    atomic_fetch_add(&pull->there_bytes, len);
+    worker->file_bytes += len;
+    atomic_fetch_add(&worker->pull->there_bytes, len);
 }
 
 static void note_discarded(void *context)
 {
-    struct pull *pull = context;
-    atomic_fetch_sub(&pull->there_bytes, pull->file_bytes);
-    pull->file_bytes = 0;
+    struct worker *worker = context;
+    atomic_fetch_sub(&worker->pull->there_bytes, worker->file_bytes);
+    worker->file_bytes = 0;
 }
 
 /* ---- which files --------------------------------------------------------------------------------------- */
@@ -150,8 +171,9 @@ static bool choose_files(struct pull *pull, struct td_error *err)
 
 /* ---- fetching ------------------------------------------------------------------------------------------ */
 
-static bool fetch_one(struct pull *pull, struct td_pull_file *file, struct td_error *err)
+static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
 {
+    struct pull *pull = worker->pull;
     struct td_buffer url;
     td_buffer_init(&url);
     td_remote_file_url(&pull->model, pull->arguments->model, file->path, &url);
@@ -161,12 +183,12 @@ static bool fetch_one(struct pull *pull, struct td_pull_file *file, struct td_er
         .name = td_pull_file_name(file),
         .shown = td_pull_file_name(file),
         .expected = *file->expected,
-        .connections = (unsigned)pull->arguments->connections,
-        .events = {.arrived = note_arrived, .discarded = note_discarded, .context = pull},
+        .connections = worker->connections,
+        .events = {.arrived = note_arrived, .discarded = note_discarded, .context = worker},
     };
-    pull->file_bytes = 0;
+    worker->file_bytes = 0;
     bool ok = !url.failed || td_buffer_refuse(&url, err);
-    ok = ok && td_fetch_file(pull->session, &job, &file->outcome, err);
+    ok = ok && td_fetch_file(worker->session, &job, &file->outcome, err);
     td_buffer_fini(&url);
     if (ok && file->outcome.was_there)
         atomic_fetch_add(&pull->there_bytes, file->expected->size_bytes);
@@ -174,14 +196,83 @@ static bool fetch_one(struct pull *pull, struct td_pull_file *file, struct td_er
     return ok;
 }
 
+/* Fetches files until none is left for this worker, or one has failed. */
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    struct pull *pull = worker->pull;
+    size_t i;
+    while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->count) {
+        bool is_small = pull->files[i].expected->size_bytes < SMALL_BYTES;
+        if (is_small == worker->takes_small && !fetch_one(worker, &pull->files[i], &worker->err))
+            atomic_store(&pull->has_failed, true);
+    }
+    return NULL;
+}
+
+/* Returns how many files are small. */
+static size_t count_small(const struct pull *pull)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < pull->count; i++)
+        count += pull->files[i].expected->size_bytes < SMALL_BYTES ? 1 : 0;
+    return count;
+}
+
+/* Fetches the small files by several workers. A worker that cannot be started is done without, but for the first one,
+ * which is this thread. */
+static bool fetch_small(struct pull *pull, struct td_error *err)
+{
+    struct worker workers[MAX_WORKERS];
+    size_t wanted = count_small(pull);
+    size_t count = 0;
+    wanted = wanted < MAX_WORKERS ? wanted : MAX_WORKERS;
+    wanted = wanted < pull->arguments->connections ? wanted : (size_t)pull->arguments->connections;
+    atomic_store(&pull->next, 0);
+    for (size_t i = 0; i < wanted; i++) {
+        workers[count] =
+            (struct worker){.pull = pull, .connections = 1, .takes_small = true, .err = {.pos = TD_ERROR_POS_NONE}};
+        if (td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &workers[count].session, NULL) &&
+            (count == 0 || pthread_create(&workers[count].thread, NULL, work, &workers[count]) == 0))
+            count++;
+        else
+            td_fetch_session_destroy(workers[count].session);
+    }
+    if (count > 0)
+        (void)work(&workers[0]);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            (void)pthread_join(workers[i].thread, NULL);
+        td_fetch_session_destroy(workers[i].session);
+    }
+    /* a worker that was stopped because another one failed says no more than that */
+    for (size_t i = 0; i < count; i++)
+        if (workers[i].err.code != TD_CONFLICT)
+            (void)td_error_copy(err, &workers[i].err);
+    for (size_t i = 0; i < count; i++)
+        (void)td_error_copy(err, &workers[i].err);
+    return err->code == TD_OK && (count > 0 || wanted == 0 || td_error_no_memory(err));
+}
+
+/* Fetches the large files one after the other, each by all connections. */
+static bool fetch_large(struct pull *pull, struct td_error *err)
+{
+    struct worker worker = {.pull = pull,
+                            .session = pull->session,
+                            .connections = (unsigned)pull->arguments->connections,
+                            .err = {.pos = TD_ERROR_POS_NONE}};
+    atomic_store(&pull->next, 0);
+    (void)work(&worker);
+    (void)td_error_copy(err, &worker.err);
+    return err->code == TD_OK;
+}
+
 static bool fetch_all(struct pull *pull, struct td_error *err)
 {
-    bool ok = true;
     pull->has_progress = !pull->arguments->quiet;
     if (pull->has_progress)
         td_progress_start(&pull->progress, pull->arguments->model, describe, pull);
-    for (size_t i = 0; ok && i < pull->count; i++)
-        ok = fetch_one(pull, &pull->files[i], err);
+    bool ok = fetch_small(pull, err) && fetch_large(pull, err);
     if (pull->has_progress)
         td_progress_stop(&pull->progress);
     pull->has_progress = false;
@@ -192,7 +283,9 @@ static bool fetch_all(struct pull *pull, struct td_error *err)
 static bool make_directory(const char *path, struct td_error *err)
 {
     char *copy = strdup(path);
-    bool ok = copy != NULL || td_error_no_memory(err);
+    bool ok = true;
+    if (copy == NULL)
+        return td_error_no_memory(err);
     for (char *c = copy; ok; c++) {
         char kept = *c;
         if (kept != '\0' && (kept != '/' || c == copy))
@@ -263,7 +356,7 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
         .seconds = (double)(td_clock_ns() - begin_ns) / 1e9,
         .failure = err,
     };
-    bool is_stopped = err->code == TD_CONFLICT && is_cancelled(NULL);
+    bool is_stopped = err->code == TD_CONFLICT && has_signal();
     if (is_stopped)
         td_terminal_complain("stopped by a signal; what was fetched is kept in \"%s\", and the same command goes on "
                              "from there",
@@ -339,7 +432,7 @@ int td_cmd_pull(int argc, char **argv)
     if (td_pull_arguments_read(argc, argv, &arguments)) {
         uint64_t begin_ns = td_clock_ns();
         td_remote_model_init(&pull.model);
-        pull.cancel = (struct td_cancel){.is_asked = is_cancelled};
+        pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
         pull.notes = (struct td_fetch_notes){.tell = tell, .context = &pull};
         set_signals(&pull);
         (void)run(&pull, &err);

@@ -8,7 +8,6 @@ enum { MAX_URL_BYTES = 2000 };
 bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *err)
 {
     struct td_text text = td_text_of(url);
-    struct td_text rest = text;
     if (text.len > MAX_URL_BYTES)
         return td_error_set(err, TD_INVALID_ARGUMENT, "a URL may have at most %d bytes", MAX_URL_BYTES);
     if (memchr(url, '@', text.len) != NULL)
@@ -23,7 +22,7 @@ bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *
     if (!has_tls && !td_text_begins_ignore_case(text, "http://"))
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "the URL must begin with http:// or https://, but it is \"%.200s\"", url);
-    rest = td_text_skip(text, has_tls ? sizeof "https://" - 1 : sizeof "http://" - 1);
+    struct td_text rest = td_text_skip(text, has_tls ? sizeof "https://" - 1 : sizeof "http://" - 1);
     if (rest.len == 0 || rest.p[0] == '/' || rest.p[0] == ':')
         return td_error_set(err, TD_INVALID_ARGUMENT, "the URL \"%.200s\" has no host", url);
     if (strpbrk(url, "?#") != NULL)

@@ -330,6 +330,7 @@ def test_retry_after(hub, tmp_path):
             return handler.answer(503, b"busy", Retry_After="2")
         FakeHub.file(hub, handler, name)
     hub.file = file
+    del hub.files["config.json"]
     _, err = check(hub, tmp_path / "out")
     assert asked[1] - asked[0] >= 2 and "503" in err
     asked.clear()
@@ -390,6 +391,18 @@ def test_a_server_dies_in_the_middle(hub, tmp_path):
         assert json.loads(report)["fetched_bytes"] < len(data) + 8 * MIB
 
 
+def test_small_files_come_side_by_side(tmp_path):
+    """None of four is answered before all are asked for."""
+    meeting = threading.Barrier(4)
+    with FakeHub({f"{i}.txt": b"x" * i for i in range(1, 13)}) as hub:
+        def file(handler, name):
+            meeting.wait(30)
+            FakeHub.file(hub, handler, name)
+        hub.file = file
+        check(hub, tmp_path / "out", timeout=30)
+        assert len(hub.requests) == 12 + 3
+
+
 def test_no_server_at_all(tmp_path):
     with FakeHub({}) as hub:
         url = hub.url
@@ -431,7 +444,8 @@ def test_links_lead_nowhere(hub, tmp_path):
     (outside / "kept").write_text("kept")
     (out / "d").symlink_to(outside)
     (out / "config.json").symlink_to(outside / "kept")
-    hub.files = {"config.json": b'{"a":1}', "d/x": b"evil"}
+    pull(hub.url, "-o", out, "--include", "config.json")
+    hub.files = {"d/x": b"evil"}
     _, err = pull(hub.url, "-o", out, code=1)
     assert tree_of(outside) == {"kept": b"kept"} and "outside" in err
     assert not (out / "config.json").is_symlink() and (out / "config.json").read_bytes() == b'{"a":1}'
@@ -463,7 +477,7 @@ def endless(handler, beginning, more):
 def test_endless_header(hub, tmp_path, where):
     setattr(hub, where, lambda h, path: endless(h, b"", b"X-A: b\r\n"))
     fails(hub, tmp_path / "out", "header")
-    assert hub.sent < 8 * MIB
+    assert hub.sent < 32 * MIB
 
 
 def test_endless_list(hub, tmp_path):
