@@ -28,6 +28,10 @@ uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, u
 {
     struct td_fetch_server_health *one = &health->servers[server];
     health->last = *why;
+    if (health->retry_for_ns == 0) {
+        one->is_excluded = true;
+        return 0;
+    }
     if (one->due_ns <= now_ns)
         one->failures++;
     health->random = td_mix64(health->random + 1);

@@ -29,7 +29,7 @@ void td_fetch_health_init(struct td_fetch_health *health, size_t count, uint64_t
 void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
 /* Notes a failure that may pass. The server is asked again after a backoff. Several connections that fail at once count
- * as one failure. Returns the time to wait in ns. */
+ * as one failure. Returns the time to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
 uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, uint64_t retry_after_s, uint64_t now_ns,
                                 const struct td_error *why);
 

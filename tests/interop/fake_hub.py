@@ -76,6 +76,13 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(step / pace)
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64
+
+    def handle_error(self, request, client_address):
+        """Say nothing of clients that break off."""
+
+
 class FakeHub:
     """files: path -> bytes. digests: "lfs", "git" or None, what the tree tells. A test replaces `file`, `api` or
     `tree`."""
@@ -83,7 +90,7 @@ class FakeHub:
     def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None):
         self.files, self.digests, self.lock, self.requests = files, digests, threading.Lock(), []
         self.dead = threading.Event()           # set: answers that are under way break off
-        self.server = ThreadingHTTPServer((host, 0), Handler)
+        self.server = Server((host, 0), Handler)
         self.server.daemon_threads = True
         self.server.hub = self
         if tls:
