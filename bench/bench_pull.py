@@ -93,6 +93,8 @@ def commands(options, server, work):
                             str(connections), "-d", out, "-o", NAME, server.file_url]
 
     found = {"curl": (lambda out: ["curl", "-s", "-o", os.path.join(out, NAME), server.file_url], {}),
+             "curl, then sha256sum": (lambda out: ["sh", "-c", 'curl -s -o "$0" "$1" && sha256sum "$0"',
+                                                   os.path.join(out, NAME), server.file_url], {}),
              "tensord pull, 1 connection": (pull(1), {}), "aria2c, 1 connection": (aria(1), {}),
              "tensord pull, 8 connections": (pull(8), {}), "aria2c, 8 connections": (aria(8), {}),
              "hf download": (lambda out: [options.hf, "download", "bench/m", "--local-dir", out],
@@ -106,7 +108,8 @@ def measure(command, environment, out, size):
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     begin, before = time.monotonic(), os.times()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **environment})
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   env={**os.environ, **environment})
     wall, after = time.monotonic() - begin, os.times()
     written = os.path.getsize(os.path.join(out, NAME))
     if written < size:

@@ -233,8 +233,8 @@ def test_answers_that_bring_nothing(hub, tmp_path):
     assert 1 < time.monotonic() - begin < 15 and hub.count("config.json") >= 3
 
 
-@pytest.mark.parametrize("lie", [{"total": 99}, {"length": 99}, {"length": 10 * MIB * 9}, {"status": 204},
-                                 {"ranges": False, "length": 5}])
+@pytest.mark.parametrize("lie", [{"total": 99}, {"total": 1 << 40}, {"length": 99}, {"length": 10 * MIB * 9},
+                                 {"status": 204}, {"ranges": False, "length": 5}])
 def test_lies_about_length(hub, tmp_path, lie):
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), **lie)
     fails(hub, tmp_path / "out")
