@@ -371,6 +371,27 @@ def test_stalled_answer(hub, tmp_path):
     assert tree_of(tmp_path / "out") == hub.files
 
 
+def test_a_silent_server_holds_up_nobody(hub, tmp_path):
+    """The other one takes over after 5 s, long before the connection counts as stalled."""
+    over = threading.Event()
+    with FakeHub(hub.files) as silent:
+        def file(handler, name):
+            handler.send_response(206)
+            first, end = handler.wanted(len(hub.files[name]))
+            handler.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(hub.files[name])}")
+            handler.send_header("Content-Length", str(end - first))
+            handler.end_headers()
+            over.wait(60)
+        silent.file = file
+        try:
+            _, err = pull(f"{silent.url},{hub.url}", "-o", tmp_path / "out", "--stall", "10m", "--connections", 2,
+                          "--include", "*.safetensors")
+        finally:
+            over.set()
+        assert "nothing came for 5 s" in err and silent.count("model.safetensors") > 0
+    assert (tmp_path / "out/model.safetensors").read_bytes() == hub.files["model.safetensors"]
+
+
 def test_a_server_dies_in_the_middle(hub, tmp_path):
     """The other one brings the rest, without a byte twice but those under way."""
     hub.files["model.safetensors"] = data = big(12 * MIB)
