@@ -371,6 +371,23 @@ def test_stalled_answer(hub, tmp_path):
     assert tree_of(tmp_path / "out") == hub.files
 
 
+def test_connections_share_a_file(hub, tmp_path):
+    """None of the first four requests is answered before all have come: they ask for parts of one file at once."""
+    meeting, asked = threading.Barrier(4), []
+    del hub.files["config.json"]
+
+    def file(handler, name):
+        with hub.lock:
+            asked.append(handler.wanted(len(hub.files[name]))[0])
+            is_early = len(asked) <= 4
+        if is_early:
+            meeting.wait(30)
+        FakeHub.file(hub, handler, name)
+    hub.file = file
+    check(hub, tmp_path / "out", timeout=40)
+    assert len(set(asked[:4])) == 4
+
+
 def test_a_silent_server_holds_up_nobody(hub, tmp_path):
     """The other one takes over after 5 s, long before the connection counts as stalled."""
     over = threading.Event()
