@@ -20,7 +20,7 @@ static const struct command {
     {"serve", td_cmd_serve, td_cmd_serve_help},    {"inspect", td_cmd_inspect, td_cmd_inspect_help},
     {"plan", td_cmd_plan, td_cmd_plan_help},       {"verify", td_cmd_verify, td_cmd_verify_help},
     {"health", td_cmd_health, td_cmd_health_help}, {"token", td_cmd_token, td_cmd_token_help},
-    {"sign", td_cmd_sign, td_cmd_sign_help},
+    {"sign", td_cmd_sign, td_cmd_sign_help},       {"pull", td_cmd_pull, td_cmd_pull_help},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -43,6 +43,8 @@ static void help(FILE *out)
         "                                    without a path it asks for /readyz; or health --local\n"
         "  tensord token new|list|revoke --tokens FILE\n"
         "                                    make, list and revoke tokens; see token --help\n"
+        "  tensord pull URL[,URL...] MODEL [-o DIR] [--engine NAME --tp SIZE --rank R]\n"
+        "                                    copy a model, or one rank's files, from a server; see pull --help\n"
         "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
         "                                    print the URL so that it answers without a token, until it expires\n"
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"

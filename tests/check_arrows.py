@@ -19,8 +19,10 @@ MAY_USE = {
     "core": set(),
     "parser": {"core"},
     "storage": {"core"},
+    "storage/fetch": {"core", "storage"},
     "slicing": {"core", "parser", "storage"},
     "catalog": {"core", "parser", "storage"},
+    "catalog/remote": {"core", "storage", "storage/fetch"},
     "http": {"core", "storage"},
     "rank": {"core", "parser", "storage", "slicing", "catalog", "http"},
     "api": LOWER,
@@ -29,7 +31,8 @@ MAY_USE = {
     "api/hub": LOWER | {"api", "api/html"},
     "api/s3": LOWER | {"api"},
     "server": LOWER | {"api"},
-    "server/cmd": LOWER | {"api", "api/native", "server"},  # `inspect` prints the manifest of the native interface
+    # `inspect` prints the manifest of the native interface
+    "server/cmd": LOWER | {"api", "api/native", "server", "storage/fetch", "catalog/remote"},
 }
 # modules that may use more than their rooms: the table of facades, and the table of commands
 TOP = {"api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/cmd"}}
@@ -38,7 +41,7 @@ TOP = {"api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/c
 TABLES = {"api/hub/hub_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # system headers that one room alone may use
-OWNED = {"microhttpd.h": "server"}
+OWNED = {"microhttpd.h": "server", "curl/curl.h": "storage/fetch"}
 
 INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import)\b(.*)$', re.MULTILINE)
 COMMENT = re.compile(r'/\*.*?\*/', re.DOTALL)
@@ -235,6 +238,12 @@ def self_test():
         ("parser/a.c", '#include \\\n"catalog/a.h"\n', True),
         ("storage/a.c", '#include "parser/a.h"\n', True),
         ("slicing/a.c", '#include "catalog/a.h"\n', True),
+        ("storage/fetch/a.c", '#include "storage/a.h"\n#include <curl/curl.h>\n', False),
+        ("catalog/remote/a.c", '#include "storage/fetch/a.h"\n', False),
+        ("storage/a.c", '#include "storage/fetch/a.h"\n', True),
+        ("storage/fetch/a.c", '#include "catalog/a.h"\n', True),
+        ("catalog/remote/a.c", "#include <curl/curl.h>\n", True),
+        ("api/a.c", '#include "storage/fetch/a.h"\n', True),
         ("catalog/a.c", '#include "slicing/a.h"\n', True),
         ("catalog/a.c", '#include "api/a.h"\n', True),
         ("http/a.c", '#include "catalog/a.h"\n', True),

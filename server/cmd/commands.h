@@ -24,6 +24,8 @@ int td_cmd_token(int argc, char **argv);
 void td_cmd_token_help(FILE *out);
 int td_cmd_health(int argc, char **argv);
 void td_cmd_health_help(FILE *out);
+int td_cmd_pull(int argc, char **argv);
+void td_cmd_pull_help(FILE *out);
 int td_cmd_sign(int argc, char **argv);
 void td_cmd_sign_help(FILE *out);
 

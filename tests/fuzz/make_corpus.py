@@ -1126,8 +1126,54 @@ def content_wire_seeds():
     }
 
 
+def fetch_answer_seeds():
+    return {
+        "part": b"HTTP/1.1 206 Partial Content\r\nETag: \"abc\"\r\nContent-Range: bytes 0-9/100\r\n"
+                b"Content-Length: 10\r\n\r\n",
+        "redirect": b"HTTP/1.1 302 Found\nLocation: /x\nETag: \"a\"\n\nHTTP/2 200\nContent-Length: 3\n\n",
+        "page": b'HTTP/1.1 200 OK\nLink: </a>; rel="prev", <https://h/b?cursor=c>; rel="next"\n'
+                b"Content-Encoding: gzip\n",
+        "busy": b"HTTP/1.1 503 No\nRetry-After: Fri, 31 Dec 2100 23:59:59 GMT\nX-Error-Message: why\n"
+                b'ETag: W/"a"\n',
+        "twice": b"HTTP/1.1 200 OK\nContent-Length: 3\nContent-Length: 4\nContent-Range: bytes */3\n",
+    }
+
+
+def fetch_journal_seeds():
+    """Each: a head of 512 bytes, whose checksum the target makes, and bits."""
+    def head(size, digest=b"", etag=b"", boot=b"", piece=256 * 1024, magic=b"tensord fetch 1\0"):
+        text = magic + struct.pack("<QII", size, piece, 1 if digest else 0) + digest.ljust(32, b"\0")
+        return (text + etag.ljust(256, b"\0") + boot.ljust(40, b"\0")).ljust(512, b"\0")
+
+    return {
+        "digest": head(3 << 20, b"d" * 32, b'"tag"', b"boot") + b"\xff\x03",
+        "tag": head(1, b"", b'"tag"', b"boot") + b"\1",
+        "empty": head(0), "huge": head(1 << 63), "piece": head(100, piece=1), "magic": head(100, magic=b"x" * 16),
+        "long": head(9, b"", b"x" * 256, b"y" * 40),
+    }
+
+
+def remote_listing_seeds():
+    """Each: pages, separated by NUL."""
+    def file(path, size=7, **others):
+        return {"type": "file", "path": path, "size": size, "oid": "0" * 40, **others}
+
+    lfs = {"oid": "a" * 64, "size": 1 << 40, "pointerSize": 135}
+    lists = {
+        "hub": [[{"type": "directory", "path": "d", "size": 0, "oid": "0" * 40}, file("d/x.json"),
+                 file("a.safetensors", 1 << 40, lfs=lfs, xetHash="x")], [file("b")]],
+        "colliding": [[file("a"), file("a/b")], [file("a")]],
+        "leaving": [[file("a/../../b")], [file("/a")], [file(".a.tensord-part")]],
+        "wrong": [[file("x", -1)], [file("x", lfs={})], [1], {"error": "no"}],
+        "large": [[file("x", (1 << 63) - 1), file("y", 1)]],
+    }
+    return {name: b"\0".join(json.dumps(page).encode() for page in pages) for name, pages in lists.items()}
+
+
 def main():
     targets = {
+        "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
+        "remote_listing": remote_listing_seeds(),
         "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":

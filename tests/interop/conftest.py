@@ -11,7 +11,7 @@ import harness  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    harness.longest_first(items, ("test_torch", "test_pickle"))
+    harness.longest_first(items, ("test_torch", "test_pickle", "test_pull"))
 
 
 @pytest.fixture(scope="module", autouse=True)

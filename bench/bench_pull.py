@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Compares `tensord pull` with curl, aria2c and `hf download`: one file from one server over the loopback interface,
+round after round, into a new directory each time. By hand:
+
+    bench/bench_pull.py build/tensord [--size 2G] [--rounds 5] [--dir /dev/shm] [--hf .venv/bin/hf]
+
+Only `tensord pull` and nothing else checks the SHA-256 of what it has received, and only it syncs the file. Times
+include the start of each program. What is not installed is left out, and the report says so."""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAME = "model.safetensors"
+CHUNK = 64 << 20
+
+
+def size_argument(text):
+    m = re.fullmatch(r"(\d+)([MG])", text)
+    if not m:
+        raise argparse.ArgumentTypeError("a size such as 512M or 2G, not %s" % text)
+    return int(m[1]) << {"M": 20, "G": 30}[m[2]]
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description="Compares tensord pull with curl, aria2c and hf download.")
+    p.add_argument("tensord")
+    p.add_argument("--size", type=size_argument, default=2 << 30, help="of the file (2G)")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--dir", help="where the files lie, the served and the fetched one (a temporary directory)")
+    p.add_argument("--hf", default=os.path.join(TREE, ".venv/bin/hf"))
+    return p.parse_args()
+
+
+def write_model(folder, size):
+    """Write a safetensors file of one tensor with random bytes."""
+    os.makedirs(folder)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with open(os.path.join(folder, NAME), "wb") as f:
+        f.write(len(header).to_bytes(8, "little") + header)
+        for at in range(0, size, CHUNK):
+            f.write(os.urandom(min(CHUNK, size - at)))
+
+
+class Server:
+    """A tensord that knows the digest of its file."""
+
+    def __init__(self, tensord, root):
+        self.proc = subprocess.Popen([tensord, "serve", root, "--listen", "127.0.0.1:0", "--access-log", "off",
+                                      "--settle", "0"], stderr=subprocess.PIPE, text=True)
+        for line in self.proc.stderr:
+            found = re.search(r"listening on (http://\S+)", line)
+            if found:
+                self.url = found[1]
+                break
+        else:
+            sys.exit("the server did not start")
+        self.file_url = self.url + "/bench/m/resolve/main/" + NAME
+        tree = self.url + "/api/models/bench/m/tree/main"
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(tree) as answer:
+                    if "lfs" in json.load(answer)[0]:
+                        return
+            except OSError:
+                pass
+            time.sleep(0.2)
+        sys.exit("the server does not know the digest of its file")
+
+    def stop(self):
+        self.proc.terminate()
+        self.proc.wait()
+
+
+def commands(options, server, work):
+    """Return name -> (function of the destination that gives the command, more environment)."""
+    def pull(connections):
+        return lambda out: [options.tensord, "pull", server.url, "bench/m", "-o", out, "--quiet", "--connections",
+                            str(connections)]
+
+    def aria(connections):
+        return lambda out: ["aria2c", "-q", "--file-allocation=none", "-k", "1M", "-x", str(connections), "-s",
+                            str(connections), "-d", out, "-o", NAME, server.file_url]
+
+    found = {"curl": (lambda out: ["curl", "-s", "-o", os.path.join(out, NAME), server.file_url], {}),
+             "curl, then sha256sum": (lambda out: ["sh", "-c", 'curl -s -o "$0" "$1" && sha256sum "$0"',
+                                                   os.path.join(out, NAME), server.file_url], {}),
+             "tensord pull, 1 connection": (pull(1), {}), "aria2c, 1 connection": (aria(1), {}),
+             "tensord pull, 8 connections": (pull(8), {}), "aria2c, 8 connections": (aria(8), {}),
+             "hf download": (lambda out: [options.hf, "download", "bench/m", "--local-dir", out],
+                             {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+                              "HF_HOME": os.path.join(work, "home")})}
+    return {name: what for name, what in found.items() if shutil.which(what[0]("")[0])}, list(found)
+
+
+def measure(command, environment, out, size):
+    """Return wall and CPU seconds of the command, after a look at what it has written."""
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    begin, before = time.monotonic(), os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   env={**os.environ, **environment})
+    wall, after = time.monotonic() - begin, os.times()
+    written = os.path.getsize(os.path.join(out, NAME))
+    if written < size:
+        sys.exit("%s has written %d bytes" % (command[0], written))
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return wall, cpu
+
+
+def main():
+    options = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="tensord-bench-", dir=options.dir) as work:
+        write_model(os.path.join(work, "root/bench/m"), options.size)
+        server = Server(options.tensord, os.path.join(work, "root"))
+        try:
+            there, names = commands(options, server, work)
+            results = {name: [] for name in there}
+            for _ in range(options.rounds):
+                for name, (command, environment) in there.items():
+                    out = os.path.join(work, "out")
+                    results[name].append(measure(command(out), environment, out, options.size))
+        finally:
+            server.stop()
+    print("| client | MB/s, median of %d (lowest to highest) | CPU seconds per GB |\n|---|---|---|" % options.rounds)
+    for name in names:
+        if name not in results:
+            print("| %s | not installed | |" % name)
+            continue
+        rates = sorted(options.size / wall / 1e6 for wall, _ in results[name])
+        cpu = statistics.median(cpu for _, cpu in results[name]) / (options.size / 1e9)
+        print("| %s | %.0f (%.0f to %.0f) | %.2f |" % (name, statistics.median(rates), rates[0], rates[-1], cpu))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+#include "catalog/remote/remote_listing.h"
+
+#include "core/array.h"
+#include "core/checked.h"
+#include "core/digits.h"
+#include "core/json.h"
+#include "core/utf8.h"
+#include "storage/fetch/fetch_target.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The members of an item that count. */
+struct item {
+    bool is_file, has_path, has_size, has_lfs, has_lfs_size;
+    char path[TD_REMOTE_MAX_PATH_BYTES + 1];
+    size_t path_len;
+    uint64_t size_bytes, lfs_bytes;
+    char oid[2 * TD_FETCH_SHA1_BYTES + 1];
+    char sha256[TD_SHA256_TEXT_BYTES];
+};
+
+void td_remote_listing_init(struct td_remote_listing *listing)
+{
+    memset(listing, 0, sizeof *listing);
+    td_arena_init(&listing->arena, TD_REMOTE_MAX_LISTING_BYTES);
+}
+
+void td_remote_listing_fini(struct td_remote_listing *listing)
+{
+    td_arena_fini(&listing->arena);
+    free(listing->files);
+    listing->files = NULL;
+    listing->count = listing->capacity = 0;
+}
+
+/* ---- paths --------------------------------------------------------------------------------------------- */
+
+static bool ends_with(struct td_text text, const char *end)
+{
+    size_t len = strlen(end);
+    return text.len >= len && memcmp(text.p + text.len - len, end, len) == 0;
+}
+
+/* Returns what is wrong with a component of a path; NULL: nothing. */
+static const char *fault_of_component(struct td_text name)
+{
+    if (name.len == 0)
+        return "has an empty component";
+    if (td_text_equals(name, ".") || td_text_equals(name, ".."))
+        return "has a component . or ..";
+    if (name.len > TD_FETCH_NAME_BYTES)
+        return "has a component that is too long";
+    if (name.p[0] == '.' && (ends_with(name, TD_FETCH_PART_END) || ends_with(name, TD_FETCH_JOURNAL_END)))
+        return "has a name that is kept for unfinished files";
+    return NULL;
+}
+
+bool td_remote_path_check(struct td_text path, struct td_error *err)
+{
+    const char *fault = NULL;
+    struct td_text rest = path;
+    size_t depth = 0;
+    if (path.len > TD_REMOTE_MAX_PATH_BYTES)
+        fault = "is too long";
+    else if (!td_utf8_valid(path.p, path.len))
+        fault = "is not UTF-8";
+    for (size_t i = 0; fault == NULL && i < path.len; i++)
+        if ((unsigned char)path.p[i] < 0x20 || path.p[i] == 0x7F || path.p[i] == '\\')
+            fault = "has a control character or a backslash";
+    bool has_more = true;
+    while (fault == NULL && has_more) {
+        struct td_text name = td_text_take_until(&rest, '/');
+        has_more = name.len < path.len && name.p + name.len < path.p + path.len;
+        fault = ++depth > TD_REMOTE_MAX_DEPTH ? "has too many components" : fault_of_component(name);
+    }
+    if (fault == NULL)
+        return true;
+    return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists a file whose path %s: \"%.*s\"", fault,
+                        TD_SHOW(path, 100));
+}
+
+/* ---- items --------------------------------------------------------------------------------------------- */
+
+/* Reads a string of at most capacity - 1 bytes. */
+static bool read_string(struct td_json *json, const char *what, char *out, size_t capacity, size_t *len)
+{
+    return td_json_expect(json, TD_JSON_STRING, what) && td_json_string(json, out, capacity, len);
+}
+
+static bool read_number(struct td_json *json, const char *what, uint64_t *out)
+{
+    if (!td_json_expect(json, TD_JSON_NUMBER, what) || !td_json_u64(json, out))
+        return false;
+    return *out <= INT64_MAX || td_json_fail(json, "%s has to fit into 63 bits", what);
+}
+
+/* Reads the digits of a digest. */
+static bool read_digest(struct td_json *json, const char *what, char *out, size_t capacity)
+{
+    size_t len;
+    if (!read_string(json, what, out, capacity, &len))
+        return false;
+    if (len == capacity - 1 && td_hex_is_lower(td_text_n(out, len)))
+        return true;
+    return td_json_fail(json, "%s has to be %zu lower-case hexadecimal digits", what, capacity - 1);
+}
+
+/* Reads {"oid": SHA-256, "size": ...}; null counts as none. */
+static bool read_lfs(struct td_json *json, struct item *item)
+{
+    enum td_json_token token = td_json_next(json);
+    if (token == TD_JSON_NULL)
+        return true;
+    if (token != TD_JSON_OBJECT_BEGIN)
+        return token != TD_JSON_ERROR && td_json_fail(json, "lfs has to be an object");
+    item->has_lfs = true;
+    while ((token = td_json_next(json)) == TD_JSON_KEY) {
+        bool ok = true;
+        if (td_json_equals(json, "oid"))
+            ok = read_digest(json, "lfs.oid", item->sha256, sizeof item->sha256);
+        else if (td_json_equals(json, "size"))
+            ok = item->has_lfs_size = read_number(json, "lfs.size", &item->lfs_bytes);
+        else
+            ok = td_json_skip(json);
+        if (!ok)
+            return false;
+    }
+    if (token != TD_JSON_OBJECT_END)
+        return false;
+    return item->sha256[0] != '\0' || td_json_fail(json, "lfs has no oid");
+}
+
+static bool read_member(struct td_json *json, struct item *item)
+{
+    char type[32];
+    size_t len;
+    if (td_json_equals(json, "type")) {
+        if (!read_string(json, "type", type, sizeof type, &len))
+            return false;
+        item->is_file = strcmp(type, "file") == 0;
+        return true;
+    }
+    if (td_json_equals(json, "path"))
+        return item->has_path = read_string(json, "path", item->path, sizeof item->path, &item->path_len);
+    if (td_json_equals(json, "size"))
+        return item->has_size = read_number(json, "size", &item->size_bytes);
+    if (td_json_equals(json, "oid"))
+        return read_digest(json, "oid", item->oid, sizeof item->oid);
+    return td_json_equals(json, "lfs") ? read_lfs(json, item) : td_json_skip(json);
+}
+
+/* Returns the value of a digest's digits, which were checked. */
+static void decode_hex(const char *text, uint8_t *out, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        out[i] = (uint8_t)(td_hex_digit(text[2 * i]) * 16 + td_hex_digit(text[2 * i + 1]));
+}
+
+static bool add_file(struct td_remote_listing *listing, const struct item *item, bool git_oids, struct td_error *err)
+{
+    struct td_remote_file file = {.expected = {.size_bytes = item->has_lfs_size ? item->lfs_bytes : item->size_bytes}};
+    if (listing->count >= TD_REMOTE_MAX_FILES)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "the server lists more than %d files", TD_REMOTE_MAX_FILES);
+    if (!td_add_u64(listing->total_bytes, file.expected.size_bytes, &listing->total_bytes) ||
+        listing->total_bytes > INT64_MAX)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the sizes that the server lists add up to 2^63 bytes or more");
+    if (!TD_ARRAY_GROW(listing->files, listing->count, listing->capacity, err))
+        return false;
+    file.path = td_arena_strndup(&listing->arena, td_text_n(item->path, item->path_len));
+    if (file.path == NULL)
+        return td_arena_refuse(&listing->arena, "the list of files", err);
+    file.expected.has_sha256 = item->has_lfs;
+    file.expected.has_git_sha1 = !item->has_lfs && git_oids && item->oid[0] != '\0';
+    if (file.expected.has_sha256)
+        decode_hex(item->sha256, file.expected.sha256, TD_SHA256_BYTES);
+    if (file.expected.has_git_sha1)
+        decode_hex(item->oid, file.expected.git_sha1, TD_FETCH_SHA1_BYTES);
+    listing->files[listing->count++] = file;
+    return true;
+}
+
+/* Reads one item, whose object has begun. */
+static bool read_item(struct td_remote_listing *listing, struct td_json *json, bool git_oids, struct td_error *err)
+{
+    struct item item = {0};
+    enum td_json_token token;
+    while ((token = td_json_next(json)) == TD_JSON_KEY)
+        if (!read_member(json, &item))
+            return false;
+    if (token != TD_JSON_OBJECT_END)
+        return false;
+    listing->item_count++;
+    if (!item.is_file)
+        return true;
+    if (!item.has_path || (!item.has_size && !item.has_lfs_size))
+        return td_json_fail(json, "a file has no path or no size");
+    return td_remote_path_check(td_text_n(item.path, item.path_len), err) && add_file(listing, &item, git_oids, err);
+}
+
+bool td_remote_listing_add_page(struct td_remote_listing *listing, struct td_text page, bool git_oids,
+                                struct td_error *err)
+{
+    struct td_json json;
+    enum td_json_token token;
+    td_json_init(&json, page, 0, err);
+    if (!td_json_expect(&json, TD_JSON_ARRAY_BEGIN, "a list of files"))
+        return false;
+    while ((token = td_json_next(&json)) == TD_JSON_OBJECT_BEGIN)
+        if (!read_item(listing, &json, git_oids, err))
+            return false;
+    if (token != TD_JSON_ARRAY_END)
+        return token != TD_JSON_ERROR && td_json_fail(&json, "a list of files holds objects alone");
+    return td_json_expect(&json, TD_JSON_END, "the end of the list");
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp(((const struct td_remote_file *)a)->path, ((const struct td_remote_file *)b)->path);
+}
+
+/* Returns whether the listing, which is sorted, has a file of this path. */
+static bool has_file(const struct td_remote_listing *listing, const char *path)
+{
+    const struct td_remote_file key = {.path = path};
+    return bsearch(&key, listing->files, listing->count, sizeof key, compare_files) != NULL;
+}
+
+/* Returns whether a directory of the path is a file of the listing. */
+static bool lies_below_a_file(const struct td_remote_listing *listing, const char *path)
+{
+    char directory[TD_REMOTE_MAX_PATH_BYTES + 1];
+    for (size_t i = 0; path[i] != '\0'; i++) {
+        directory[i] = path[i] == '/' ? '\0' : path[i];
+        if (path[i] == '/' && has_file(listing, directory))
+            return true;
+        directory[i] = path[i];
+    }
+    return false;
+}
+
+bool td_remote_listing_finish(struct td_remote_listing *listing, struct td_error *err)
+{
+    if (listing->count > 0)
+        qsort(listing->files, listing->count, sizeof *listing->files, compare_files);
+    for (size_t i = 0; i < listing->count; i++) {
+        const char *path = listing->files[i].path;
+        if (i > 0 && strcmp(listing->files[i - 1].path, path) == 0)
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists two files with the path \"%.200s\"", path);
+        if (lies_below_a_file(listing, path))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists a directory of \"%.200s\" as a file, too",
+                                path);
+    }
+    return true;
+}

@@ -1,0 +1,260 @@
+#include "catalog/remote/remote_model.h"
+
+#include "core/arena.h"
+#include "core/digits.h"
+#include "core/json_document.h"
+#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_url.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_ID_PART_BYTES = 96,             /* of an id, as the Hub has it */
+    MAX_VERSION_BYTES = 64 * 1024,      /* of /version */
+    MAX_ABOUT_BYTES = 16 * 1024 * 1024, /* of the description of a model */
+    MAX_PAGES = 4096,                   /* of a tree */
+    DOCUMENT_BYTES = 256 * 1024 * 1024, /* memory for reading a description */
+};
+
+/* What an answer is read with. */
+struct asking {
+    struct td_fetch_session *session;
+    const char *id;
+    const char *revision;
+    size_t server;
+    struct td_fetch_answer answer;
+    struct td_buffer path, body;
+    struct td_remote_model *model;
+    struct td_error *err;
+};
+
+void td_remote_model_init(struct td_remote_model *model)
+{
+    memset(model, 0, sizeof *model);
+    td_remote_listing_init(&model->listing);
+}
+
+void td_remote_model_fini(struct td_remote_model *model)
+{
+    td_remote_listing_fini(&model->listing);
+}
+
+/* Returns whether the text can be one part of an id. */
+static bool is_id_part(struct td_text part)
+{
+    if (part.len == 0 || part.len > MAX_ID_PART_BYTES || part.p[0] == '.')
+        return false;
+    for (size_t i = 0; i < part.len; i++)
+        if (!isalnum((unsigned char)part.p[i]) && memchr("-._", part.p[i], 3) == NULL)
+            return false;
+    return true;
+}
+
+bool td_remote_id_check(struct td_text id, struct td_error *err)
+{
+    struct td_text rest = id;
+    struct td_text first = td_text_take_until(&rest, '/');
+    bool has_two = first.len < id.len;
+    if (is_id_part(first) && (!has_two || is_id_part(rest)))
+        return true;
+    return td_error_set(err, TD_INVALID_ARGUMENT,
+                        "a model is called org/name or name, of letters, digits and -._ (at most %d each, no dot in "
+                        "front), but it is \"%.*s\"",
+                        MAX_ID_PART_BYTES, TD_SHOW(id, 100));
+}
+
+/* Appends a revision as one component of a path: its '/' are quoted. */
+static void append_revision(struct td_buffer *out, const char *revision)
+{
+    struct td_text rest = td_text_of(revision);
+    while (rest.len > 0) {
+        td_fetch_url_append_path(out, td_text_take_until(&rest, '/'));
+        td_buffer_puts(out, rest.len > 0 ? "%2F" : "");
+    }
+}
+
+/* Sets the path to one of the Hub's API: "/api/models/ID/WORD/REVISION". */
+static void set_api_path(struct asking *asking, const char *word)
+{
+    td_buffer_clear(&asking->path);
+    td_buffer_puts(&asking->path, "/api/models/");
+    td_fetch_url_append_path(&asking->path, td_text_of(asking->id));
+    td_buffer_printf(&asking->path, "/%s/", word);
+    append_revision(&asking->path, asking->revision);
+}
+
+/* Gets the answer at asking->path. Returns false for a status other than 200. */
+static bool get(struct asking *asking, size_t max_bytes)
+{
+    const char *path = td_buffer_terminate(&asking->path);
+    char what[400];
+    if (path == NULL)
+        return td_buffer_refuse(&asking->path, asking->err);
+    if (!td_fetch_session_get(asking->session, path, max_bytes, true, &asking->server, &asking->answer, &asking->body,
+                              asking->err))
+        return false;
+    if (asking->answer.status == 200)
+        return true;
+    (void)snprintf(what, sizeof what, "%.120s at %.40s from %.160s", asking->id, asking->revision,
+                   td_fetch_client_url(td_fetch_session_client(asking->session), asking->server));
+    return td_fetch_fault_of_answer(&asking->answer, what, asking->err);
+}
+
+/* Copies the string member of a small JSON object. Returns false when there is none that fits. */
+static bool copy_member(struct td_text text, const char *key, char *out, size_t capacity)
+{
+    struct td_arena arena;
+    struct td_json_document document;
+    struct td_error ignored = TD_ERROR_INIT;
+    bool found = false;
+    td_arena_init(&arena, DOCUMENT_BYTES);
+    td_json_document_read(&document, text, &arena, &ignored);
+    const cJSON *item = cJSON_IsObject(document.root) ? cJSON_GetObjectItemCaseSensitive(document.root, key) : NULL;
+    if (item != NULL && cJSON_IsString(item) && strlen(item->valuestring) < capacity &&
+        td_json_document_end(&document)) {
+        (void)snprintf(out, capacity, "%s", item->valuestring);
+        found = true;
+    }
+    td_arena_fini(&arena);
+    return found;
+}
+
+/* Finds a server that answers, from asking->server on, and whether it is a tensord. A Hub has no /version, or something
+ * else there. */
+static bool find_kind(struct asking *asking)
+{
+    char name[16];
+    td_buffer_clear(&asking->path);
+    td_buffer_puts(&asking->path, "/version");
+    const char *path = td_buffer_terminate(&asking->path);
+    if (path == NULL)
+        return td_buffer_refuse(&asking->path, asking->err);
+    struct td_error why = TD_ERROR_INIT;
+    bool answered = td_fetch_session_get(asking->session, path, MAX_VERSION_BYTES, false, &asking->server,
+                                         &asking->answer, &asking->body, &why);
+    if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
+        return td_error_copy(asking->err, &why);
+    asking->model->is_tensord = answered && asking->answer.status == 200 &&
+                                copy_member(td_buffer_text(&asking->body), "name", name, sizeof name) &&
+                                strcmp(name, "tensord") == 0;
+    return true;
+}
+
+/* Asks for the commit of the revision. */
+static bool find_commit(struct asking *asking)
+{
+    char *commit = asking->model->commit;
+    set_api_path(asking, "revision");
+    if (!get(asking, MAX_ABOUT_BYTES))
+        return false;
+    if (!copy_member(td_buffer_text(&asking->body), "sha", commit, sizeof asking->model->commit) || commit[0] == '\0' ||
+        !td_hex_is_lower(td_text_of(commit)))
+        return td_error_set(asking->err, TD_INVALID_ARGUMENT,
+                            "%s does not describe %s: there is no \"sha\" of hexadecimal digits in the answer",
+                            td_fetch_client_url(td_fetch_session_client(asking->session), asking->server), asking->id);
+    return true;
+}
+
+/* Sets the path of the next page from the link of the answer, which must lead to the same server. */
+static bool follow_link(struct asking *asking)
+{
+    const char *base = td_fetch_client_url(td_fetch_session_client(asking->session), asking->server);
+    const char *next = asking->answer.next;
+    size_t len = strlen(base);
+    if (strncmp(next, base, len) == 0)
+        next += len;
+    bool is_path = next[0] == '/' && next[1] != '/';
+    for (const char *c = next; is_path && *c != '\0'; c++)
+        is_path = *c > ' ' && *c < 0x7F;
+    if (!is_path)
+        return td_error_set(asking->err, TD_INVALID_ARGUMENT,
+                            "%s links to the next page of the list of files elsewhere: \"%.200s\"", base, next);
+    td_buffer_clear(&asking->path);
+    td_buffer_puts(&asking->path, next);
+    return true;
+}
+
+/* Reads all pages of the tree. */
+static bool read_tree(struct asking *asking)
+{
+    struct td_remote_listing *listing = &asking->model->listing;
+    set_api_path(asking, "tree");
+    td_buffer_puts(&asking->path, "?recursive=true");
+    for (size_t pages = 0; pages < MAX_PAGES; pages++) {
+        struct td_error why = TD_ERROR_INIT;
+        size_t items = listing->item_count;
+        if (!get(asking, TD_REMOTE_MAX_PAGE_BYTES))
+            return false;
+        if (!td_remote_listing_add_page(listing, td_buffer_text(&asking->body), !asking->model->is_tensord, &why))
+            return td_error_set(asking->err, why.code, "the list of files of %s: %s",
+                                td_fetch_client_url(td_fetch_session_client(asking->session), asking->server),
+                                why.message);
+        if (asking->answer.next[0] == '\0')
+            return td_remote_listing_finish(listing, asking->err);
+        if (listing->item_count == items)
+            return td_error_set(asking->err, TD_INVALID_ARGUMENT,
+                                "the list of files has an empty page that links to further pages");
+        if (!follow_link(asking))
+            return false;
+    }
+    return td_error_set(asking->err, TD_FAILED_PRECONDITION, "the list of files has more than %d pages", MAX_PAGES);
+}
+
+/* Lists the files by one server. */
+static bool list_from(struct asking *asking)
+{
+    struct td_remote_model *model = asking->model;
+    bool is_only = td_fetch_client_count(td_fetch_session_client(asking->session)) == 1;
+    if (!find_kind(asking) || !find_commit(asking))
+        return false;
+    model->server = asking->server;
+    bool by_commit = is_only && !model->is_tensord;
+    if (by_commit)
+        asking->revision = model->commit;
+    (void)snprintf(model->revision, sizeof model->revision, "%s", asking->revision);
+    return read_tree(asking);
+}
+
+bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
+                          struct td_remote_model *model, struct td_error *err)
+{
+    size_t count = td_fetch_client_count(td_fetch_session_client(session));
+    bool ok = td_remote_id_check(td_text_of(id), err);
+    if (ok && (revision[0] == '\0' || strlen(revision) >= TD_REMOTE_REVISION_BYTES))
+        ok = td_error_set(err, TD_INVALID_ARGUMENT, "a revision has 1 to %d bytes", TD_REMOTE_REVISION_BYTES - 1);
+    if (!ok)
+        return false;
+    struct td_error first = TD_ERROR_INIT;
+    for (size_t i = 0; i < count; i++) {
+        struct td_error why = TD_ERROR_INIT;
+        struct asking asking = {
+            .session = session, .id = id, .revision = revision, .server = i, .model = model, .err = &why};
+        td_buffer_init(&asking.path);
+        td_buffer_init(&asking.body);
+        td_remote_model_fini(model);
+        td_remote_model_init(model);
+        ok = list_from(&asking);
+        td_buffer_fini(&asking.path);
+        td_buffer_fini(&asking.body);
+        if (ok)
+            return true;
+        (void)td_error_copy(&first, &why);
+        if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
+            return td_error_copy(err, &why);
+        if (i + 1 < count)
+            td_fetch_session_tell(session, "%s; asking the next server", why.message);
+    }
+    return td_error_copy(err, &first);
+}
+
+void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out)
+{
+    td_buffer_putc(out, '/');
+    td_fetch_url_append_path(out, td_text_of(id));
+    td_buffer_puts(out, "/resolve/");
+    append_revision(out, model->revision);
+    td_buffer_putc(out, '/');
+    td_fetch_url_append_path(out, td_text_of(file));
+}

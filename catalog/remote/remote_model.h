@@ -1,0 +1,43 @@
+/* Asks servers which files a model has: the interface of the Hugging Face Hub, which tensord has, too. */
+#ifndef TD_CATALOG_REMOTE_MODEL_H
+#define TD_CATALOG_REMOTE_MODEL_H
+
+#include "catalog/remote/remote_listing.h"
+#include "core/buffer.h"
+#include "storage/fetch/fetch_session.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TD_REMOTE_REVISION_BYTES = 256, TD_REMOTE_ID_BYTES = 192 }; /* longest names, with a NUL */
+
+struct td_remote_model {
+    struct td_remote_listing listing;
+    size_t server;                           /* that listed the files */
+    bool is_tensord;                         /* /version of that server says so; else it is a Hub */
+    char commit[72];                         /* hexadecimal digits, of the revision as it was listed */
+    char revision[TD_REMOTE_REVISION_BYTES]; /* by which to ask for files: the commit, or the name that was given. The
+                                                commit, so that all files are of one state; but a tensord's commits are
+                                                its own, so the name when there are several servers or it is one */
+};
+
+/* Returns whether the id can be that of a model: "name" or "org/name" of letters, digits and "-._", no component that
+ * begins with a dot, at most 96 bytes each. Errors: TD_INVALID_ARGUMENT. */
+bool td_remote_id_check(struct td_text id, struct td_error *err);
+
+/* Lists the files of a model at a revision ("main", a commit, "tp8-rank0-vllm"); servers are asked in turn until one
+ * answers. Sets *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when the
+ * servers answer 404, for the model or the revision; TD_PERMISSION_DENIED for 401 and 403 (a Hub answers 401 for models
+ * that do not exist); TD_FAILED_PRECONDITION for other answers that stay, with the server's own message, and for
+ * listings past the limits; TD_INVALID_ARGUMENT for a listing that is wrong; TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED,
+ * TD_CONFLICT as td_fetch_session_get. */
+bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
+                          struct td_remote_model *model, struct td_error *err);
+
+void td_remote_model_init(struct td_remote_model *model);
+void td_remote_model_fini(struct td_remote_model *model);
+
+/* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */
+void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out);
+
+#endif

@@ -1,0 +1,450 @@
+/* `tensord pull`: copies a model, or the files of one rank, from servers into a directory. */
+#include "server/cmd/commands.h"
+
+#include "catalog/remote/remote_model.h"
+#include "core/clock.h"
+#include "core/glob.h"
+#include "server/cmd/progress.h"
+#include "server/cmd/pull_arguments.h"
+#include "server/cmd/pull_meter.h"
+#include "server/cmd/pull_report.h"
+#include "server/config.h"
+#include "server/terminal.h"
+#include "storage/fetch/fetch_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+
+/* Files that are smaller are fetched side by side, with one connection each: of them the way there and back takes
+ * longer than the bytes. */
+enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
+
+struct pull {
+    const struct td_pull_arguments *arguments;
+    struct td_fetch_client *client;
+    struct td_fetch_session *session;
+    struct td_remote_model model;
+    struct td_root *root;
+    struct td_pull_file *files;
+    size_t count;
+    sigset_t signals; /* that end the pull; blocked, so that they stay pending */
+    struct td_cancel cancel;
+    struct td_fetch_notes notes;
+    struct td_progress progress;
+    struct td_pull_meter meter; /* of the thread of the progress */
+    bool has_progress;
+    _Atomic uint64_t there_bytes, total_bytes; /* on disk, and of all files */
+    _Atomic size_t next;                       /* the next file of the workers */
+    _Atomic bool has_failed;                   /* a worker has */
+};
+
+/* One of the threads that fetch files, and the file of the moment. */
+struct worker {
+    struct pull *pull;
+    struct td_fetch_session *session;
+    unsigned connections;
+    bool takes_small;    /* small files, or the others */
+    uint64_t file_bytes; /* on disk, of this file */
+    pthread_t thread;
+    struct td_error err;
+};
+
+/* ---- telling ------------------------------------------------------------------------------------------- */
+
+/* Returns whether a signal that ends the pull is pending. */
+static bool has_signal(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+static bool is_cancelled(void *context)
+{
+    const struct pull *pull = context;
+    return atomic_load(&pull->has_failed) || has_signal();
+}
+
+static void tell(void *context, const char *text)
+{
+    struct pull *pull = context;
+    if (pull->arguments->quiet)
+        return;
+    if (pull->has_progress)
+        td_progress_pause(&pull->progress);
+    td_terminal_complain("%s", text);
+    if (pull->has_progress)
+        td_progress_resume(&pull->progress);
+}
+
+/* Describes the progress; the meter is the progress thread's alone. */
+static void describe(const void *context, char *text, size_t capacity)
+{
+    struct pull *pull = (struct pull *)(uintptr_t)context;
+    td_pull_meter_write(&pull->meter, td_clock_ns(), atomic_load(&pull->there_bytes), atomic_load(&pull->total_bytes),
+                        text, capacity);
+}
+
+static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
+{
+    struct worker *worker = context;
+    (void)off, (void)resumed;
+    worker->file_bytes += len;
+    atomic_fetch_add(&worker->pull->there_bytes, len);
+}
+
+static void note_discarded(void *context)
+{
+    struct worker *worker = context;
+    atomic_fetch_sub(&worker->pull->there_bytes, worker->file_bytes);
+    worker->file_bytes = 0;
+}
+
+/* ---- which files --------------------------------------------------------------------------------------- */
+
+static bool matches(const char *const *patterns, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++)
+        if (td_glob_match(td_text_of(patterns[i]), td_text_of(path)))
+            return true;
+    return false;
+}
+
+static bool is_wanted(const struct td_pull_arguments *arguments, const char *path)
+{
+    return (arguments->include_count == 0 || matches(arguments->include, arguments->include_count, path)) &&
+           !matches(arguments->exclude, arguments->exclude_count, path);
+}
+
+/* Gives a rank's weights, which are model.safetensors in the virtual revision, the name rank-R.safetensors, so that the
+ * files of several ranks can be in one directory. */
+static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
+{
+    static const char weights[] = "model.safetensors";
+    const char *slash = strrchr(file->path, '/');
+    size_t above = slash == NULL ? 0 : (size_t)(slash - file->path) + 1;
+    if (!pull->arguments->has_rank || strcmp(file->path + above, weights) != 0)
+        return true;
+    if (asprintf(&file->name, "%.*srank-%" PRIu64 ".safetensors", (int)above, file->path, pull->arguments->rank) < 0) {
+        file->name = NULL;
+        return td_error_no_memory(err);
+    }
+    for (size_t i = 0; i < pull->model.listing.count; i++)
+        if (strcmp(pull->model.listing.files[i].path, file->name) == 0)
+            return td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
+    return true;
+}
+
+static bool choose_files(struct pull *pull, struct td_error *err)
+{
+    const struct td_remote_listing *listing = &pull->model.listing;
+    uint64_t total = 0;
+    pull->files = calloc(listing->count + 1, sizeof *pull->files);
+    if (pull->files == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct td_remote_file *listed = &listing->files[i];
+        struct td_pull_file *file = &pull->files[pull->count];
+        if (!is_wanted(pull->arguments, listed->path))
+            continue;
+        file->path = listed->path;
+        file->expected = &listed->expected;
+        pull->count++;
+        total += listed->expected.size_bytes;
+        if (!rename_rank(pull, file, err))
+            return false;
+    }
+    atomic_store(&pull->total_bytes, total);
+    if (pull->count == 0)
+        return td_error_set(err, TD_NOT_FOUND, "%s has no files%s", pull->arguments->model,
+                            listing->count > 0 ? " that --include and --exclude let through" : "");
+    return true;
+}
+
+/* ---- fetching ------------------------------------------------------------------------------------------ */
+
+static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
+{
+    struct pull *pull = worker->pull;
+    struct td_buffer url;
+    td_buffer_init(&url);
+    td_remote_file_url(&pull->model, pull->arguments->model, file->path, &url);
+    const struct td_fetch_job job = {
+        .url_path = td_buffer_terminate(&url),
+        .root = pull->root,
+        .name = td_pull_file_name(file),
+        .shown = td_pull_file_name(file),
+        .expected = *file->expected,
+        .connections = worker->connections,
+        .events = {.arrived = note_arrived, .discarded = note_discarded, .context = worker},
+    };
+    worker->file_bytes = 0;
+    bool ok = !url.failed || td_buffer_refuse(&url, err);
+    ok = ok && td_fetch_file(worker->session, &job, &file->outcome, err);
+    td_buffer_fini(&url);
+    if (ok && file->outcome.was_there)
+        atomic_fetch_add(&pull->there_bytes, file->expected->size_bytes);
+    file->is_done = ok;
+    return ok;
+}
+
+/* Fetches files until none is left for this worker, or one has failed. */
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    struct pull *pull = worker->pull;
+    size_t i;
+    while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->count) {
+        bool is_small = pull->files[i].expected->size_bytes < SMALL_BYTES;
+        if (is_small == worker->takes_small && !fetch_one(worker, &pull->files[i], &worker->err))
+            atomic_store(&pull->has_failed, true);
+    }
+    return NULL;
+}
+
+/* Returns how many files are small. */
+static size_t count_small(const struct pull *pull)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < pull->count; i++)
+        count += pull->files[i].expected->size_bytes < SMALL_BYTES ? 1 : 0;
+    return count;
+}
+
+/* Fetches the small files by several workers. A worker that cannot be started is done without, but for the first one,
+ * which is this thread. */
+static bool fetch_small(struct pull *pull, struct td_error *err)
+{
+    struct worker workers[MAX_WORKERS];
+    size_t wanted = count_small(pull);
+    size_t count = 0;
+    wanted = wanted < MAX_WORKERS ? wanted : MAX_WORKERS;
+    wanted = wanted < pull->arguments->connections ? wanted : (size_t)pull->arguments->connections;
+    atomic_store(&pull->next, 0);
+    for (size_t i = 0; i < wanted; i++) {
+        workers[count] =
+            (struct worker){.pull = pull, .connections = 1, .takes_small = true, .err = {.pos = TD_ERROR_POS_NONE}};
+        if (td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &workers[count].session, NULL) &&
+            (count == 0 || pthread_create(&workers[count].thread, NULL, work, &workers[count]) == 0))
+            count++;
+        else
+            td_fetch_session_destroy(workers[count].session);
+    }
+    if (count > 0)
+        (void)work(&workers[0]);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            (void)pthread_join(workers[i].thread, NULL);
+        td_fetch_session_destroy(workers[i].session);
+    }
+    /* a worker that was stopped because another one failed says no more than that */
+    for (size_t i = 0; i < count; i++)
+        if (workers[i].err.code != TD_CONFLICT)
+            (void)td_error_copy(err, &workers[i].err);
+    for (size_t i = 0; i < count; i++)
+        (void)td_error_copy(err, &workers[i].err);
+    return err->code == TD_OK && (count > 0 || wanted == 0 || td_error_no_memory(err));
+}
+
+/* Fetches the large files one after the other, each by all connections. */
+static bool fetch_large(struct pull *pull, struct td_error *err)
+{
+    struct worker worker = {.pull = pull,
+                            .session = pull->session,
+                            .connections = (unsigned)pull->arguments->connections,
+                            .err = {.pos = TD_ERROR_POS_NONE}};
+    atomic_store(&pull->next, 0);
+    (void)work(&worker);
+    (void)td_error_copy(err, &worker.err);
+    return err->code == TD_OK;
+}
+
+static bool fetch_all(struct pull *pull, struct td_error *err)
+{
+    pull->has_progress = !pull->arguments->quiet;
+    if (pull->has_progress)
+        td_progress_start(&pull->progress, pull->arguments->model, describe, pull);
+    bool ok = fetch_small(pull, err) && fetch_large(pull, err);
+    if (pull->has_progress)
+        td_progress_stop(&pull->progress);
+    pull->has_progress = false;
+    return ok;
+}
+
+/* Makes the directory, with those above it. */
+static bool make_directory(const char *path, struct td_error *err)
+{
+    char *copy = strdup(path);
+    bool ok = true;
+    if (copy == NULL)
+        return td_error_no_memory(err);
+    for (char *c = copy; ok; c++) {
+        char kept = *c;
+        if (kept != '\0' && (kept != '/' || c == copy))
+            continue;
+        *c = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            ok = td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", copy);
+        *c = kept;
+        if (kept == '\0')
+            break;
+    }
+    free(copy);
+    return ok;
+}
+
+/* Reads the token from --token-file or TENSORD_TOKEN. Returns false after an error; *token may be NULL: there is none.
+ */
+static bool read_token(const struct td_pull_arguments *arguments, char **token, struct td_error *err)
+{
+    const char *given = getenv("TENSORD_TOKEN");
+    if (arguments->token_file != NULL)
+        return td_fetch_token_read(arguments->token_file, token, err);
+    if (given == NULL || given[0] == '\0')
+        return true;
+    *token = strdup(given);
+    return *token != NULL || td_error_no_memory(err);
+}
+
+static bool connect_client(struct pull *pull, struct td_error *err)
+{
+    const struct td_pull_arguments *arguments = pull->arguments;
+    char *token = NULL;
+    bool ok = read_token(arguments, &token, err);
+    const struct td_fetch_settings settings = {
+        .urls = arguments->urls,
+        .url_count = arguments->url_count,
+        .token = token,
+        .ca = arguments->ca,
+        .cert = arguments->cert,
+        .key = arguments->key,
+        .retry_for_ns = arguments->retry_s * NS_PER_S,
+        .stall_s = (unsigned)arguments->stall_s,
+    };
+    ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
+         td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);
+    td_fetch_token_free(token);
+    return ok;
+}
+
+static bool run(struct pull *pull, struct td_error *err)
+{
+    return connect_client(pull, err) &&
+           td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, &pull->model, err) &&
+           choose_files(pull, err) && make_directory(pull->arguments->directory, err) &&
+           td_root_create(pull->arguments->directory, &pull->root, err) && fetch_all(pull, err);
+}
+
+/* Tells how the pull has ended. Returns the exit code. */
+static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *err)
+{
+    const struct td_pull_report report = {
+        .model = pull->arguments->model,
+        .revision = pull->arguments->revision,
+        .commit = pull->model.commit,
+        .directory = pull->arguments->directory,
+        .files = pull->files,
+        .count = pull->count,
+        .seconds = (double)(td_clock_ns() - begin_ns) / 1e9,
+        .failure = err,
+    };
+    bool is_stopped = err->code == TD_CONFLICT && has_signal();
+    if (is_stopped)
+        td_terminal_complain("stopped by a signal; what was fetched is kept in \"%s\", and the same command goes on "
+                             "from there",
+                             pull->arguments->directory);
+    else if (err->code != TD_OK)
+        td_terminal_complain("%s", err->message);
+    struct td_error print_err = TD_ERROR_INIT;
+    if (pull->arguments->json && !td_pull_report_json(&report, &print_err)) {
+        td_terminal_complain("%s", print_err.message);
+        return TD_EXIT_FAILED;
+    }
+    if (err->code == TD_OK && !pull->arguments->json && !pull->arguments->quiet)
+        td_pull_report_line(&report);
+    return err->code == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
+}
+
+/* Lets SIGINT and SIGTERM stay pending, where is_cancelled finds them. A closed connection and a limit on the size of
+ * files are errors, not signals. */
+static void set_signals(struct pull *pull)
+{
+    (void)sigemptyset(&pull->signals);
+    (void)sigaddset(&pull->signals, SIGINT);
+    (void)sigaddset(&pull->signals, SIGTERM);
+    (void)pthread_sigmask(SIG_BLOCK, &pull->signals, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
+}
+
+void td_cmd_pull_help(FILE *out)
+{
+    (void)fputs(
+        "tensord pull copies a model, or the files of one rank, from a server into a directory.\n"
+        "\n"
+        "usage:\n"
+        "  tensord pull URL[,URL...] MODEL [-o DIR] [options]\n"
+        "  tensord pull URL[,URL...] MODEL --engine NAME --tp SIZE --rank R [-o DIR] [options]\n"
+        "\n"
+        "  URL                a tensord, or another server with the interface of the Hugging Face Hub, such as\n"
+        "                     http://weights:8080; with several, each file comes from all of them, and goes on from\n"
+        "                     the others when one fails\n"
+        "  MODEL              its id, such as org/name\n"
+        "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL)\n"
+        "  --engine NAME --tp SIZE --rank R\n"
+        "                     of the weights only what rank R of SIZE needs, as rank-R.safetensors, beside all\n"
+        "                     other files\n"
+        "  --revision NAME    a branch, tag or commit (main)\n"
+        "  --include GLOB     only files whose path matches; may be given several times\n"
+        "  --exclude GLOB     no files whose path matches; may be given several times\n"
+        "  --connections N    at once, 1 to 64 (8)\n"
+        "  --retry-for TIME   how long to try again without any progress before giving up (60s); 0: not at all\n"
+        "  --stall TIME       a connection with less than 1 KiB/s for so long has failed (30s)\n"
+        "  --token-file FILE  file with the token to send; or the variable TENSORD_TOKEN\n"
+        "  --cacert FILE      authorities to trust for https://, in PEM (those of the system)\n"
+        "  --cert FILE --key FILE\n"
+        "                     certificate of the client, and its key, in PEM\n"
+        "  --json             one JSON object at the end, on standard output\n"
+        "  --quiet            no progress and no notes\n"
+        "\n"
+        "What is interrupted goes on where it ended when the same command is run again. A file gets its name when\n"
+        "it is complete and its digest is right; until then its name begins with a dot. Files that are there with\n"
+        "the right digest are not fetched again.\n"
+        "\n"
+        "exit codes: 0 all files are there; 1 it failed, or was stopped by a signal; 2 wrong usage.\n",
+        out);
+}
+
+int td_cmd_pull(int argc, char **argv)
+{
+    struct td_pull_arguments arguments;
+    struct td_error err = TD_ERROR_INIT;
+    struct pull pull = {.arguments = &arguments};
+    int status = TD_EXIT_USAGE;
+    if (td_pull_arguments_read(argc, argv, &arguments)) {
+        uint64_t begin_ns = td_clock_ns();
+        td_remote_model_init(&pull.model);
+        pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
+        pull.notes = (struct td_fetch_notes){.tell = tell, .context = &pull};
+        set_signals(&pull);
+        (void)run(&pull, &err);
+        status = report(&pull, begin_ns, &err);
+        for (size_t i = 0; i < pull.count; i++)
+            free(pull.files[i].name);
+        free(pull.files);
+        td_root_unref(pull.root);
+        td_fetch_session_destroy(pull.session);
+        td_fetch_client_destroy(pull.client);
+        td_remote_model_fini(&pull.model);
+    }
+    td_pull_arguments_fini(&arguments);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* The progress of a transfer as a line for people: a bar, the bytes, the rate of the last seconds, and the time left.
+ * Pure; one thread. */
+#ifndef TD_SERVER_CMD_PULL_METER_H
+#define TD_SERVER_CMD_PULL_METER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TD_PULL_METER_POINTS = 32 };
+
+struct td_pull_meter {
+    struct {
+        uint64_t ns, bytes;
+    } points[TD_PULL_METER_POINTS]; /* a ring of what was seen lately, 0.2 s apart or more */
+    size_t count, next;
+};
+
+/* Writes the line: "[=====>              ]  27%, 1.08 GiB of 4.00 GiB, 512.00 MiB/s, 6 s left". now_ns is td_clock_ns;
+ * bytes have been there of total; rates count from the bytes at the first call. Call it now and then. */
+void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, char *text,
+                         size_t capacity);
+
+#endif

@@ -1,0 +1,161 @@
+#include "storage/fetch/fetch_answer.h"
+
+#include "core/digits.h"
+#include "storage/fetch/fetch_client.h"
+
+#include <curl/curl.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_RETRY_AFTER_S = 3600 };
+
+void td_fetch_answer_init(struct td_fetch_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+}
+
+/* Removes spaces, tabs and line ends at both ends. */
+static struct td_text trim(struct td_text text)
+{
+    while (text.len > 0 && memchr(" \t\r\n", text.p[0], 4) != NULL)
+        text = td_text_skip(text, 1);
+    while (text.len > 0 && memchr(" \t\r\n", text.p[text.len - 1], 4) != NULL)
+        text.len--;
+    return text;
+}
+
+/* Copies the text with a NUL. Returns false, with an empty copy, when the text does not fit or holds a NUL. */
+static bool copy(struct td_text text, char *out, size_t capacity)
+{
+    bool fits = text.len < capacity && memchr(text.p, '\0', text.len) == NULL;
+    if (fits)
+        memcpy(out, text.p, text.len);
+    out[fits ? text.len : 0] = '\0';
+    return fits;
+}
+
+/* Reads a strong entity tag (RFC 9110 section 8.8.3). A weak one does not tell that bytes are equal, so it counts as
+ * none. */
+static void read_etag(struct td_fetch_answer *answer, struct td_text value)
+{
+    bool is_strong = value.len >= 2 && value.p[0] == '"' && value.p[value.len - 1] == '"';
+    for (size_t i = 1; is_strong && i + 1 < value.len; i++)
+        is_strong = (unsigned char)value.p[i] > 0x20 && value.p[i] != '"' && value.p[i] != 0x7F;
+    if (!is_strong || !copy(value, answer->etag, sizeof answer->etag))
+        answer->etag[0] = '\0';
+}
+
+/* Reads "bytes FIRST-LAST/TOTAL" (RFC 9110 section 14.4). An answer of 416 has "bytes * /TOTAL", which is none. */
+static void read_range(struct td_fetch_answer *answer, struct td_text value)
+{
+    uint64_t first;
+    uint64_t last;
+    uint64_t total;
+    if (!td_text_begins_ignore_case(value, "bytes "))
+        return;
+    value = trim(td_text_skip(value, sizeof "bytes " - 1));
+    struct td_text from = td_text_take_until(&value, '-');
+    struct td_text to = td_text_take_until(&value, '/');
+    if (!td_number_read(from, INT64_MAX, &first) || !td_number_read(to, INT64_MAX, &last) ||
+        !td_number_read(value, INT64_MAX, &total) || first > last || last >= total)
+        return;
+    answer->is_wrong = answer->is_wrong || answer->has_range;
+    answer->has_range = true;
+    answer->first = first;
+    answer->last = last;
+    answer->total = total;
+}
+
+/* Reads seconds or a date of HTTP (RFC 9110 section 10.2.3). */
+static void read_retry_after(struct td_fetch_answer *answer, struct td_text value)
+{
+    uint64_t seconds = 0;
+    char date[64];
+    if (!td_number_read(value, UINT64_MAX, &seconds) && copy(value, date, sizeof date)) {
+        time_t then = curl_getdate(date, NULL);
+        time_t now = time(NULL);
+        seconds = then > now ? (uint64_t)(then - now) : 0;
+    }
+    answer->retry_after_s = seconds < MAX_RETRY_AFTER_S ? seconds : MAX_RETRY_AFTER_S;
+}
+
+/* Reads the links of one field (RFC 8288) and keeps the one whose relation is "next". */
+static void read_link(struct td_fetch_answer *answer, struct td_text value)
+{
+    while (td_text_take_char(&value, '<')) {
+        struct td_text target = td_text_take_until(&value, '>');
+        const char *end = value.len == 0 ? NULL : memchr(value.p, '<', value.len); /* of the next link */
+        struct td_text parameters = td_text_n(value.p, end == NULL ? value.len : (size_t)(end - value.p));
+        value = td_text_skip(value, parameters.len);
+        while (parameters.len > 0) {
+            struct td_text one = trim(td_text_take_until(&parameters, ';'));
+            while (one.len > 0 && (one.p[one.len - 1] == ',' || one.p[one.len - 1] == ' '))
+                one.len--;
+            if ((td_text_equals_ignore_case(one, "rel=\"next\"") || td_text_equals_ignore_case(one, "rel=next")) &&
+                !copy(target, answer->next, sizeof answer->next))
+                answer->is_wrong = true;
+        }
+    }
+}
+
+static void read_length(struct td_fetch_answer *answer, struct td_text value)
+{
+    uint64_t length;
+    if (!td_number_read(value, INT64_MAX, &length) || (answer->has_length && answer->length != length)) {
+        answer->is_wrong = true;
+        return;
+    }
+    answer->has_length = true;
+    answer->length = length;
+}
+
+static void read_field(struct td_fetch_answer *answer, struct td_text name, struct td_text value)
+{
+    if (td_text_equals_ignore_case(name, "ETag"))
+        read_etag(answer, value);
+    else if (td_text_equals_ignore_case(name, "Content-Range"))
+        read_range(answer, value);
+    else if (td_text_equals_ignore_case(name, "Content-Length"))
+        read_length(answer, value);
+    else if (td_text_equals_ignore_case(name, "Retry-After"))
+        read_retry_after(answer, value);
+    else if (td_text_equals_ignore_case(name, "Link"))
+        read_link(answer, value);
+    else if (td_text_equals_ignore_case(name, "X-Error-Message"))
+        (void)copy(td_text_n(value.p, td_text_shown(value, sizeof answer->message - 1)), answer->message,
+                   sizeof answer->message);
+    else if (td_text_equals_ignore_case(name, "Content-Encoding"))
+        answer->is_coded = answer->is_coded || !td_text_equals_ignore_case(value, "identity");
+    else if (td_text_equals_ignore_case(name, "Content-Type"))
+        answer->is_coded = answer->is_coded || td_text_begins_ignore_case(value, "multipart/");
+}
+
+/* Begins a new answer with a status line, "HTTP/1.1 200 OK"; what the answers before it have sent stays counted. */
+static void begin(struct td_fetch_answer *answer, struct td_text line)
+{
+    size_t bytes = answer->header_bytes;
+    uint64_t status = 0;
+    td_fetch_answer_init(answer);
+    answer->header_bytes = bytes;
+    (void)td_text_take_until(&line, ' ');
+    line = trim(line);
+    (void)td_number_read(td_text_take_until(&line, ' '), 999, &status);
+    answer->status = (unsigned)status;
+}
+
+bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text line)
+{
+    if (line.len > TD_FETCH_MAX_HEADER_BYTES - answer->header_bytes)
+        return false;
+    answer->header_bytes += line.len;
+    line = trim(line);
+    if (td_text_begins_ignore_case(line, "HTTP/")) {
+        begin(answer, line);
+        return true;
+    }
+    if (line.len == 0 || memchr(line.p, ':', line.len) == NULL)
+        return true;
+    struct td_text name = td_text_take_until(&line, ':');
+    read_field(answer, name, trim(line));
+    return true;
+}

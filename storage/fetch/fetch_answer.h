@@ -1,0 +1,40 @@
+/* The header of an answer, as fetching needs it: read line by line, bounded, and checked. After a redirect the fields
+ * are those of the last answer. Pure, but for the clock that turns a date into a time to wait. */
+#ifndef TD_STORAGE_FETCH_ANSWER_H
+#define TD_STORAGE_FETCH_ANSWER_H
+
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_FETCH_ETAG_BYTES = 256,  /* with a NUL; a longer tag counts as none */
+    TD_FETCH_LINK_BYTES = 4096, /* with a NUL; a longer link is a fault */
+    TD_FETCH_MESSAGE_BYTES = 200,
+};
+
+struct td_fetch_answer {
+    size_t header_bytes;                  /* of all answers, redirects too */
+    unsigned status;                      /* of the last one; 0: none yet */
+    char etag[TD_FETCH_ETAG_BYTES];       /* a strong tag with its quotes; empty: none, or a weak one */
+    char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */
+    char message[TD_FETCH_MESSAGE_BYTES]; /* X-Error-Message, by which servers of the Hub's interface say why */
+    bool has_range;                       /* Content-Range of one range of bytes with a total, which follow */
+    uint64_t first, last, total;          /* bytes; the last one is inclusive */
+    bool has_length;                      /* Content-Length */
+    uint64_t length;
+    uint64_t retry_after_s; /* 0: not told; at most 3,600 */
+    bool is_coded;          /* Content-Encoding other than identity, or a multipart answer: not the bytes themselves */
+    bool is_wrong;          /* a field that contradicts another one, or is too long */
+};
+
+/* Prepares for an answer. */
+void td_fetch_answer_init(struct td_fetch_answer *answer);
+
+/* Reads one line of the header, with or without its line end: a status line, which begins a new answer, or a field.
+ * Returns false when the header has become longer than TD_FETCH_MAX_HEADER_BYTES: the answer must be broken off. */
+bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text line);
+
+#endif

@@ -1,0 +1,72 @@
+/* A client of one or several servers that have the same files: their base URLs, who we are, whom we trust, and how long
+ * we try. It is read by any number of threads and never changes. Connections belong to a session (fetch_session.h).
+ *
+ * libcurl does the HTTP. Only http and https are allowed, also after a redirect, and no redirect leads from https to
+ * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
+ * scheme. It never appears in a message. The environment's proxies apply as they do for curl. */
+#ifndef TD_STORAGE_FETCH_CLIENT_H
+#define TD_STORAGE_FETCH_CLIENT_H
+
+#include "core/error.h"
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_FETCH_MAX_SERVERS = 16,
+    TD_FETCH_MAX_CONNECTIONS = 64,
+    TD_FETCH_MAX_REDIRECTS = 5,
+    TD_FETCH_CONNECT_S = 10,               /* a connection that takes longer has failed */
+    TD_FETCH_STALL_S = 30,                 /* default of stall_s */
+    TD_FETCH_STALL_BYTES = 1024,           /* fewer bytes in each second of stall_s: the connection has failed */
+    TD_FETCH_MAX_HEADER_BYTES = 64 * 1024, /* of one answer, with those of redirects */
+    TD_FETCH_TOKEN_BYTES = 4096,           /* the longest token */
+};
+
+/* What a client is made of; all is copied. */
+struct td_fetch_settings {
+    const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
+    size_t url_count;
+    const char *token;     /* NULL: none. Printable ASCII without spaces */
+    const char *ca;        /* file of authorities in PEM; NULL: those of the system */
+    const char *cert;      /* file of the client's certificate in PEM; NULL: none */
+    const char *key;       /* file of its key in PEM; NULL when cert is NULL */
+    const char *header;    /* NULL, or a further field of each request: "Tensord-Hops: 1" */
+    uint64_t retry_for_ns; /* how long to try without any progress before a failure is one; 0: never try again */
+    unsigned stall_s;      /* seconds; 0: TD_FETCH_STALL_S */
+};
+
+struct td_fetch_client;
+
+/* Makes a client. Errors: as td_fetch_url_check; TD_INVALID_ARGUMENT for a token with other characters or for too many
+ * URLs; TD_NOT_FOUND or TD_IO for a file of TLS that cannot be read; TD_RESOURCE_EXHAUSTED. */
+bool td_fetch_client_create(const struct td_fetch_settings *settings, struct td_fetch_client **out,
+                            struct td_error *err);
+
+/* Frees the client, which no session may use any more. NULL is allowed. */
+void td_fetch_client_destroy(struct td_fetch_client *client);
+
+/* Reads a token from a file of one line (spaces around it are ignored) into new memory, which the caller erases and
+ * frees with td_fetch_token_free. Errors: TD_NOT_FOUND, TD_IO; TD_INVALID_ARGUMENT when the file is empty or holds more
+ * than a token. */
+bool td_fetch_token_read(const char *path, char **token, struct td_error *err);
+void td_fetch_token_free(char *token);
+
+/* Return the number of servers, and the base URL of one (borrowed, NUL-terminated). */
+size_t td_fetch_client_count(const struct td_fetch_client *client);
+const char *td_fetch_client_url(const struct td_fetch_client *client, size_t server);
+
+/* Returns the settings' times. */
+uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);
+
+/* Makes a new handle of libcurl (CURL *) for a path, with its query, below a server's base URL, with all that the
+ * client decides; NULL when out of memory. For the other modules of this folder; the caller cleans the handle up. A
+ * handle must not outlive the client. */
+void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path);
+
+/* Changes the server and the path of such a handle. Returns false when out of memory. */
+bool td_fetch_client_aim(const struct td_fetch_client *client, void *handle, size_t server, const char *path);
+
+#endif

@@ -1,0 +1,46 @@
+#include "storage/fetch/fetch_fault.h"
+
+#include <curl/curl.h>
+#include <string.h>
+
+static enum td_code code_of(CURLcode code, const char *text)
+{
+    switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_ISSUER_ERROR:
+        return TD_PERMISSION_DENIED;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_TOO_MANY_REDIRECTS:
+        return TD_FAILED_PRECONDITION;
+    case CURLE_OUT_OF_MEMORY:
+        return TD_RESOURCE_EXHAUSTED;
+    default: /* an alert is how a server refuses a certificate, or that there is none */
+        return strstr(text, " alert ") != NULL ? TD_PERMISSION_DENIED : TD_UNAVAILABLE;
+    }
+}
+
+bool td_fetch_fault_of_code(int code, const char *text, const char *what, struct td_error *err)
+{
+    CURLcode curl = (CURLcode)code;
+    const char *why = text[0] != '\0' ? text : curl_easy_strerror(curl);
+    return td_error_set(err, code_of(curl, text), "%s: %s", what, why);
+}
+
+static enum td_code code_of_status(unsigned status)
+{
+    if (status >= 500 || status == 408 || status == 425 || status == 429)
+        return TD_UNAVAILABLE;
+    if (status == 401 || status == 403)
+        return TD_PERMISSION_DENIED;
+    return status == 404 || status == 410 ? TD_NOT_FOUND : TD_FAILED_PRECONDITION;
+}
+
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *what, struct td_error *err)
+{
+    const char *hint = answer->status == 401 ? " (a token that may read it is needed)" : "";
+    return td_error_set(err, code_of_status(answer->status), "%s: the server answered %u%s%s%s", what, answer->status,
+                        answer->message[0] != '\0' ? ", " : "", answer->message, hint);
+}

@@ -1,0 +1,18 @@
+/* Why a request has failed, as an error for people, and whether it is any use to ask again. */
+#ifndef TD_STORAGE_FETCH_FAULT_H
+#define TD_STORAGE_FETCH_FAULT_H
+
+#include "core/error.h"
+#include "storage/fetch/fetch_answer.h"
+
+#include <stdbool.h>
+
+/* Sets the error for a failure of libcurl (`code` is a CURLcode, `text` its error buffer). `what` names what was asked
+ * for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
+bool td_fetch_fault_of_code(int code, const char *text, const char *what, struct td_error *err);
+
+/* Sets the error for an answer whose status is not the wanted one. TD_UNAVAILABLE for 408, 425, 429 and 500 and above,
+ * which may pass. Returns false. */
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *what, struct td_error *err);
+
+#endif

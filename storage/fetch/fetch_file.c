@@ -1,0 +1,716 @@
+/* One thread drives all connections of a file by libcurl's multi interface; a second one hashes what has arrived.
+ *
+ * A connection is given a span, asks a server for it, and checks the answer before it takes a byte (accept_answer).
+ * Whatever ends the request, what is left of the span goes back, and other connections go on with it. So truncation, a
+ * stall and a dead server are one case: the bytes are asked for again, where the health of the servers allows it.
+ *
+ * Hard: what makes bytes of several answers one file. With a known digest the digest decides, at the end. Without one
+ * all answers must have the same strong entity tag; a file without a tag is taken in one answer alone. When tags say
+ * that the file has changed, or the digest is wrong, the file begins anew (a round). */
+#include "storage/fetch/fetch_file.h"
+
+#include "core/clock.h"
+#include "core/digits.h"
+#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_health.h"
+#include "storage/fetch/fetch_spans.h"
+#include "storage/fetch/fetch_target.h"
+
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SPAN_BYTES (UINT64_C(16) * 1024 * 1024)    /* of one request among several connections */
+#define SLOW_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* silence after which an idle connection takes over the bytes */
+
+enum {
+    PROGRESS_BYTES = 64 * 1024, /* of one request that count as progress */
+    MAX_ERROR_BODY = 64 * 1024, /* of an answer that is not the file; a longer one ends the connection */
+    MAX_CHANGES = 2,            /* rounds for a file that changes while it is fetched */
+    POLL_MS = 200,
+};
+
+struct fetch;
+
+struct connection {
+    struct fetch *fetch;
+    size_t index; /* of the connection and of its span */
+    CURL *easy;
+    size_t server;
+    bool is_busy, is_accepted, is_cut; /* is_cut: we have what we want, so we end the answer */
+    uint64_t asked, asked_end;         /* the range of the request */
+    uint64_t skip;                     /* bytes of the answer before the wanted ones */
+    uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
+    uint64_t active_ns;                /* when bytes came last */
+    struct td_fetch_answer answer;
+    struct td_error fault; /* why the answer was not taken */
+    char text[CURL_ERROR_SIZE];
+};
+
+struct fetch {
+    struct td_fetch_session *session;
+    const struct td_fetch_client *client;
+    const struct td_fetch_job *job;
+    struct td_fetch_outcome *outcome;
+    struct td_error *err;
+    struct td_fetch_target target;
+    struct td_fetch_spans spans;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_health health;
+    struct connection *connections;
+    size_t connection_count, running;
+    char etag[TD_FETCH_ETAG_BYTES];                        /* that all answers must have, without a digest */
+    char etags[TD_FETCH_MAX_SERVERS][TD_FETCH_ETAG_BYTES]; /* of the latest answer of each server */
+    char boot[TD_FETCH_BOOT_BYTES];
+    bool has_digest;
+    bool has_begun;   /* the unfinished file and its journal are there */
+    bool is_untagged; /* neither digest nor tag: one answer must bring it all */
+    bool is_broken;   /* the only answer of such a file has ended early */
+    bool has_changed; /* a server has another version than before */
+    bool has_failed;  /* for good; err says why */
+    unsigned changes, mismatches;
+};
+
+enum round { ROUND_DONE, ROUND_AGAIN, ROUND_FAILED };
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+/* Reads the machine's boot id; empty: unknown. */
+static void read_boot(char boot[TD_FETCH_BOOT_BYTES])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, boot, TD_FETCH_BOOT_BYTES - 1);
+    boot[n < 0 ? 0 : n] = '\0';
+    boot[strcspn(boot, "\n")] = '\0';
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static struct td_fetch_journal journal_of(const struct fetch *f)
+{
+    struct td_fetch_journal journal = {.size_bytes = f->job->expected.size_bytes,
+                                       .has_sha256 = f->job->expected.has_sha256};
+    if (journal.has_sha256)
+        memcpy(journal.sha256, f->job->expected.sha256, sizeof journal.sha256);
+    memcpy(journal.etag, f->etag, sizeof journal.etag);
+    memcpy(journal.boot, f->boot, sizeof journal.boot);
+    return journal;
+}
+
+/* Tells that the unfinished file is open, and begins to hash it. */
+static bool open_part(struct fetch *f)
+{
+    const struct td_fetch_events *events = &f->job->events;
+    f->has_begun = true;
+    if (events->began != NULL)
+        events->began(events->context, f->target.part, f->job->expected.size_bytes);
+    return td_fetch_hasher_start(f->target.part, f->job->expected.size_bytes, f->job->expected.has_git_sha1, &f->hasher,
+                                 f->err);
+}
+
+/* Begins the file, with the first answer that is accepted: a server that does not have it costs no space on disk. */
+static bool begin(struct fetch *f)
+{
+    const struct td_fetch_journal journal = journal_of(f);
+    return td_fetch_target_begin(&f->target, &journal, f->err) && open_part(f);
+}
+
+/* Tells of the pieces that an earlier process has fetched. */
+static void tell_resumed(struct fetch *f)
+{
+    const struct td_fetch_events *events = &f->job->events;
+    uint64_t size_bytes = f->job->expected.size_bytes;
+    uint64_t count = td_fetch_piece_count(size_bytes);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t off = i * TD_FETCH_PIECE_BYTES;
+        uint64_t len = size_bytes - off < TD_FETCH_PIECE_BYTES ? size_bytes - off : TD_FETCH_PIECE_BYTES;
+        if (!td_fetch_spans_has(&f->spans, i))
+            continue;
+        f->outcome->resumed_bytes += len;
+        if (events->arrived != NULL)
+            events->arrived(events->context, off, len, true);
+    }
+}
+
+/* Prepares the list of missing bytes, from the journal if there is one. */
+static bool prepare(struct fetch *f)
+{
+    const struct td_fetch_journal wanted = journal_of(f);
+    struct td_fetch_journal found;
+    uint8_t *bits = NULL;
+    uint64_t span_bytes = f->job->span_bytes != 0 ? f->job->span_bytes : SPAN_BYTES;
+    if (f->connection_count == 1 && f->job->span_bytes == 0)
+        span_bytes = UINT64_MAX;
+    bool is_resumed = td_fetch_target_resume(&f->target, &wanted, &found, &bits);
+    bool ok = td_fetch_spans_init(&f->spans, wanted.size_bytes, bits, f->connection_count, span_bytes, f->err);
+    free(bits);
+    if (!ok || !is_resumed)
+        return ok;
+    memcpy(f->etag, found.etag, sizeof f->etag);
+    if (!open_part(f))
+        return false;
+    tell_resumed(f);
+    td_fetch_hasher_advance(f->hasher, td_fetch_spans_front(&f->spans));
+    return true;
+}
+
+/* Forgets all that has arrived. */
+static bool forget(struct fetch *f)
+{
+    const struct td_fetch_events *events = &f->job->events;
+    bool had_begun = f->has_begun;
+    td_fetch_hasher_stop(f->hasher);
+    f->hasher = NULL;
+    td_fetch_spans_fini(&f->spans);
+    td_fetch_target_discard(&f->target);
+    f->has_begun = f->is_untagged = f->is_broken = f->has_changed = false;
+    f->etag[0] = '\0';
+    memset(f->etags, 0, sizeof f->etags);
+    f->outcome->resumed_bytes = 0;
+    if (had_begun && events->discarded != NULL)
+        events->discarded(events->context);
+    return td_fetch_target_lock(&f->target, td_fetch_session_cancel(f->session), NULL, NULL, f->err);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+/* Writes "NAME from URL" for messages. */
+static void write_what(const struct connection *c, char *out, size_t capacity)
+{
+    (void)snprintf(out, capacity, "%.120s from %.160s", c->fetch->job->shown,
+                   td_fetch_client_url(c->fetch->client, c->server));
+}
+
+/* Refuses the answer, for a reason that stays. Returns false. */
+static bool refuse(struct connection *c, const char *why)
+{
+    char what[320];
+    write_what(c, what, sizeof what);
+    return td_error_set(&c->fault, TD_FAILED_PRECONDITION, "%s: %s", what, why);
+}
+
+/* Checks status, length and range. */
+static bool check_range(struct connection *c)
+{
+    const struct td_fetch_answer *answer = &c->answer;
+    uint64_t size_bytes = c->fetch->job->expected.size_bytes;
+    char why[120];
+    if (answer->is_coded || answer->is_wrong)
+        return refuse(c, "the answer's header contradicts itself, or its content is coded");
+    uint64_t total = answer->status == 206 ? answer->total : answer->has_length ? answer->length : size_bytes;
+    if (answer->status == 206 && !answer->has_range)
+        return refuse(c, "the answer of 206 does not say which bytes it has");
+    if (total != size_bytes) {
+        (void)snprintf(why, sizeof why, "the file has %" PRIu64 " bytes there, and %" PRIu64 " in the list of files",
+                       total, size_bytes);
+        return refuse(c, why);
+    }
+    if (answer->status == 200) { /* no ranges here: what comes before is passed over */
+        c->skip = c->asked;
+        return true;
+    }
+    if (answer->first != c->asked || answer->last >= c->asked_end ||
+        (answer->has_length && answer->length != answer->last - answer->first + 1))
+        return refuse(c, "the answer has other bytes than were asked for");
+    return true;
+}
+
+/* Checks that the answer is of the same version of the file as the others. */
+static bool check_tag(struct connection *c)
+{
+    struct fetch *f = c->fetch;
+    const char *tag = c->answer.etag;
+    char expected[TD_SHA256_TEXT_BYTES + 2] = "";
+    if (f->job->expected.has_sha256) {
+        expected[0] = '"';
+        td_hex_write(f->job->expected.sha256, TD_SHA256_BYTES, expected + 1);
+        expected[TD_SHA256_TEXT_BYTES] = '"';
+        expected[TD_SHA256_TEXT_BYTES + 1] = '\0';
+    }
+    /* with a digest another tag is no proof: a tensord's tag changes when the digest becomes known, a CDN has its own
+     */
+    bool is_other =
+        f->has_digest ? expected[0] != '\0' && strcmp(f->etags[c->server], expected) == 0 && strcmp(tag, expected) != 0
+                      : f->etag[0] != '\0' && strcmp(f->etag, tag) != 0;
+    if (is_other) {
+        f->has_changed = !f->has_digest;
+        return refuse(c, "the file has changed there, or is another one than before");
+    }
+    memcpy(f->etags[c->server], tag, sizeof f->etags[c->server]);
+    if (!f->has_digest && !f->has_begun) {
+        memcpy(f->etag, tag, sizeof f->etag);
+        f->is_untagged = tag[0] == '\0';
+    }
+    return true;
+}
+
+/* Decides whether the answer brings the wanted bytes. */
+static bool accept_answer(struct connection *c)
+{
+    struct fetch *f = c->fetch;
+    char what[320];
+    if (c->answer.status != 200 && c->answer.status != 206) {
+        write_what(c, what, sizeof what);
+        return td_fetch_fault_of_answer(&c->answer, what, &c->fault);
+    }
+    if (!check_range(c) || !check_tag(c))
+        return false;
+    if (!f->has_begun && !begin(f)) {
+        f->has_failed = true;
+        return false;
+    }
+    if (c->skip > 0 || c->answer.status == 200 || f->is_untagged)
+        td_fetch_spans_extend(&f->spans, c->index);
+    return true;
+}
+
+/* Puts bytes into the file, which are the next ones of the connection's span. */
+static bool store(struct connection *c, const char *bytes, size_t len)
+{
+    struct fetch *f = c->fetch;
+    const struct td_fetch_events *events = &f->job->events;
+    const struct td_fetch_span *span = &f->spans.open[c->index];
+    uint64_t off = span->at;
+    uint64_t front_piece = f->spans.front_piece;
+    uint64_t first;
+    uint64_t end;
+    if (!td_fetch_target_write(&f->target, off, bytes, len, f->err))
+        return false;
+    td_fetch_spans_arrived(&f->spans, c->index, len, &first, &end);
+    if (first < end && !td_fetch_target_note(&f->target, f->spans.bits, first, end, f->err))
+        return false;
+    if (f->spans.front_piece != front_piece)
+        td_fetch_hasher_advance(f->hasher, td_fetch_spans_front(&f->spans));
+    f->outcome->fetched_bytes += len;
+    if (events->arrived != NULL)
+        events->arrived(events->context, off, len, false);
+    return true;
+}
+
+static size_t take_header(char *bytes, size_t size, size_t count, void *context)
+{
+    struct connection *c = context;
+    (void)size;
+    if (td_fetch_answer_take_line(&c->answer, td_text_n(bytes, count)))
+        return count;
+    (void)refuse(c, "the header of the answer does not end");
+    return 0;
+}
+
+static size_t take_body(char *bytes, size_t size, size_t count, void *context)
+{
+    struct connection *c = context;
+    struct fetch *f = c->fetch;
+    const struct td_fetch_span *span = &f->spans.open[c->index];
+    size_t taken = count;
+    (void)size;
+    c->active_ns = td_clock_ns();
+    if (!c->is_accepted && c->fault.code == TD_OK)
+        c->is_accepted = accept_answer(c);
+    if (f->has_failed)
+        return 0;
+    if (!c->is_accepted) { /* reads a short error to its end, so that the connection can be used again */
+        c->other_bytes += count;
+        return c->other_bytes > MAX_ERROR_BODY || c->answer.status < 300 ? 0 : count;
+    }
+    size_t passed = c->skip < count ? (size_t)c->skip : count;
+    c->skip -= passed;
+    bytes += passed;
+    count -= passed;
+    size_t room = span->end - span->at < count ? (size_t)(span->end - span->at) : count;
+    if (room > 0 && !store(c, bytes, room)) {
+        f->has_failed = true;
+        return 0;
+    }
+    c->got += room;
+    if (c->got >= PROGRESS_BYTES)
+        td_fetch_health_progress(&f->health, c->server, c->active_ns);
+    c->is_cut = room < count;
+    return c->is_cut ? 0 : taken;
+}
+
+/* ---- connections --------------------------------------------------------------------------------------- */
+
+static bool set_request(struct connection *c)
+{
+    char range[48];
+    struct fetch *f = c->fetch;
+    const char *path = f->job->url_path;
+    if (c->easy == NULL)
+        c->easy = td_fetch_client_handle(f->client, c->server, path);
+    (void)snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, c->asked, c->asked_end - 1);
+    return c->easy != NULL && td_fetch_client_aim(f->client, c->easy, c->server, path) &&
+           curl_easy_setopt(c->easy, CURLOPT_RANGE, range) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_HEADERDATA, c) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->text) == CURLE_OK &&
+           curl_easy_setopt(c->easy, CURLOPT_PRIVATE, c) == CURLE_OK &&
+           curl_multi_add_handle(td_fetch_session_multi(f->session), c->easy) == CURLM_OK;
+}
+
+/* Asks the server for the connection's span. */
+static bool start(struct connection *c, size_t server)
+{
+    struct fetch *f = c->fetch;
+    const struct td_fetch_span *span = &f->spans.open[c->index];
+    c->server = server;
+    c->is_accepted = c->is_cut = false;
+    c->asked = span->at;
+    /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
+    c->asked_end = !f->has_digest && !f->has_begun ? f->job->expected.size_bytes : span->end;
+    c->skip = c->got = c->other_bytes = 0;
+    c->active_ns = td_clock_ns();
+    c->text[0] = '\0';
+    td_error_init(&c->fault);
+    td_fetch_answer_init(&c->answer);
+    if (!set_request(c))
+        return td_error_no_memory(f->err);
+    c->is_busy = true;
+    f->running++;
+    return true;
+}
+
+/* Chooses the server with the fewest connections among those that may be asked. Returns false when there is none. */
+static bool choose_server(const struct fetch *f, size_t *server)
+{
+    uint64_t now = td_clock_ns();
+    size_t fewest = SIZE_MAX;
+    for (size_t i = 0; i < f->health.count; i++) {
+        size_t busy = 0;
+        for (size_t j = 0; j < f->connection_count; j++)
+            busy += f->connections[j].is_busy && f->connections[j].server == i ? 1 : 0;
+        if (td_fetch_health_may(&f->health, i, now) && busy < fewest) {
+            fewest = busy;
+            *server = i;
+        }
+    }
+    return fewest != SIZE_MAX;
+}
+
+/* Gives work to connections that have none. Sets *has_idle to whether one of them found nothing to do. */
+static bool start_idle(struct fetch *f, bool *has_idle)
+{
+    /* without a digest the first answer tells the tag; without a tag there is only one answer */
+    size_t most = !f->has_digest && (!f->has_begun || f->is_untagged) ? 1 : f->connection_count;
+    size_t server;
+    *has_idle = false;
+    for (size_t i = 0; i < f->connection_count && f->running < most; i++) {
+        if (f->connections[i].is_busy || f->is_broken || !choose_server(f, &server))
+            continue;
+        *has_idle = !td_fetch_spans_give(&f->spans, i);
+        if (*has_idle)
+            return true;
+        if (!start(&f->connections[i], server))
+            return false;
+    }
+    return true;
+}
+
+/* Takes the connection out of libcurl's work, which ends an answer that is under way. */
+static void stop(struct connection *c)
+{
+    if (!c->is_busy)
+        return;
+    (void)curl_multi_remove_handle(td_fetch_session_multi(c->fetch->session), c->easy);
+    c->is_busy = false;
+    c->fetch->running--;
+}
+
+static void tell_failure(const struct fetch *f, const struct td_error *why, uint64_t wait_ns)
+{
+    struct td_error ignored = TD_ERROR_INIT;
+    if (f->running == 0 && td_fetch_health_is_over(&f->health, td_clock_ns(), &ignored))
+        return; /* the fetch ends with this message */
+    if (wait_ns == 0)
+        td_fetch_session_tell(f->session, "%s; this server is not asked for the file again", why->message);
+    else
+        td_fetch_session_tell(f->session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+}
+
+/* Judges how a request has ended, and gives back what is left of its span. */
+static void finish(struct connection *c, CURLcode code)
+{
+    struct fetch *f = c->fetch;
+    struct td_fetch_span *span = &f->spans.open[c->index];
+    uint64_t left = span->end - span->at;
+    uint64_t now = td_clock_ns();
+    char what[320];
+    stop(c);
+    td_fetch_spans_give_back(&f->spans, c->index);
+    if (f->has_failed)
+        return;
+    if (left == 0) {
+        td_fetch_health_progress(&f->health, c->server, now);
+        return;
+    }
+    if (c->got >= PROGRESS_BYTES && code == CURLE_OK && !f->is_untagged)
+        return; /* a shorter range than was asked for, which is allowed */
+    f->is_broken = f->is_untagged;
+    write_what(c, what, sizeof what);
+    if (c->fault.code == TD_OK && !c->is_accepted && c->answer.status != 0 && code == CURLE_OK)
+        (void)accept_answer(c); /* an answer without a body */
+    if (c->fault.code == TD_OK && code == CURLE_OK)
+        (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: the answer ended too early", what);
+    if (c->fault.code == TD_OK)
+        (void)td_fetch_fault_of_code((int)code, c->text, what, &c->fault);
+    if (c->fault.code == TD_UNAVAILABLE) {
+        uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, c->answer.retry_after_s, now, &c->fault);
+        tell_failure(f, &c->fault, wait_ns);
+    } else if (!f->health.servers[c->server].is_excluded) {
+        td_fetch_health_exclude(&f->health, c->server, &c->fault);
+        tell_failure(f, &c->fault, 0);
+    }
+}
+
+/* Ends the request that has been silent for longest, if that is long, for a connection that has nothing to do. */
+static void take_over(struct fetch *f)
+{
+    uint64_t now = td_clock_ns();
+    struct connection *slowest = NULL;
+    for (size_t i = 0; i < f->connection_count; i++) {
+        struct connection *c = &f->connections[i];
+        if (c->is_busy && (slowest == NULL || c->active_ns < slowest->active_ns))
+            slowest = c;
+    }
+    if (slowest == NULL || now - slowest->active_ns < SLOW_NS || f->health.count < 2)
+        return;
+    char what[320];
+    write_what(slowest, what, sizeof what);
+    (void)td_error_set(&slowest->fault, TD_UNAVAILABLE, "%s: nothing came for 5 s", what);
+    finish(slowest, CURLE_OPERATION_TIMEDOUT);
+}
+
+/* Handles the requests that have ended. */
+static void collect(struct fetch *f)
+{
+    CURLM *multi = td_fetch_session_multi(f->session);
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(multi, &left)) != NULL) {
+        struct connection *c = NULL;
+        CURLcode code = message->data.result;
+        if (message->msg != CURLMSG_DONE ||
+            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&c) != CURLE_OK || c == NULL)
+            continue;
+        finish(c, code);
+    }
+}
+
+/* Returns how long to wait for the connections, in ms: until a server may be asked again, and at most POLL_MS. */
+static int wait_ms(const struct fetch *f)
+{
+    uint64_t now = td_clock_ns();
+    uint64_t due = td_fetch_health_due_ns(&f->health);
+    if (f->running == f->connection_count || due <= now || due - now > UINT64_C(1000000) * POLL_MS)
+        return POLL_MS;
+    return (int)((due - now) / 1000000) + 1;
+}
+
+/* Fetches all that is missing. Returns ROUND_DONE when the file is complete. */
+static enum round transfer(struct fetch *f)
+{
+    CURLM *multi = td_fetch_session_multi(f->session);
+    uint64_t size_bytes = f->job->expected.size_bytes;
+    int running;
+    bool has_idle;
+    while (td_fetch_spans_front(&f->spans) < size_bytes) {
+        if (td_cancel_is_asked(td_fetch_session_cancel(f->session))) {
+            (void)td_error_set(f->err, TD_CONFLICT, "stopped");
+            return ROUND_FAILED;
+        }
+        if (!start_idle(f, &has_idle))
+            return ROUND_FAILED;
+        if (f->running == 0) {
+            bool is_over = td_fetch_health_is_over(&f->health, td_clock_ns(), NULL);
+            if ((f->is_broken || (is_over && f->has_changed)) && f->changes++ < MAX_CHANGES)
+                return ROUND_AGAIN;
+            if (is_over || f->is_broken) {
+                (void)td_error_copy(f->err, &f->health.last);
+                return ROUND_FAILED;
+            }
+        }
+        if (curl_multi_perform(multi, &running) != CURLM_OK ||
+            (running > 0 || f->running == 0 ? curl_multi_poll(multi, NULL, 0, wait_ms(f), NULL) : CURLM_OK) !=
+                CURLM_OK) {
+            (void)td_error_no_memory(f->err);
+            return ROUND_FAILED;
+        }
+        collect(f);
+        if (f->has_failed)
+            return ROUND_FAILED;
+        if (has_idle)
+            take_over(f);
+    }
+    return ROUND_DONE;
+}
+
+/* ---- digests ------------------------------------------------------------------------------------------- */
+
+/* Returns whether the sums are the expected ones; true when none is expected. */
+static bool sums_fit(const struct td_fetch_expected *expected, const struct td_fetch_sums *sums)
+{
+    return (!expected->has_sha256 || memcmp(expected->sha256, sums->sha256, TD_SHA256_BYTES) == 0) &&
+           (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
+}
+
+static bool refuse_sums(struct fetch *f, const struct td_fetch_sums *sums)
+{
+    const struct td_fetch_expected *expected = &f->job->expected;
+    char is[TD_SHA256_TEXT_BYTES];
+    char should[TD_SHA256_TEXT_BYTES];
+    size_t len = expected->has_sha256 ? TD_SHA256_BYTES : TD_FETCH_SHA1_BYTES;
+    td_hex_write(expected->has_sha256 ? sums->sha256 : sums->git_sha1, len, is);
+    td_hex_write(expected->has_sha256 ? expected->sha256 : expected->git_sha1, len, should);
+    return td_error_set(f->err, TD_FAILED_PRECONDITION,
+                        "%.120s: the content has the digest %s, but the list of files says %s; what was fetched is "
+                        "removed",
+                        f->job->shown, is, should);
+}
+
+/* Decides what to do about a wrong digest: with several servers, each one is tried alone; what was resumed may have
+ * been damaged on our own disk. */
+static enum round judge_mismatch(struct fetch *f, const struct td_fetch_sums *sums, bool was_resumed)
+{
+    size_t tries = f->health.count > 1 ? f->health.count : was_resumed ? 1 : 0;
+    size_t server = f->mismatches++;
+    if (server >= tries) {
+        td_fetch_target_discard(&f->target);
+        (void)refuse_sums(f, sums);
+        return ROUND_FAILED;
+    }
+    td_fetch_session_tell(f->session, "%s: the content has not the expected digest; it is fetched again from %s alone",
+                          f->job->shown, td_fetch_client_url(f->client, server));
+    return ROUND_AGAIN;
+}
+
+/* Fetches the file once. */
+static enum round run_round(struct fetch *f)
+{
+    struct td_fetch_sums sums;
+    if (!prepare(f))
+        return ROUND_FAILED;
+    bool was_resumed = f->outcome->resumed_bytes > 0;
+    enum round result = transfer(f);
+    for (size_t i = 0; i < f->connection_count; i++)
+        stop(&f->connections[i]);
+    if (result != ROUND_DONE)
+        return result;
+    if (!f->has_begun && !begin(f)) /* an empty file */
+        return ROUND_FAILED;
+    td_fetch_hasher_advance(f->hasher, f->job->expected.size_bytes);
+    if (!td_fetch_hasher_wait(f->hasher, td_fetch_session_cancel(f->session), &sums, f->err))
+        return ROUND_FAILED;
+    if (!sums_fit(&f->job->expected, &sums))
+        return judge_mismatch(f, &sums, was_resumed);
+    memcpy(f->outcome->sha256, sums.sha256, sizeof f->outcome->sha256);
+    memcpy(f->outcome->etag, f->etag, sizeof f->outcome->etag);
+    return td_fetch_target_finish(&f->target, f->err) ? ROUND_DONE : ROUND_FAILED;
+}
+
+/* Runs rounds until the file is there or given up. */
+static bool run(struct fetch *f)
+{
+    uint64_t retry_for_ns = td_fetch_client_retry_for_ns(f->client);
+    for (;;) {
+        td_fetch_health_init(&f->health, td_fetch_client_count(f->client), retry_for_ns, td_clock_ns());
+        struct td_error other = TD_ERROR_INIT;
+        (void)td_error_set(&other, TD_FAILED_PRECONDITION, "%.120s: no other server is left", f->job->shown);
+        for (size_t i = 0; f->mismatches > 0 && i < f->health.count; i++)
+            if (i != f->mismatches - 1)
+                td_fetch_health_exclude(&f->health, i, &other);
+        enum round result = run_round(f);
+        if (result == ROUND_FAILED)
+            return false;
+        if (result == ROUND_DONE)
+            return true;
+        if (!forget(f))
+            return false;
+    }
+}
+
+/* Returns whether the finished file is there already, by its digest. */
+static bool is_there(struct fetch *f)
+{
+    const struct td_fetch_expected *expected = &f->job->expected;
+    struct td_fetch_hasher *hasher = NULL;
+    struct td_fetch_sums sums;
+    struct td_error ignored = TD_ERROR_INIT;
+    int fd = f->has_digest ? td_fetch_target_open_finished(&f->target) : -1;
+    if (fd < 0)
+        return false;
+    bool ok = td_fetch_hasher_start(fd, expected->size_bytes, expected->has_git_sha1, &hasher, &ignored);
+    if (ok) {
+        td_fetch_hasher_advance(hasher, expected->size_bytes);
+        ok = td_fetch_hasher_wait(hasher, td_fetch_session_cancel(f->session), &sums, &ignored) &&
+             sums_fit(expected, &sums);
+    }
+    if (ok)
+        memcpy(f->outcome->sha256, sums.sha256, sizeof sums.sha256);
+    td_fetch_hasher_stop(hasher);
+    (void)close(fd);
+    return ok;
+}
+
+static void tell_waiting(void *context)
+{
+    const struct fetch *f = context;
+    td_fetch_session_tell(f->session, "another process fetches %s; waiting for it", f->job->shown);
+}
+
+static bool create_connections(struct fetch *f)
+{
+    f->connections = calloc(f->connection_count, sizeof *f->connections);
+    if (f->connections == NULL)
+        return td_error_no_memory(f->err);
+    for (size_t i = 0; i < f->connection_count; i++) {
+        f->connections[i].fetch = f;
+        f->connections[i].index = i;
+    }
+    return true;
+}
+
+static void fini(struct fetch *f)
+{
+    for (size_t i = 0; f->connections != NULL && i < f->connection_count; i++) {
+        stop(&f->connections[i]);
+        curl_easy_cleanup(f->connections[i].easy);
+    }
+    free(f->connections);
+    td_fetch_hasher_stop(f->hasher);
+    td_fetch_spans_fini(&f->spans);
+    td_fetch_target_close(&f->target);
+}
+
+bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                   struct td_error *err)
+{
+    const struct td_fetch_expected *expected = &job->expected;
+    struct fetch f = {
+        .session = session,
+        .client = td_fetch_session_client(session),
+        .job = job,
+        .outcome = outcome,
+        .err = err,
+        .connection_count = job->connections,
+        .has_digest = expected->has_sha256 || expected->has_git_sha1,
+    };
+    memset(outcome, 0, sizeof *outcome);
+    read_boot(f.boot);
+    bool ok = td_fetch_target_open(&f.target, job->root, job->name, expected->size_bytes, err) &&
+              td_fetch_target_lock(&f.target, td_fetch_session_cancel(session), tell_waiting, &f, err);
+    if (ok && is_there(&f)) {
+        outcome->was_there = true;
+        td_fetch_target_discard(&f.target);
+    } else {
+        ok = ok && create_connections(&f) && run(&f);
+    }
+    outcome->is_verified = ok && f.has_digest;
+    fini(&f);
+    return ok;
+}

@@ -1,0 +1,71 @@
+/* Fetches one file from a client's servers into a directory: several connections with ranges, failover to another
+ * server in the middle, resumption after a kill, digests while the bytes arrive, and a rename at the end. A file is
+ * never seen under its name before it is complete and checked.
+ *
+ * The servers are not trusted: a length, range or entity tag that differs, a body that is too long or ends early, and
+ * one that stalls are found; the bytes are asked for again, of another server if there is one. A server that has
+ * another file than the listing says is not asked for this file again. */
+#ifndef TD_STORAGE_FETCH_FILE_H
+#define TD_STORAGE_FETCH_FILE_H
+
+#include "core/error.h"
+#include "storage/fetch/fetch_hasher.h"
+#include "storage/fetch/fetch_session.h"
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the file must be. */
+struct td_fetch_expected {
+    uint64_t size_bytes;
+    bool has_sha256, has_git_sha1; /* which digests are known */
+    uint8_t sha256[TD_SHA256_BYTES];
+    uint8_t git_sha1[TD_FETCH_SHA1_BYTES];
+};
+
+/* Functions that a fetch calls, on the thread that called td_fetch_file; each may be NULL. They must be quick. */
+struct td_fetch_events {
+    /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; it keeps its bytes when the
+     * file gets its name. Called once, before any of the others, and again after `discarded`. */
+    void (*began)(void *context, int fd, uint64_t size_bytes);
+    /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
+     * not known before td_fetch_file returns. */
+    void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
+    /* All that has arrived was wrong, and the file begins anew: in another file, so that readers of the old descriptor
+     * do not see bytes change. */
+    void (*discarded)(void *context);
+    void *context;
+};
+
+struct td_fetch_job {
+    const char *url_path;       /* below each server's base URL; begins with '/', percent-encoded */
+    const struct td_root *root; /* the directory; borrowed */
+    const char *name;           /* relative path of the file in it; missing directories are made */
+    const char *shown;          /* the file's name in messages */
+    struct td_fetch_expected expected;
+    unsigned connections; /* 1 to TD_FETCH_MAX_CONNECTIONS, over all servers */
+    uint64_t span_bytes;  /* the most that one request asks for; 0: what is best for speed. Small ones keep the
+                             beginning of the file ahead */
+    struct td_fetch_events events;
+};
+
+struct td_fetch_outcome {
+    bool was_there;                  /* a file with the expected digest had the name already; nothing was fetched */
+    bool is_verified;                /* a digest was expected, and the content has it */
+    uint64_t fetched_bytes;          /* received, also those that had to be fetched again */
+    uint64_t resumed_bytes;          /* of an earlier process */
+    uint8_t sha256[TD_SHA256_BYTES]; /* of the content; not set when was_there and only git_sha1 was expected */
+    char etag[TD_FETCH_ETAG_BYTES];  /* strong, with quotes; empty: unknown */
+};
+
+/* Fetches the file. Blocks. After an error what is on disk stays, to be resumed, unless it was wrong. Errors:
+ * TD_CONFLICT when cancelled; TD_NOT_FOUND when all servers say so; TD_PERMISSION_DENIED for a refused token or an
+ * untrusted certificate; TD_FAILED_PRECONDITION when the content has another digest, or no server has the file that was
+ * expected; TD_RESOURCE_EXHAUSTED when the disk is full (sys is ENOSPC, EDQUOT or EFBIG) or memory is short;
+ * TD_UNAVAILABLE when no server made progress for retry_for_ns; TD_IO. The message names `shown` and the server. */
+bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                   struct td_error *err);
+
+#endif

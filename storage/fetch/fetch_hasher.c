@@ -1,0 +1,161 @@
+#define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
+#include "storage/fetch/fetch_hasher.h"
+
+#include "core/clock.h"
+#include "core/small_thread.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <openssl/sha.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 256 * 1024,  /* fits a processor's second cache */
+    WAKE_BYTES = 1024 * 1024, /* for fewer, the thread is not woken before the end */
+};
+
+struct td_fetch_hasher {
+    int fd;
+    uint64_t size_bytes;
+    bool git_sha1;
+    uint8_t *buffer;
+    SHA256_CTX sha256; /* of the thread */
+    SHA_CTX sha1;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t front, hashed; /* under the lock, as all below */
+    bool stop, is_done;
+    struct td_error err;
+};
+
+/* Waits until there is something to hash, and sets *end to how far. Returns false when the thread has to end. */
+static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, uint64_t *end)
+{
+    pthread_mutex_lock(&hasher->lock);
+    hasher->hashed = done;
+    while (!hasher->stop && hasher->front - done < WAKE_BYTES && hasher->front < hasher->size_bytes)
+        (void)pthread_cond_wait(&hasher->changed, &hasher->lock);
+    *end = hasher->front;
+    bool goes_on = !hasher->stop && done < hasher->size_bytes;
+    pthread_mutex_unlock(&hasher->lock);
+    return goes_on;
+}
+
+/* Hashes up to READ_BYTES at `done` and adds their number to it. */
+static bool hash_some(struct td_fetch_hasher *hasher, uint64_t *done, uint64_t end, struct td_error *err)
+{
+    size_t len = end - *done < READ_BYTES ? (size_t)(end - *done) : READ_BYTES;
+    ssize_t n = pread(hasher->fd, hasher->buffer, len, (off_t)*done);
+    if (n < 0 && errno == EINTR)
+        return true;
+    if (n < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot read back what was written");
+    if (n == 0)
+        return td_error_set(err, TD_IO, "another program has cut the file while it was fetched");
+    (void)SHA256_Update(&hasher->sha256, hasher->buffer, (size_t)n);
+    if (hasher->git_sha1)
+        (void)SHA1_Update(&hasher->sha1, hasher->buffer, (size_t)n);
+    *done += (uint64_t)n;
+    return true;
+}
+
+static void *hasher_main(void *argument)
+{
+    struct td_fetch_hasher *hasher = argument;
+    struct td_error err = TD_ERROR_INIT;
+    uint64_t done = 0;
+    uint64_t end = 0;
+    while (err.code == TD_OK && wait_for_bytes(hasher, done, &end))
+        (void)hash_some(hasher, &done, end, &err);
+    pthread_mutex_lock(&hasher->lock);
+    hasher->hashed = done;
+    hasher->err = err;
+    hasher->is_done = true;
+    (void)pthread_cond_broadcast(&hasher->changed);
+    pthread_mutex_unlock(&hasher->lock);
+    return NULL;
+}
+
+bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
+                           struct td_error *err)
+{
+    struct td_fetch_hasher *hasher = calloc(1, sizeof *hasher);
+    uint8_t *buffer = malloc(READ_BYTES);
+    char prefix[32];
+    if (hasher == NULL || buffer == NULL || !td_clock_condition_init(&hasher->changed)) {
+        free(hasher);
+        free(buffer);
+        return td_error_no_memory(err);
+    }
+    (void)pthread_mutex_init(&hasher->lock, NULL);
+    hasher->fd = fd;
+    hasher->size_bytes = size_bytes;
+    hasher->git_sha1 = git_sha1;
+    hasher->buffer = buffer;
+    td_error_init(&hasher->err);
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %" PRIu64, size_bytes);
+    (void)SHA256_Init(&hasher->sha256);
+    (void)SHA1_Init(&hasher->sha1);
+    (void)SHA1_Update(&hasher->sha1, prefix, (size_t)prefix_len + 1);
+    int sys = td_small_thread_start(hasher_main, hasher, &hasher->thread);
+    if (sys == 0) {
+        *out = hasher;
+        return true;
+    }
+    (void)pthread_cond_destroy(&hasher->changed);
+    (void)pthread_mutex_destroy(&hasher->lock);
+    free(buffer);
+    free(hasher);
+    return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a thread that hashes");
+}
+
+void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
+{
+    pthread_mutex_lock(&hasher->lock);
+    if (front > hasher->front)
+        hasher->front = front;
+    if (hasher->front - hasher->hashed >= WAKE_BYTES || hasher->front == hasher->size_bytes)
+        (void)pthread_cond_broadcast(&hasher->changed);
+    pthread_mutex_unlock(&hasher->lock);
+}
+
+bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
+                          struct td_error *err)
+{
+    const uint64_t step_ns = UINT64_C(200000000); /* how often the cancellation is asked */
+    bool is_cancelled = false;
+    pthread_mutex_lock(&hasher->lock);
+    while (!hasher->is_done && !is_cancelled) {
+        struct timespec until = td_clock_timespec(td_clock_ns() + step_ns);
+        (void)pthread_cond_timedwait(&hasher->changed, &hasher->lock, &until);
+        is_cancelled = !hasher->is_done && td_cancel_is_asked(cancel);
+    }
+    bool is_whole = hasher->is_done && hasher->hashed == hasher->size_bytes;
+    if (!is_whole)
+        (void)td_error_copy(err, &hasher->err);
+    pthread_mutex_unlock(&hasher->lock);
+    if (!is_whole)
+        return td_error_set(err, TD_CONFLICT, "stopped while the digest was computed");
+    (void)SHA256_Final(sums->sha256, &hasher->sha256); /* the thread has ended its work */
+    (void)SHA1_Final(sums->git_sha1, &hasher->sha1);
+    return true;
+}
+
+void td_fetch_hasher_stop(struct td_fetch_hasher *hasher)
+{
+    if (hasher == NULL)
+        return;
+    pthread_mutex_lock(&hasher->lock);
+    hasher->stop = true;
+    (void)pthread_cond_broadcast(&hasher->changed);
+    pthread_mutex_unlock(&hasher->lock);
+    (void)pthread_join(hasher->thread, NULL);
+    (void)pthread_cond_destroy(&hasher->changed);
+    (void)pthread_mutex_destroy(&hasher->lock);
+    free(hasher->buffer);
+    free(hasher);
+}

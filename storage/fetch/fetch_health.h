@@ -1,0 +1,49 @@
+/* Which of a client's servers to ask, when to ask one again that has failed, and when to give up. Pure: the caller
+ * tells the time (td_clock_ns). */
+#ifndef TD_STORAGE_FETCH_HEALTH_H
+#define TD_STORAGE_FETCH_HEALTH_H
+
+#include "core/error.h"
+#include "storage/fetch/fetch_client.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_fetch_health {
+    struct td_fetch_server_health {
+        uint64_t due_ns;   /* not to be asked before */
+        unsigned failures; /* in a row */
+        bool is_excluded;  /* not to be asked again */
+    } servers[TD_FETCH_MAX_SERVERS];
+    size_t count;
+    uint64_t retry_for_ns;
+    uint64_t progress_ns; /* time of the latest progress, or of the start */
+    uint64_t random;
+    struct td_error last; /* the latest failure */
+};
+
+void td_fetch_health_init(struct td_fetch_health *health, size_t count, uint64_t retry_for_ns, uint64_t now_ns);
+
+/* Notes that a server has done what was asked, at least a good part. */
+void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
+
+/* Notes a failure that may pass. The server is asked again after a backoff. Several connections that fail at once count
+ * as one failure. Returns the time to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
+uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, uint64_t retry_after_s, uint64_t now_ns,
+                                const struct td_error *why);
+
+/* Notes a failure that stays: the server is not asked again. */
+void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, const struct td_error *why);
+
+/* Returns whether a server may be asked now. */
+bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, uint64_t now_ns);
+
+/* Returns the time (td_clock_ns) at which the next server may be asked; UINT64_MAX: none is left. */
+uint64_t td_fetch_health_due_ns(const struct td_fetch_health *health);
+
+/* Returns whether it is no use to go on, and then sets the error: no server is left, or all have failed and none may be
+ * asked before retry_for_ns without progress are over. Call it when nothing is under way. */
+bool td_fetch_health_is_over(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err);
+
+#endif

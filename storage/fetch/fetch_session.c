@@ -1,0 +1,232 @@
+#include "storage/fetch/fetch_session.h"
+
+#include "core/clock.h"
+#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_health.h"
+
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SMALL_ANSWER_S = 120,              /* a small answer that takes longer has failed */
+    CANCEL_STEP_NS = 100 * 1000 * 1000 /* how often a wait asks whether it is cancelled */
+};
+
+struct td_fetch_session {
+    const struct td_fetch_client *client;
+    const struct td_cancel *cancel;
+    const struct td_fetch_notes *notes;
+    CURLM *multi;
+    CURL *easy; /* of small answers; NULL: not made yet */
+};
+
+/* One request for a small answer. */
+struct small {
+    struct td_fetch_session *session;
+    struct td_fetch_answer *answer;
+    struct td_buffer *body;
+    size_t max_bytes;
+    bool has_endless_header, is_too_long;
+};
+
+bool td_fetch_session_create(const struct td_fetch_client *client, const struct td_cancel *cancel,
+                             const struct td_fetch_notes *notes, struct td_fetch_session **out, struct td_error *err)
+{
+    struct td_fetch_session *session = calloc(1, sizeof *session);
+    CURLM *multi = curl_multi_init();
+    if (session == NULL || multi == NULL) {
+        free(session);
+        (void)curl_multi_cleanup(multi);
+        return td_error_no_memory(err);
+    }
+    *session = (struct td_fetch_session){.client = client, .cancel = cancel, .notes = notes, .multi = multi};
+    *out = session;
+    return true;
+}
+
+void td_fetch_session_destroy(struct td_fetch_session *session)
+{
+    if (session == NULL)
+        return;
+    curl_easy_cleanup(session->easy);
+    (void)curl_multi_cleanup(session->multi);
+    free(session);
+}
+
+const struct td_fetch_client *td_fetch_session_client(const struct td_fetch_session *session)
+{
+    return session->client;
+}
+
+void *td_fetch_session_multi(const struct td_fetch_session *session)
+{
+    return session->multi;
+}
+
+const struct td_cancel *td_fetch_session_cancel(const struct td_fetch_session *session)
+{
+    return session->cancel;
+}
+
+void td_fetch_session_tell(const struct td_fetch_session *session, const char *format, ...)
+{
+    char text[TD_ERROR_MESSAGE_BYTES + 64];
+    va_list args;
+    if (session->notes == NULL || session->notes->tell == NULL)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    session->notes->tell(session->notes->context, text);
+}
+
+/* ---- small answers ------------------------------------------------------------------------------------- */
+
+static size_t take_header(char *bytes, size_t size, size_t count, void *context)
+{
+    struct small *small = context;
+    (void)size;
+    small->has_endless_header = !td_fetch_answer_take_line(small->answer, td_text_n(bytes, count));
+    return small->has_endless_header ? 0 : count;
+}
+
+static size_t take_body(char *bytes, size_t size, size_t count, void *context)
+{
+    struct small *small = context;
+    (void)size;
+    if (count > small->max_bytes - small->body->len) {
+        small->is_too_long = true;
+        return 0;
+    }
+    td_buffer_append(small->body, bytes, count);
+    return small->body->failed ? 0 : count;
+}
+
+static int ask_cancel(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    const struct small *small = context;
+    (void)a, (void)b, (void)c, (void)d;
+    return td_cancel_is_asked(small->session->cancel) ? 1 : 0;
+}
+
+static bool prepare(struct td_fetch_session *session, size_t server, const char *path, struct small *small, char *text)
+{
+    if (session->easy == NULL)
+        session->easy = td_fetch_client_handle(session->client, server, path);
+    CURL *easy = session->easy;
+    return easy != NULL && td_fetch_client_aim(session->client, easy, server, path) &&
+           curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SMALL_ANSWER_S) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERDATA, small) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEDATA, small) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, ask_cancel) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_XFERINFODATA, small) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text) == CURLE_OK;
+}
+
+/* Asks one server once. */
+static bool ask(struct td_fetch_session *session, size_t server, const char *path, size_t max_bytes,
+                struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
+{
+    const char *url = td_fetch_client_url(session->client, server);
+    char text[CURL_ERROR_SIZE] = "";
+    struct small small = {.session = session, .answer = answer, .body = body, .max_bytes = max_bytes};
+    td_fetch_answer_init(answer);
+    td_buffer_clear(body);
+    if (!prepare(session, server, path, &small, text))
+        return td_error_no_memory(err);
+    CURLcode code = curl_easy_perform(session->easy);
+    (void)curl_easy_setopt(session->easy, CURLOPT_ERRORBUFFER, NULL);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
+    if (small.has_endless_header)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s: the header of the answer has more than %d bytes", url,
+                            TD_FETCH_MAX_HEADER_BYTES);
+    if (small.is_too_long)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s%.200s: the answer has more than %zu bytes", url, path,
+                            max_bytes);
+    if (body->failed)
+        return td_buffer_refuse(body, err);
+    if (code != CURLE_OK)
+        return td_fetch_fault_of_code((int)code, text, url, err);
+    if (answer->status >= 500 || answer->status == 408 || answer->status == 425 || answer->status == 429)
+        return td_fetch_fault_of_answer(answer, url, err);
+    if (answer->status >= 400)
+        td_buffer_clear(body);
+    return true;
+}
+
+/* Chooses the server that may be asked first, from `first` on. */
+static size_t choose(const struct td_fetch_health *health, size_t first)
+{
+    size_t best = first;
+    for (size_t i = 1; i < health->count; i++) {
+        size_t one = (first + i) % health->count;
+        const struct td_fetch_server_health *a = &health->servers[best];
+        const struct td_fetch_server_health *b = &health->servers[one];
+        if (!b->is_excluded && (a->is_excluded || b->due_ns < a->due_ns))
+            best = one;
+    }
+    return best;
+}
+
+/* Waits until the time has come. Returns false when cancelled. */
+static bool wait_until(const struct td_fetch_session *session, uint64_t until_ns)
+{
+    for (uint64_t now = td_clock_ns(); now < until_ns; now = td_clock_ns()) {
+        uint64_t left = until_ns - now < CANCEL_STEP_NS ? until_ns - now : CANCEL_STEP_NS;
+        const struct timespec pause = td_clock_timespec(left);
+        if (td_cancel_is_asked(session->cancel))
+            return false;
+        (void)nanosleep(&pause, NULL);
+    }
+    return !td_cancel_is_asked(session->cancel);
+}
+
+/* Notes the failure, and tells when the server is asked again. */
+static void note_failure(const struct td_fetch_session *session, struct td_fetch_health *health, size_t server,
+                         uint64_t retry_after_s, const struct td_error *why)
+{
+    if (why->code != TD_UNAVAILABLE) {
+        td_fetch_health_exclude(health, server, why);
+        return;
+    }
+    uint64_t wait_ns = td_fetch_health_failed(health, server, retry_after_s, td_clock_ns(), why);
+    struct td_error ignored = TD_ERROR_INIT;
+    if (!td_fetch_health_is_over(health, td_clock_ns(), &ignored))
+        td_fetch_session_tell(session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+}
+
+bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
+                          size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
+{
+    struct td_fetch_health health;
+    const size_t first = *server;
+    td_fetch_health_init(&health, td_fetch_client_count(session->client), td_fetch_client_retry_for_ns(session->client),
+                         td_clock_ns());
+    const struct td_error unused = TD_ERROR_INIT;
+    for (size_t i = 0; only && i < health.count; i++)
+        if (i != first)
+            td_fetch_health_exclude(&health, i, &unused);
+    for (;;) {
+        struct td_error why = TD_ERROR_INIT;
+        *server = choose(&health, first);
+        if (!wait_until(session, health.servers[*server].due_ns))
+            return td_error_set(err, TD_CONFLICT, "stopped while %s was to be asked again",
+                                td_fetch_client_url(session->client, *server));
+        if (ask(session, *server, path, max_bytes, answer, body, &why))
+            return true;
+        if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
+            return td_error_copy(err, &why);
+        note_failure(session, &health, *server, answer->retry_after_s, &why);
+        if (td_fetch_health_is_over(&health, td_clock_ns(), err))
+            return false;
+    }
+}

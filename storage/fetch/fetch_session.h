@@ -1,0 +1,48 @@
+/* A session: the connections of one thread to a client's servers, which stay open from file to file; and small answers.
+ * Threads: one per session, any number of sessions per client. */
+#ifndef TD_STORAGE_FETCH_SESSION_H
+#define TD_STORAGE_FETCH_SESSION_H
+
+#include "core/buffer.h"
+#include "core/cancel.h"
+#include "core/error.h"
+#include "storage/fetch/fetch_answer.h"
+#include "storage/fetch/fetch_client.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Tells a person, in one line without a line feed, what happens and why: a server that failed and is asked again.
+ * Called by the session's thread. */
+struct td_fetch_notes {
+    void (*tell)(void *context, const char *text);
+    void *context;
+};
+
+struct td_fetch_session;
+
+/* Makes a session of the client, which must outlive it. cancel and notes (both may be NULL) are borrowed. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_fetch_session_create(const struct td_fetch_client *client, const struct td_cancel *cancel,
+                             const struct td_fetch_notes *notes, struct td_fetch_session **out, struct td_error *err);
+
+/* Closes the connections and frees the session. NULL is allowed. */
+void td_fetch_session_destroy(struct td_fetch_session *session);
+
+/* Gets a small answer: GET of `path` (with its query, percent-encoded, beginning with '/') from the servers in turn
+ * until one answers with a status below 500 other than 408 and 429; failures are tried again for retry_for_ns, with
+ * backoff. Appends the body to `body`, and sets *answer and *server. A status of 400 and above is no error, and its
+ * body is not kept. *server: from this one alone (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server
+ * answered in time (the message says why, of the last one), TD_FAILED_PRECONDITION for a body of more than max_bytes,
+ * TD_PERMISSION_DENIED for a certificate that is not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
+bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
+                          size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err);
+
+/* For fetch_file alone: the client, the multi handle of libcurl (CURLM *), and what was given at the start. */
+const struct td_fetch_client *td_fetch_session_client(const struct td_fetch_session *session);
+void *td_fetch_session_multi(const struct td_fetch_session *session);
+const struct td_cancel *td_fetch_session_cancel(const struct td_fetch_session *session);
+void td_fetch_session_tell(const struct td_fetch_session *session, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

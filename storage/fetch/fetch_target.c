@@ -1,0 +1,319 @@
+#include "storage/fetch/fetch_target.h"
+
+#include "core/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOCK_POLL_NS = 50 * 1000 * 1000 };
+
+/* Sets the error for a failed call; a disk without room is TD_RESOURCE_EXHAUSTED. Returns false. */
+static bool failed(int sys, const char *what, const char *name, struct td_error *err)
+{
+    bool is_full = sys == ENOSPC || sys == EDQUOT || sys == EFBIG || sys == ENOMEM;
+    return td_error_sys(err, is_full ? TD_RESOURCE_EXHAUSTED : TD_IO, sys, "cannot %s \"%s\"", what, name);
+}
+
+/* ---- names and directories ----------------------------------------------------------------------------- */
+
+/* Makes the directory path[0..len), whose own directory exists, unless it is there. The name is made in the opened
+ * parent, so no symlink leads the call out of the root. */
+static bool make_directory(const struct td_root *root, const char *path, size_t len, struct td_error *err)
+{
+    char whole[PATH_MAX];
+    int parent = -1;
+    if (len >= sizeof whole)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%.200s\" is too long a path", path);
+    memcpy(whole, path, len);
+    whole[len] = '\0';
+    char *slash = strrchr(whole, '/');
+    const char *name = slash == NULL ? whole : slash + 1;
+    if (slash != NULL)
+        *slash = '\0';
+    if (!td_root_open_directory(root, slash == NULL ? "" : whole, &parent, err))
+        return false;
+    bool ok = mkdirat(parent, name, 0777) == 0 || errno == EEXIST;
+    if (!ok)
+        (void)failed(errno, "make the directory", name, err);
+    (void)close(parent);
+    return ok;
+}
+
+/* Opens the directory of the path, after it has made the missing ones. */
+static bool open_directory(const struct td_root *root, const char *path, size_t len, int *directory,
+                           struct td_error *err)
+{
+    char whole[PATH_MAX];
+    for (size_t i = 1; i <= len; i++)
+        if ((i == len || path[i] == '/') && !make_directory(root, path, i, err))
+            return false;
+    (void)snprintf(whole, sizeof whole, "%.*s", (int)len, path);
+    return td_root_open_directory(root, whole, directory, err);
+}
+
+bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *root, const char *path,
+                          uint64_t size_bytes, struct td_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    memset(target, 0, sizeof *target);
+    target->directory = target->part = target->journal = -1;
+    target->size_bytes = size_bytes;
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%.200s\" does not end with a file's name", path);
+    if (strlen(name) > TD_FETCH_NAME_BYTES || strlen(path) >= PATH_MAX)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the name \"%.60s...\" has %zu bytes, of which %d are allowed",
+                            name, strlen(name), TD_FETCH_NAME_BYTES);
+    (void)snprintf(target->name, sizeof target->name, "%s", name);
+    (void)snprintf(target->part_name, sizeof target->part_name, ".%.238s" TD_FETCH_PART_END, name);
+    (void)snprintf(target->journal_name, sizeof target->journal_name, ".%.238s" TD_FETCH_JOURNAL_END, name);
+    return open_directory(root, path, slash == NULL ? 0 : (size_t)(slash - path), &target->directory, err);
+}
+
+int td_fetch_target_open_finished(const struct td_fetch_target *target)
+{
+    struct stat st;
+    int fd = openat(target->directory, target->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == target->size_bytes)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* ---- the lock ------------------------------------------------------------------------------------------ */
+
+/* Opens a file of ours, or makes it. Returns a descriptor, or -1 after it has set the error. */
+static int open_own(const struct td_fetch_target *target, const char *name, struct td_error *err)
+{
+    struct stat st;
+    int fd = openat(target->directory, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        (void)failed(errno, "open", name, err);
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    (void)close(fd);
+    (void)td_error_set(err, TD_IO, "\"%s\" is no regular file; remove it", name);
+    return -1;
+}
+
+/* Returns whether the descriptor still is the file of that name: another process may have renamed or removed it. */
+static bool is_still_named(const struct td_fetch_target *target, int fd)
+{
+    struct stat own;
+    struct stat named;
+    return fstat(fd, &own) == 0 && fstatat(target->directory, target->part_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
+/* Tries to lock. Returns 1 with the lock, 0 when another process has it, -1 after an error. A file system without locks
+ * counts as locked. */
+static int try_lock(int fd)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL)
+        return 1;
+    return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel *cancel, void (*waits)(void *context),
+                          void *context, struct td_error *err)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_POLL_NS};
+    for (;;) {
+        int fd = open_own(target, target->part_name, err);
+        if (fd < 0)
+            return false;
+        int locked = try_lock(fd);
+        if (locked < 0)
+            (void)failed(errno, "lock", target->part_name, err);
+        else if (locked > 0 && is_still_named(target, fd))
+            target->part = fd;
+        if (locked < 0 || target->part >= 0) {
+            if (locked < 0)
+                (void)close(fd);
+            return locked > 0;
+        }
+        (void)close(fd);
+        if (td_cancel_is_asked(cancel))
+            return td_error_set(err, TD_CONFLICT, "stopped while another process fetches the file");
+        if (locked == 0) {
+            if (waits != NULL)
+                waits(context);
+            waits = NULL;
+            (void)nanosleep(&pause, NULL); /* there is no lock that can be waited for and cancelled */
+        }
+    }
+}
+
+/* ---- the journal --------------------------------------------------------------------------------------- */
+
+/* Reads all len bytes at off. */
+static bool read_all(int fd, void *bytes, size_t len, uint64_t off)
+{
+    for (size_t got = 0; got < len;) {
+        ssize_t n = pread(fd, (char *)bytes + got, len - got, (off_t)(off + got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
+static bool write_at(int fd, const void *bytes, size_t len, uint64_t off)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, (const char *)bytes + done, len - done, (off_t)(off + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
+            return false;
+        }
+        done += (size_t)n;
+    }
+    return true;
+}
+
+bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetch_journal *wanted,
+                            struct td_fetch_journal *found, uint8_t **bits)
+{
+    uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
+    uint64_t bytes = td_fetch_journal_bytes(target->size_bytes);
+    size_t bit_bytes = (size_t)(bytes - TD_FETCH_JOURNAL_HEAD_BYTES);
+    struct stat part;
+    struct stat st;
+    int fd = openat(target->directory, target->journal_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    /* The size of the unfinished file tells that this is its journal: one that a killed process has left behind, after
+     * the file got its name, must not speak for the next one. */
+    *bits = NULL;
+    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes &&
+              fstat(target->part, &part) == 0 && (uint64_t)part.st_size == target->size_bytes &&
+              read_all(fd, head, sizeof head, 0) && td_fetch_journal_read(head, found) &&
+              td_fetch_journal_fits(found, wanted) && (*bits = malloc(bit_bytes + 1)) != NULL &&
+              read_all(fd, *bits, bit_bytes, TD_FETCH_JOURNAL_HEAD_BYTES);
+    if (!ok) {
+        free(*bits);
+        *bits = NULL;
+        (void)close(fd);
+        return false;
+    }
+    target->journal = fd;
+    target->has_begun = true;
+    return true;
+}
+
+/* Returns whether the file lies in memory, where reserving writes zeros to every page. */
+static bool is_in_memory(int fd, struct statfs *fs)
+{
+    return fstatfs(fd, fs) == 0 && fs->f_type == TMPFS_MAGIC;
+}
+
+/* Reserves the space, so that a full disk is known now and not after hours. File systems that cannot do that get a file
+ * of that length; in memory the room that is left is looked at. */
+static bool reserve(int fd, uint64_t size_bytes)
+{
+    struct statfs fs;
+    if (is_in_memory(fd, &fs)) {
+        bool fits = fs.f_blocks == 0 || size_bytes / (uint64_t)fs.f_bsize < fs.f_bavail; /* no blocks: no limit */
+        errno = ENOSPC;
+        return (fits || size_bytes == 0) && ftruncate(fd, (off_t)size_bytes) == 0;
+    }
+    if (size_bytes == 0 || fallocate(fd, 0, 0, (off_t)size_bytes) == 0)
+        return true;
+    return (errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(fd, (off_t)size_bytes) == 0;
+}
+
+bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal, struct td_error *err)
+{
+    uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
+    if (target->journal < 0)
+        target->journal = open_own(target, target->journal_name, err);
+    if (target->journal < 0)
+        return false;
+    /* The journal is worth nothing from here on, until its head is written. */
+    if (ftruncate(target->journal, 0) != 0 || ftruncate(target->part, 0) != 0)
+        return failed(errno, "empty", target->part_name, err);
+    if (!reserve(target->part, target->size_bytes)) {
+        int sys = errno;
+        if (ftruncate(target->part, 0) != 0) /* gives back what could be had */
+            sys = errno;
+        return failed(sys, "reserve the space on disk for", target->name, err);
+    }
+    td_fetch_journal_write(journal, head);
+    if (ftruncate(target->journal, (off_t)td_fetch_journal_bytes(target->size_bytes)) != 0 ||
+        !write_at(target->journal, head, sizeof head, 0))
+        return failed(errno, "write", target->journal_name, err);
+    target->has_begun = true;
+    return true;
+}
+
+bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, const void *bytes, size_t len,
+                           struct td_error *err)
+{
+    return write_at(target->part, bytes, len, off) || failed(errno, "write", target->part_name, err);
+}
+
+bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
+                          struct td_error *err)
+{
+    uint64_t from = first / 8;
+    size_t len = (size_t)((end - 1) / 8 - from + 1);
+    return write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
+           failed(errno, "write", target->journal_name, err);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err)
+{
+    if (ftruncate(target->part, (off_t)target->size_bytes) != 0 || fsync(target->part) != 0)
+        return failed(errno, "write", target->part_name, err);
+    if (renameat(target->directory, target->part_name, target->directory, target->name) != 0)
+        return failed(errno, "rename the finished file to", target->name, err);
+    (void)unlinkat(target->directory, target->journal_name, 0);
+    (void)fsync(target->directory); /* some file systems cannot; the name is then as durable as they make it */
+    target->has_begun = true;       /* nothing is left to remove */
+    return true;
+}
+
+void td_fetch_target_discard(struct td_fetch_target *target)
+{
+    (void)unlinkat(target->directory, target->journal_name, 0);
+    if (target->part >= 0 && is_still_named(target, target->part))
+        (void)unlinkat(target->directory, target->part_name, 0);
+    if (target->part >= 0)
+        (void)close(target->part);
+    if (target->journal >= 0)
+        (void)close(target->journal);
+    target->part = target->journal = -1;
+    target->has_begun = false;
+}
+
+void td_fetch_target_close(struct td_fetch_target *target)
+{
+    if (target->part >= 0 && !target->has_begun)
+        td_fetch_target_discard(target);
+    if (target->part >= 0)
+        (void)close(target->part);
+    if (target->journal >= 0)
+        (void)close(target->journal);
+    if (target->directory >= 0)
+        (void)close(target->directory);
+    target->directory = target->part = target->journal = -1;
+}

@@ -1,0 +1,76 @@
+/* Where a fetched file goes: a name below a directory. Until the file is complete it is called .NAME.tensord-part and
+ * has a journal .NAME.tensord-journal beside it; names that begin with a dot are listed by no tensord. A lock keeps a
+ * second process, or thread, from writing the same file. No symlink and no ".." leads out of the directory
+ * (RESOLVE_BENEATH), and no symlink is written through at the last step. */
+#ifndef TD_STORAGE_FETCH_TARGET_H
+#define TD_STORAGE_FETCH_TARGET_H
+
+#include "core/cancel.h"
+#include "core/error.h"
+#include "storage/fetch/fetch_journal.h"
+#include "storage/served_root.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TD_FETCH_PART_END ".tensord-part"
+#define TD_FETCH_JOURNAL_END ".tensord-journal"
+
+enum { TD_FETCH_NAME_BYTES = 238 }; /* of the last component of a path, so that the journal's name has 255 */
+
+struct td_fetch_target {
+    int directory;  /* that holds the file; owned; -1: none */
+    int part;       /* owned and locked; -1: none */
+    int journal;    /* owned; -1: none */
+    bool has_begun; /* there is something to resume */
+    uint64_t size_bytes;
+    char name[NAME_MAX + 1], part_name[NAME_MAX + 1], journal_name[NAME_MAX + 1];
+};
+
+/* Opens the directory of `path`, a relative path below the root, and makes directories that are missing. size_bytes:
+ * that the file is to have. Errors: TD_PERMISSION_DENIED when the path leads out; TD_INVALID_ARGUMENT for a name that
+ * is too long; TD_IO. Call td_fetch_target_close in any case. */
+bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *root, const char *path,
+                          uint64_t size_bytes, struct td_error *err);
+
+/* Opens and locks the unfinished file, or makes an empty one. Waits for another fetch of the same file, at most until
+ * cancelled; calls `waits` (may be NULL) once before it waits. Errors: TD_CONFLICT when cancelled, TD_IO. */
+bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel *cancel, void (*waits)(void *context),
+                          void *context, struct td_error *err);
+
+/* Returns a descriptor for reading, which the caller closes, of the file with the final name, if that is a regular file
+ * of the right size; else -1. Call with the lock held. */
+int td_fetch_target_open_finished(const struct td_fetch_target *target);
+
+/* Reads the journal. Returns false when there is none that fits `wanted`: then begin. Else sets *found and *bits to new
+ * memory with a bit for each piece, which the caller frees, and will write to this journal. */
+bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetch_journal *wanted,
+                            struct td_fetch_journal *found, uint8_t **bits);
+
+/* Begins anew: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. Errors:
+ * TD_RESOURCE_EXHAUSTED with sys ENOSPC, EDQUOT or EFBIG when the disk has no room, TD_IO. */
+bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal,
+                           struct td_error *err);
+
+/* Writes bytes at a place of the unfinished file. Errors as td_fetch_target_begin. */
+bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, const void *bytes, size_t len,
+                           struct td_error *err);
+
+/* Writes the bits of the pieces [first, end), not empty, to the journal; `bits` has those of all pieces. Errors as
+ * td_fetch_target_begin. */
+bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
+                          struct td_error *err);
+
+/* Makes the complete file durable and gives it its name, over a file that had it; removes the journal. Errors: TD_IO.
+ */
+bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err);
+
+/* Removes the unfinished file and the journal, and unlocks. td_fetch_target_lock may follow, for another try. */
+void td_fetch_target_discard(struct td_fetch_target *target);
+
+/* Closes and unlocks. What was written stays, to be resumed; a file that was not begun leaves nothing. */
+void td_fetch_target_close(struct td_fetch_target *target);
+
+#endif

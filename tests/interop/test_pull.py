@@ -1,0 +1,738 @@
+"""`tensord pull` against tensord, and against servers that fail, lie and attack."""
+import hashlib
+import json
+import os
+import pty
+import random
+import re
+import signal
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import pki
+from fake_hub import COMMIT, FakeHub, git_oid
+from harness import Server, age, pattern, tensor, tensord_binary, write_by_hand
+
+MIB = 1 << 20
+QUICK = ("--retry-for", "3s")
+
+
+def environment(**more):
+    env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and k != "TENSORD_TOKEN"}
+    env.setdefault("ASAN_OPTIONS", "detect_leaks=1")
+    return {**env, **more}
+
+
+def start(url, *args, model="org/m", env=None, **kw):
+    return subprocess.Popen([tensord_binary(), "pull", url, model, *map(str, args)], text=True,
+                            env=environment(**(env or {})), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+
+
+def pull(url, *args, code=0, timeout=60, **kw):
+    """Run the command with --json. Return the object and standard error."""
+    p = start(url, *args, "--json", **kw)
+    try:
+        out, err = p.communicate(timeout=timeout)
+    finally:
+        p.kill()
+    assert p.returncode == code, f"exit code {p.returncode}\n{out}\n{err}"
+    assert "Sanitizer" not in err and "runtime error" not in err, err
+    return json.loads(out) if code != 2 else None, err
+
+
+def tree_of(directory):
+    """Return path -> bytes of all files, hidden ones too."""
+    root = Path(directory)
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} if root.is_dir() else {}
+
+
+def big(size=9 * MIB + 12345, seed=1):
+    """Return content that by default is fetched by several connections, since it has 8 MiB or more."""
+    return pattern(size, seed)
+
+
+@pytest.fixture
+def hub():
+    with FakeHub({"config.json": b'{"a":1}', "model.safetensors": big()}) as hub:
+        yield hub
+
+
+# ------------------------------------------------------------------------------------------- from a tensord
+
+@pytest.fixture
+def model(serve):
+    write_by_hand(serve.root / "org/m/model.safetensors",
+                  [tensor(f"model.layers.{i}.w", "F32", [64, 512]) for i in range(12)])
+    (serve.root / "org/m/config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    (serve.root / "org/m/deep/er").mkdir(parents=True)
+    (serve.root / "org/m/deep/er/a b%c.txt").write_text("text")
+    (serve.root / "org/m/empty.txt").touch()
+    return serve
+
+
+def test_a_model_is_copied_and_kept(model, tmp_path):
+    server = model()
+    out = tmp_path / "out/of/it"
+    report, _ = pull(f"http://127.0.0.1:{server.port}", "-o", out)
+    want = tree_of(model.root / "org/m")
+    assert tree_of(out) == want
+    assert {f["path"]: (f["bytes"], f["sha256"], f["complete"], f["verified"], f["present"], f["fetched_bytes"],
+                        f["resumed_bytes"]) for f in report["files"]} == \
+        {path: (len(data), hashlib.sha256(data).hexdigest(), True, True, False, len(data), 0)
+         for path, data in want.items()}
+    total = sum(map(len, want.values()))
+    assert {k: report[k] for k in ("model", "revision", "directory", "complete", "verified", "bytes", "fetched_bytes",
+                                   "resumed_bytes")} == \
+        {"model": "org/m", "revision": "main", "directory": str(out), "complete": True, "verified": True,
+         "bytes": total, "fetched_bytes": total, "resumed_bytes": 0}
+    assert re.fullmatch("[0-9a-f]{40}", report["commit"]) and 0 <= report["seconds"] < 60 and "error" not in report
+    before = {p: p.stat().st_ino for p in out.rglob("*")}
+    again, _ = pull(f"http://127.0.0.1:{server.port}/", "-o", out)
+    assert all(f["present"] and f["sha256"] for f in again["files"]) and again["fetched_bytes"] == 0
+    assert {p: p.stat().st_ino for p in out.rglob("*")} == before
+    (out / "config.json").write_bytes(b"!" * len(want["config.json"]))        # same size, other content
+    again, _ = pull(f"http://127.0.0.1:{server.port}", "-o", out)
+    assert tree_of(out) == want and again["fetched_bytes"] == len(want["config.json"])
+
+
+def test_files_of_a_rank(model, tmp_path):
+    server = model()
+    for rank in (0, 1):
+        report, _ = pull(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "out", "--engine", "fsdp", "--tp", 2,
+                         "--rank", rank)
+        assert report["revision"] == f"tp2-rank{rank}-fsdp" and report["complete"]
+        told = {f["path"]: f["verified"] for f in report["files"]}
+        assert f"rank-{rank}.safetensors" in told and told["config.json"]
+        url = f"http://127.0.0.1:{server.port}/org/m/resolve/tp2-rank{rank}-fsdp/model.safetensors"
+        want = subprocess.run(["curl", "-sf", url], stdout=subprocess.PIPE, check=True).stdout
+        assert (tmp_path / f"out/rank-{rank}.safetensors").read_bytes() == want
+    assert sorted(os.listdir(tmp_path / "out")) == ["config.json", "deep", "empty.txt", "rank-0.safetensors",
+                                                    "rank-1.safetensors"]
+
+
+def test_a_served_directory_may_be_the_destination(model, tmp_path):
+    """A half file is not listed, and what was pulled is served."""
+    (tmp_path / "copy").mkdir()
+    origin = model()
+    with Server(tmp_path / "copy") as copy:
+        pull(f"http://127.0.0.1:{origin.port}", "-o", tmp_path / "copy/org/m")
+        deadline = time.monotonic() + 20
+        while True:
+            got = subprocess.run(["curl", "-s", f"http://127.0.0.1:{copy.port}/org/m/resolve/main/model.safetensors"],
+                                 stdout=subprocess.PIPE, check=True).stdout
+            if got == (model.root / "org/m/model.safetensors").read_bytes():
+                break
+            assert time.monotonic() < deadline, got[:200]
+
+
+@pytest.mark.parametrize("options, want", [
+    (["--include", "*.json", "--include", "emp*"], {"config.json", "empty.txt"}),
+    (["--exclude", "deep/*", "--exclude=*.safetensors"], {"config.json", "empty.txt"}),
+    (["--include=*.txt", "--exclude=deep/*"], {"empty.txt"}),
+])
+def test_patterns(model, tmp_path, options, want):
+    pull(f"http://127.0.0.1:{model().port}", "-o", tmp_path / "out", *options)
+    assert set(tree_of(tmp_path / "out")) == want
+
+
+def test_default_directory_and_lines(model, tmp_path):
+    p = start(f"http://127.0.0.1:{model().port}", cwd=tmp_path)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0 and tree_of(tmp_path / "m") == tree_of(model.root / "org/m")
+    assert re.fullmatch(r"org/m: 4 files, .* in m; 0 were there already; fetched .* in .* s \(.*\)\n", out), out
+
+
+def test_what_is_missing_is_told(model, tmp_path):
+    url = f"http://127.0.0.1:{model().port}"
+    for options, words in ((["--revision", "none"], "404"), (["--include", "x"], "--include")):
+        report, err = pull(url, "-o", tmp_path / "out", *options, code=1)
+        assert words in err and words in report["error"] and not report["complete"]
+    _, err = pull(url, "-o", tmp_path / "out", model="org/other", code=1)
+    assert "404" in err and "org/other" in err
+
+
+@pytest.mark.parametrize("args", [
+    [], ["http://h"], ["ftp://h", "m"], ["http://u:secret@h", "m"], ["http://h?x", "m"], ["http://", "m"],
+    ["http://h,", "m"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
+    ["http://h", "m", "--engine", "vllm"], ["http://h", "m", "--engine", "vllm", "--tp", "2"],
+    ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "2"],
+    ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "1", "--revision", "main"],
+    ["http://h", "m", "--engine", "a/b", "--tp", "2", "--rank", "1"], ["http://h", "m", "--connections", "0"],
+    ["http://h", "m", "--connections", "65"], ["http://h", "m", "--retry-for", "60"], ["http://h", "m", "--cert", "f"],
+    ["http://h", "m", "-o"], ["http://h", "m", "--stall", "0"], ["http://h", "m", "--jsn"],
+])
+def test_usage(args):
+    p = subprocess.run([tensord_binary(), "pull", *args], capture_output=True, text=True, timeout=30)
+    assert p.returncode == 2 and p.stdout == "" and p.stderr.count("\n") == 1, (p.returncode, p.stderr)
+    assert "secret" not in p.stderr
+
+
+# --------------------------------------------------------------------------------- servers that fail or lie
+
+def check(hub, out, *urls, **kw):
+    """Pull from the hub, and compare all files."""
+    report, err = pull(",".join([hub.url, *urls]), "-o", out, *QUICK, **kw)
+    assert tree_of(out) == hub.files
+    return report, err
+
+
+def fails(hub, out, *words, args=QUICK):
+    """A pull that must fail: the file does not get its name. Return standard error."""
+    report, err = pull(hub.url, "-o", out, *args, code=1)
+    assert not report["complete"] and report["error"] in err
+    assert all(word in err for word in words), err
+    assert "model.safetensors" not in tree_of(out)
+    return err
+
+
+def test_a_hub_with_git_names(tmp_path):
+    """Of files that are not in LFS the Hub tells Git's names, which are checked."""
+    with FakeHub({"a.txt": b"text", "model.safetensors": big(MIB)}, digests="git") as hub:
+        report, _ = check(hub, tmp_path / "out")
+        assert report["verified"] and report["commit"] == COMMIT
+        assert all(f"/{COMMIT}/" in path for path, _ in hub.requests if "/resolve/" in path)
+        assert pull(hub.url, "-o", tmp_path / "out")[0]["fetched_bytes"] == 0
+        hub.tree = lambda: [hub.item("a.txt", b"text") | {"oid": git_oid(b"tex")}]
+        (tmp_path / "out/a.txt").unlink()
+        _, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, code=1)
+        assert git_oid(b"tex") in err and not (tmp_path / "out/a.txt").exists()
+
+
+def test_pages_of_a_list(hub, tmp_path):
+    items = [hub.item(name, data) for name, data in hub.files.items()]
+
+    def api(handler, path):
+        page = "cursor=2" in handler.path
+        if "/tree/" in path:
+            link = f'<{hub.url}/api/models/org/m/tree/main?cursor=2>; rel="next"'
+            more = {} if page else {"Link": link}
+            handler.answer(200, json.dumps(items[1:] if page else items[:1]).encode(), **more)
+        else:
+            FakeHub.api(hub, handler, path)
+    hub.api = api
+    check(hub, tmp_path / "out")
+
+
+@pytest.mark.parametrize("digests", ["lfs", None])
+def test_truncated_answers(hub, tmp_path, digests):
+    hub.digests = digests
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=2_000_000)
+    report, _ = check(hub, tmp_path / "out")
+    assert report["verified"] == (digests is not None) and hub.count("model.safetensors") >= 5
+
+
+def test_answers_that_bring_nothing(hub, tmp_path):
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=0)
+    begin = time.monotonic()
+    fails(hub, tmp_path / "out", hub.url)
+    assert 1 < time.monotonic() - begin < 15 and hub.count("config.json") >= 3
+
+
+@pytest.mark.parametrize("lie", [{"total": 99}, {"total": 1 << 40}, {"length": 99}, {"length": 10 * MIB * 9},
+                                 {"status": 204}, {"ranges": False, "length": 5}])
+def test_lies_about_length(hub, tmp_path, lie):
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), **lie)
+    fails(hub, tmp_path / "out")
+    with FakeHub(hub.files) as good:            # the others go on
+        check(hub, tmp_path / "out", good.url)
+
+
+def test_other_range_than_asked(hub, tmp_path):
+    def file(handler, name):
+        handler.headers.replace_header("Range", "bytes=1-")
+        handler.send_file(hub.files[name], hub.etag(name))
+    hub.file = file
+    fails(hub, tmp_path / "out", "other bytes than were asked for")
+
+
+def test_body_longer_than_told(hub, tmp_path):
+    def file(handler, name):
+        data = hub.files[name]
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.wfile.write(data + b"more")
+        handler.close_connection = True
+    hub.file = file
+    check(hub, tmp_path / "out")
+
+
+@pytest.mark.parametrize("digests", ["lfs", None])
+@pytest.mark.parametrize("tag", [True, False])
+def test_server_without_ranges(hub, tmp_path, digests, tag):
+    hub.digests = digests
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name) if tag else None, ranges=False)
+    check(hub, tmp_path / "out")
+
+
+def test_server_without_ranges_that_breaks_off(hub, tmp_path):
+    cuts = iter([MIB, 2 * MIB])
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), ranges=False,
+                                           cut=next(cuts, None) if name != "config.json" else None)
+    check(hub, tmp_path / "out")
+
+
+def test_neither_digest_nor_tag(hub, tmp_path):
+    """Bytes of two answers could be of two files, so one answer must bring all."""
+    hub.digests = None
+    cuts = iter([MIB])
+    hub.file = lambda h, name: h.send_file(hub.files[name], None, cut=next(cuts, None) if name[0] == "m" else None)
+    report, _ = check(hub, tmp_path / "out")
+    assert hub.count("model.safetensors") == 2 and not report["verified"]
+
+
+def test_file_changes_in_between(hub, tmp_path):
+    """Without a digest the file begins anew, and is the new one."""
+    new, served = big(seed=2), []
+    hub.digests = None
+
+    def file(handler, name):
+        if name != "model.safetensors":
+            return FakeHub.file(hub, handler, name)
+        data = hub.files[name] if not served else new
+        served.append(len(data))
+        handler.send_file(data, '"new"' if data is new else '"old"', cut=MIB if data is not new else None)
+    hub.file = file
+    pull(hub.url, "-o", tmp_path / "out", *QUICK)
+    assert (tmp_path / "out/model.safetensors").read_bytes() == new
+
+
+def test_file_changes_all_the_time(hub, tmp_path):
+    numbers = iter(range(1000))
+    hub.digests = None
+    hub.file = lambda h, name: h.send_file(hub.files[name], f'"{next(numbers)}"', cut=100_000)
+    fails(hub, tmp_path / "out", "changed")
+
+
+def test_wrong_digest(hub, tmp_path):
+    good = dict(hub.files)
+    tree = hub.tree()
+    hub.tree = lambda: tree
+    hub.files["model.safetensors"] = big(seed=3)
+    fails(hub, tmp_path / "out", hashlib.sha256(good["model.safetensors"]).hexdigest(),
+          hashlib.sha256(hub.files["model.safetensors"]).hexdigest())
+    assert set(tree_of(tmp_path / "out")) == {"config.json"}
+    with FakeHub(good) as other:               # bytes of a liar among those of others: each server alone
+        _, err = pull(f"{hub.url},{other.url}", "-o", tmp_path / "out", *QUICK, "--connections", 4)
+        assert tree_of(tmp_path / "out") == good and "alone" in err
+
+
+def test_retry_after(hub, tmp_path):
+    asked = []
+
+    def file(handler, name):
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            return handler.answer(503, b"busy", Retry_After="2")
+        FakeHub.file(hub, handler, name)
+    hub.file = file
+    del hub.files["config.json"]
+    _, err = pull(hub.url, "-o", tmp_path / "out", "--connections", 1)
+    assert tree_of(tmp_path / "out") == hub.files and asked[1] - asked[0] >= 2 and "503" in err
+    asked.clear()
+    assert "503" in fails(hub, tmp_path / "out2", args=("--retry-for", "1s", "--connections", 1)) and len(asked) == 1
+
+
+def test_no_retries(hub, tmp_path):
+    hub.file = lambda h, name: h.answer(500)
+    fails(hub, tmp_path / "out", "500", args=("--retry-for", "0"))
+    assert hub.count("config.json") == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 416])
+def test_refusals_that_stay(hub, tmp_path, status):
+    hub.file = lambda h, name: h.answer(status, b"x" * 200, X_Error_Message="because")
+    fails(hub, tmp_path / "out", str(status), "because")
+    assert hub.count("config.json") == 1
+
+
+def test_stalled_answer(hub, tmp_path):
+    stalled = threading.Event()
+
+    def file(handler, name):
+        if name == "model.safetensors" and not stalled.is_set():
+            stalled.set()
+            data = hub.files[name]
+            handler.send_response(206)
+            handler.send_header("Content-Range", f"bytes 0-{len(data) - 1}/{len(data)}")
+            handler.send_header("Content-Length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data[:MIB])
+            time.sleep(6)
+        else:
+            FakeHub.file(hub, handler, name)
+    hub.file = file
+    pull(hub.url, "-o", tmp_path / "out", "--stall", "1s", "--connections", 1)
+    assert tree_of(tmp_path / "out") == hub.files
+
+
+def test_a_silent_server_holds_up_nobody(hub, tmp_path):
+    """The other one takes over after 5 s, long before the connection counts as stalled."""
+    over = threading.Event()
+    with FakeHub(hub.files) as silent:
+        def file(handler, name):
+            handler.send_response(206)
+            first, end = handler.wanted(len(hub.files[name]))
+            handler.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(hub.files[name])}")
+            handler.send_header("Content-Length", str(end - first))
+            handler.end_headers()
+            over.wait(60)
+        silent.file = file
+        try:
+            _, err = pull(f"{silent.url},{hub.url}", "-o", tmp_path / "out", "--stall", "10m", "--connections", 2,
+                          "--include", "*.safetensors")
+        finally:
+            over.set()
+        assert "nothing came for 5 s" in err and silent.count("model.safetensors") > 0
+    assert (tmp_path / "out/model.safetensors").read_bytes() == hub.files["model.safetensors"]
+
+
+def test_a_server_dies_in_the_middle(hub, tmp_path):
+    """The other one brings the rest, without a byte twice but those under way."""
+    hub.files["model.safetensors"] = data = big(12 * MIB)
+    with FakeHub(hub.files) as dying:
+        for one in (hub, dying):
+            one.file = lambda h, name, one=one: h.send_file(one.files[name], one.etag(name), pace=8 * MIB)
+        out = tmp_path / "out"
+        p = start(f"{dying.url},{hub.url}", "-o", out, "--connections", 2, "--json", *QUICK)
+        while dying.count("model.safetensors") == 0 or hub.count("model.safetensors") == 0:
+            assert p.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.2)
+
+        dying.dead.set()
+        dying.close()
+        report, err = p.communicate(timeout=60)
+        assert p.returncode == 0, err
+        assert (out / "model.safetensors").read_bytes() == data
+        assert json.loads(report)["fetched_bytes"] < len(data) + 8 * MIB
+
+
+def test_small_files_come_side_by_side(tmp_path):
+    """None of four is answered before all are asked for."""
+    meeting = threading.Barrier(4)
+    with FakeHub({f"{i}.txt": b"x" * i for i in range(1, 13)}) as hub:
+        def file(handler, name):
+            meeting.wait(30)
+            FakeHub.file(hub, handler, name)
+        hub.file = file
+        check(hub, tmp_path / "out", timeout=30)
+        assert len(hub.requests) == 12 + 3
+
+
+def test_no_server_at_all(tmp_path):
+    with FakeHub({}) as hub:
+        url = hub.url
+    report, err = pull(url, "-o", tmp_path / "out", "--retry-for", "1s", code=1)
+    assert url in report["error"] and "next try" in err and not (tmp_path / "out").exists()
+
+
+def test_first_server_is_down(hub, tmp_path):
+    with FakeHub({}) as down:
+        url = down.url
+    report, _ = pull(f"{url},{hub.url}", "-o", tmp_path / "out")
+    assert tree_of(tmp_path / "out") == hub.files and report["complete"]
+
+
+# ------------------------------------------------------------------------------------- servers that attack
+
+@pytest.mark.parametrize("path", [
+    "../x", "a/../../x", "/etc/x", "a//b", "a/./b", "", "a/", "x\0y", "x\ny", "a\\b", "." , "..", "n" * 239,
+    "/".join("d" * 33), "x" * 120 + "/" + ("y" * 200 + "/") * 5 + "z", ".a.tensord-part", "d/.a.tensord-journal",
+])
+def test_hostile_paths(hub, tmp_path, path):
+    hub.tree = lambda: [hub.item("config.json", b'{"a":1}'), hub.item(path, b"evil")]
+    report, err = pull(hub.url, "-o", tmp_path / "a/b/out", code=1)
+    assert tree_of(tmp_path) == {} and err.count("\n") == 1 and report["files"] == []
+
+
+@pytest.mark.parametrize("paths", [["a", "a"], ["a", "a/b"], ["a/b", "a/b/c"]])
+def test_paths_that_collide(hub, tmp_path, paths):
+    hub.tree = lambda: [hub.item(path, b"x") for path in paths]
+    pull(hub.url, "-o", tmp_path / "out", code=1)
+    assert tree_of(tmp_path) == {}
+
+
+def test_links_lead_nowhere(hub, tmp_path):
+    """A symlink in the destination is not followed out of it, nor written through."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    out.mkdir()
+    (outside / "kept").write_text("kept")
+    (out / "d").symlink_to(outside)
+    (out / "config.json").symlink_to(outside / "kept")
+    pull(hub.url, "-o", out, "--include", "config.json")
+    hub.files = {"d/x": b"evil"}
+    _, err = pull(hub.url, "-o", out, code=1)
+    assert tree_of(outside) == {"kept": b"kept"} and "outside" in err
+    assert not (out / "config.json").is_symlink() and (out / "config.json").read_bytes() == b'{"a":1}'
+
+
+@pytest.mark.parametrize("text", [
+    b"", b"{}", b"[", b"[1]", b'[{"type":"file"}]', b'[{"type":"file","path":"x"}]',
+    b'[{"type":"file","path":"x","size":-1}]', b'[{"type":"file","path":"x","size":9223372036854775808}]',
+    b'[{"type":"file","path":7,"size":1}]', b'[{"type":"file","path":"x","size":1,"lfs":{}}]',
+    b'[{"type":"file","path":"x","size":1,"lfs":{"oid":"ABC"}}]', b'[{"type":"file","path":"\\ud800","size":1}]',
+    b"[" * 100_000, b'[{"type":"file","path":"x","size":9223372036854775807},{"type":"file","path":"y","size":1}]',
+])
+def test_hostile_lists(hub, tmp_path, text):
+    hub.api = lambda h, path: FakeHub.api(hub, h, path) if "/revision/" in path else h.answer(200, text)
+    _, err = pull(hub.url, "-o", tmp_path / "out", code=1)
+    assert hub.url in err and not (tmp_path / "out").exists()
+
+
+def endless(handler, beginning, more):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + beginning)
+    with handler.server.hub.lock:
+        handler.server.hub.sent = 0
+    while True:
+        handler.wfile.write(more * 1000)
+        handler.server.hub.sent += 1000 * len(more)
+
+
+@pytest.mark.parametrize("where", ["api", "file"])
+def test_endless_header(hub, tmp_path, where):
+    setattr(hub, where, lambda h, path: endless(h, b"", b"X-A: b\r\n"))
+    fails(hub, tmp_path / "out", "header")
+    assert hub.sent < 32 * MIB
+
+
+def test_endless_list(hub, tmp_path):
+    hub.api = lambda h, path: endless(h, b"\r\n[", b'{"type":"directory"},') if "/tree/" in path else \
+        FakeHub.api(hub, h, path)
+    fails(hub, tmp_path / "out", "more than")
+    assert hub.sent < 64 * MIB
+
+
+def test_endless_pages_and_links_elsewhere(hub, tmp_path):
+    def api(handler, path):
+        if "/tree/" in path:
+            return handler.answer(200, hub.page, Link=f'<{hub.next}>; rel="next"')
+        FakeHub.api(hub, handler, path)
+    hub.api = api
+    hub.page = json.dumps(hub.tree()).encode()
+    for hub.next in ("http://127.0.0.2/x", "//127.0.0.2/x", "file:///etc/passwd", "x"):
+        fails(hub, tmp_path / "out", "elsewhere")
+    hub.next, hub.page = "/api/models/org/m/tree/main?recursive=true", b"[]"
+    fails(hub, tmp_path / "out", "empty page")
+
+
+# ------------------------------------------------------------------------------------------ who asks, and TLS
+
+def test_token_stays_with_its_host(hub, tmp_path):
+    """The Hub redirects files to another host, which must not get the token."""
+    with FakeHub(hub.files) as cdn:
+        def file(handler, name):
+            handler.answer(302, b"", Location=f"{cdn.url.replace('127.0.0.1', 'localhost')}/x/resolve/y/{name}")
+        hub.file = file
+        (tmp_path / "token").write_text("hf_secret\n")
+        _, err = check(hub, tmp_path / "out", env={"TENSORD_TOKEN": "hf_secret"})
+        pull(hub.url, "-o", tmp_path / "out2", "--token-file", tmp_path / "token")
+        assert tree_of(tmp_path / "out2") == hub.files and "hf_secret" not in err
+        assert all(h.get("Authorization") == "Bearer hf_secret" for _, h in hub.requests)
+        assert cdn.requests and all("Authorization" not in h for _, h in cdn.requests)
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/loop"])
+def test_redirects_that_are_not_followed(hub, tmp_path, location):
+    hub.file = lambda h, name: h.answer(302, b"", Location=hub.url + "/org/m/resolve/x/" + name
+                                        if location == "/loop" else location)
+    fails(hub, tmp_path / "out")
+    assert len(hub.requests) < 20
+
+
+@pytest.mark.parametrize("text", ["", "two words", "a\nb", "x" * 5000])
+def test_bad_token_files(hub, tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    _, err = pull(hub.url, "-o", tmp_path / "out", "--token-file", tmp_path / "token", code=1)
+    assert "token" in err and not hub.requests
+
+
+def test_tokens_of_a_tensord(model, tmp_path):
+    tokens = tmp_path / "tokens.json"
+    made = subprocess.run([tensord_binary(), "token", "new", "a", "--tokens", tokens, "--models", "org/*", "--json"],
+                          capture_output=True, text=True, check=True)
+    secret = json.loads(made.stdout)["token"]
+    age(model.root)
+    with Server(model.root, "--tokens", tokens, ready=False) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        _, err = pull(url, "-o", tmp_path / "out", *QUICK, code=1)
+        assert "401" in err and "token" in err
+        pull(url, "-o", tmp_path / "out", env={"TENSORD_TOKEN": secret})
+        assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m")
+        assert secret not in server.stderr()
+
+
+def test_tls(model, tmp_path):
+    ca, other = pki.Authority(tmp_path), pki.Authority(tmp_path, "other")
+    pair, client = ca.sign("server"), ca.sign("client", usage="clientAuth")
+    age(model.root)
+    want = tree_of(model.root / "org/m")
+    with Server(model.root, *pki.options_of(pair), tls=ca.context()) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        pull(url, "-o", tmp_path / "out", "--cacert", ca.cert)
+        assert tree_of(tmp_path / "out") == want
+        for options in ([], ["--cacert", other.cert]):
+            _, err = pull(url, "-o", tmp_path / "out2", *options, code=1)
+            assert "certificate" in err and not (tmp_path / "out2").exists()
+        _, err = pull(url, "-o", tmp_path / "out2", "--cacert", tmp_path / "missing", code=1)
+        assert "missing" in err
+    with Server(model.root, *pki.options_of(pair), "--tls-client-ca", ca.cert, tls=ca.context(client)) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        _, err = pull(url, "-o", tmp_path / "out2", "--cacert", ca.cert, code=1)
+        assert "certificate" in err
+        pull(url, "-o", tmp_path / "out2", "--cacert", ca.cert, "--cert", client.cert, "--key", client.key)
+        assert tree_of(tmp_path / "out2") == want
+
+
+def test_tls_is_not_given_up(tmp_path, hub):
+    ca = pki.Authority(tmp_path)
+    pair = ca.sign("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with FakeHub(hub.files, tls=context) as secure:
+        secure.file = lambda h, name: h.answer(302, b"", Location=f"{hub.url}/org/m/resolve/x/{name}")
+        fails(secure, tmp_path / "out", args=(*QUICK, "--cacert", ca.cert))
+        assert not hub.requests
+
+
+# --------------------------------------------------------------------------------- kills, disks and terminals
+
+def test_kills_at_any_moment(tmp_path):
+    """50 kill -9 at random moments: whatever was done goes on, and no file is ever wrong."""
+    rng, kills, out = random.Random(18), 0, tmp_path / "out"
+    files = {f"d{i}/f{i}.bin": big(MIB * (i + 1) // 2 + i, seed=i) for i in range(4)}
+    with FakeHub(files) as hub:
+        hub.file = lambda h, name: h.send_file(files[name], hub.etag(name), pace=3 * MIB)
+        while kills < 50:
+            hub.digests = ("lfs", None)[kills // 25]
+            p = start(hub.url, "-o", out, "--connections", rng.choice((1, 3)), "--quiet")
+            try:
+                p.wait(rng.uniform(0.02, 0.35))
+                assert p.returncode == 0, p.stderr.read()
+                subprocess.run(["rm", "-rf", out], check=True)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+                kills += 1
+            for path, data in tree_of(out).items():
+                if not path.split("/")[-1].startswith("."):
+                    assert data == files[path], path
+        report, _ = pull(hub.url, "-o", out)
+    assert tree_of(out) == files and report["complete"]
+
+
+@pytest.mark.parametrize("digests", ["lfs", None])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_resumed_bytes_are_not_fetched_again(hub, tmp_path, sent, digests):
+    out, hub.digests = tmp_path / "out", digests
+    data = hub.files["model.safetensors"]
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=9 * MIB)
+    p = start(hub.url, "-o", out, "--connections", 1, "--json")
+    part = out / ".model.safetensors.tensord-part"
+    journal = out / ".model.safetensors.tensord-journal"
+    while not journal.exists() or sum(map(int.bit_count, journal.read_bytes()[512:])) < 4:
+        assert p.poll() is None
+        time.sleep(0.01)
+    begin = time.monotonic()
+    p.send_signal(sent)
+    _, err = p.communicate(timeout=30)
+    assert time.monotonic() - begin < 3 and part.exists() and not (out / "model.safetensors").exists()
+    if sent != signal.SIGKILL:
+        assert p.returncode == 1 and "stopped by a signal" in err and str(out) in err
+    report, _ = pull(hub.url, "-o", out)
+    told = next(f for f in report["files"] if f["path"] == "model.safetensors")
+    assert told["resumed_bytes"] >= 4 * 262144 and told["resumed_bytes"] + told["fetched_bytes"] == len(data)
+    assert tree_of(out) == hub.files
+
+
+def test_damaged_part_is_found(hub, tmp_path):
+    """Bytes on our own disk are hashed too, and a part that was damaged is fetched again."""
+    out = tmp_path / "out"
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=9 * MIB)
+    p = start(hub.url, "-o", out, "--connections", 1)
+    journal = out / ".model.safetensors.tensord-journal"
+    while not journal.exists() or journal.read_bytes()[512:513] in (b"", b"\0"):
+        assert p.poll() is None
+        time.sleep(0.01)
+    p.kill()
+    p.wait()
+    with open(out / ".model.safetensors.tensord-part", "r+b") as f:
+        f.write(b"damage")
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+    check(hub, out)
+
+
+def test_another_content_is_not_resumed(hub, tmp_path):
+    out = tmp_path / "out"
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=MIB)
+    pull(hub.url, "-o", out, "--retry-for", "0", code=1)
+    assert (out / ".model.safetensors.tensord-part").exists()
+    hub.files["model.safetensors"] = big(seed=9)
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+    report, _ = check(hub, out)
+    assert report["resumed_bytes"] == 0
+
+
+@pytest.mark.parametrize("how", ["tmpfs", "limit"])
+def test_full_disk(hub, tmp_path, how):
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [tensord_binary(), "pull", hub.url, "org/m", "-o", out, *QUICK]
+    if how == "tmpfs":
+        script = 'mount -t tmpfs -o size=2m none "$0" && shift 0 && "$@"; code=$?; ls -A "$0"; exit $code'
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, out, *command]
+    else:
+        command = ["prlimit", f"--fsize={2 * MIB}", *command]
+    p = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert p.returncode == 1, p
+    assert ("No space left" if how == "tmpfs" else "File too large") in p.stderr and "model.safetensors" in p.stderr
+    if how == "tmpfs":
+        assert p.stdout.split() == ["config.json"], p.stdout
+
+
+def test_two_pulls_at_once(hub, tmp_path):
+    """They share the work file by file: nothing is fetched twice, and both succeed."""
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=12 * MIB)
+    both = [start(hub.url, "-o", tmp_path / "out", "--json") for _ in range(2)]
+    reports = []
+    for p in both:
+        out, err = p.communicate(timeout=60)
+        assert p.returncode == 0, err
+        reports.append(json.loads(out))
+    assert tree_of(tmp_path / "out") == hub.files
+    assert sum(r["fetched_bytes"] for r in reports) == sum(map(len, hub.files.values()))
+
+
+def test_progress_on_a_terminal(hub, tmp_path):
+    hub.files["model.safetensors"] = big(3 * MIB + 12345)
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=MIB)
+    master, slave = pty.openpty()
+    p = subprocess.Popen([tensord_binary(), "pull", hub.url, "org/m", "-o", tmp_path / "out", "--connections", "1"],
+                         stdout=slave, stderr=slave, env=environment())
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            some = os.read(master, 4096)
+        except OSError:
+            break
+        if not some:
+            break
+        shown += some
+    os.close(master)
+    assert p.wait(60) == 0
+    text = shown.decode()
+    lines = re.findall(r"\r(tensord: \[=*>? *\] +\d+%, \S+ \S+ of 3\.01 MiB, \S+ \S+/s(?:, \d+ s left)?, "
+                       r"[\d.]+ s: org/m)", text)
+    assert len(lines) >= 3 and any("left" in line for line in lines) and "org/m: 2 files" in text, text
+
+
+def test_quiet_and_no_terminal(hub, tmp_path):
+    p = start(hub.url, "-o", tmp_path / "out", "--quiet")
+    assert p.communicate(timeout=60) == ("", "") and p.returncode == 0

@@ -1,0 +1,57 @@
+#include "server/cmd/pull_meter.h"
+
+#include "tests/unit/unit.h"
+
+static const uint64_t S = 1000000000;
+static const uint64_t M = 1 << 20;
+
+static void the_line_tells_rate_and_time_left(void **state)
+{
+    (void)state;
+    struct td_pull_meter meter = {0};
+    char text[120];
+    td_pull_meter_write(&meter, 5 * S, 0, 100 * M, text, sizeof text);
+    assert_string_equal(text, "[>                   ]   0%, 0 B of 100.00 MiB, 0 B/s");
+    td_pull_meter_write(&meter, 6 * S, 10 * M, 100 * M, text, sizeof text);
+    assert_string_equal(text, "[==>                 ]  10%, 10.00 MiB of 100.00 MiB, 10.00 MiB/s, 9 s left");
+    td_pull_meter_write(&meter, 7 * S, 100 * M, 100 * M, text, sizeof text);
+    assert_string_equal(text, "[====================] 100%, 100.00 MiB of 100.00 MiB, 50.00 MiB/s, 0 s left");
+}
+
+/* The rate is that of the last points, not of the whole time. */
+static void the_rate_is_the_latest(void **state)
+{
+    (void)state;
+    struct td_pull_meter meter = {0};
+    char text[120];
+    for (uint64_t i = 0; i < 100; i++)
+        td_pull_meter_write(&meter, i * S, i * M, 1000 * M, text, sizeof text);
+    for (uint64_t i = 0; i < 100; i++)
+        td_pull_meter_write(&meter, (100 + i) * S, (100 + 4 * i) * M, 1000 * M, text, sizeof text);
+    assert_non_null(strstr(text, ", 4.00 MiB/s, 2 min left"));
+}
+
+static void odd_numbers(void **state)
+{
+    (void)state;
+    struct td_pull_meter meter = {0};
+    char text[120];
+    td_pull_meter_write(&meter, 0, 0, 0, text, sizeof text);
+    assert_non_null(strstr(text, "100%"));
+    td_pull_meter_write(&meter, S, 5 * M, M, text, sizeof text); /* more than there should be */
+    assert_non_null(strstr(text, "[====================] 100%"));
+    td_pull_meter_write(&meter, 2 * S, 0, UINT64_MAX, text, sizeof text); /* all was thrown away */
+    assert_non_null(strstr(text, "0 B/s"));
+    td_pull_meter_write(&meter, 1000 * S, M, UINT64_MAX, text, sizeof text);
+    assert_non_null(strstr(text, "100 h left"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_line_tells_rate_and_time_left),
+        cmocka_unit_test(the_rate_is_the_latest),
+        cmocka_unit_test(odd_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

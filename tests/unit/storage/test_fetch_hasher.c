@@ -1,0 +1,142 @@
+#include "storage/fetch/fetch_hasher.h"
+
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { SIZE = 3 * 1024 * 1024 + 5 };
+
+static uint8_t *content(void)
+{
+    uint8_t *bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = tree_data_byte(i, 3);
+    return bytes;
+}
+
+static int open_new(const struct tree *tree)
+{
+    char path[TREE_PATH_BYTES];
+    tree_at(tree, "f", path);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void write_at(int fd, const uint8_t *bytes, size_t from, size_t end)
+{
+    assert_int_equal(pwrite(fd, bytes + from, end - from, (off_t)from), (ssize_t)(end - from));
+}
+
+/* Bytes arrive from the end to the beginning, and then in order. */
+static void digests_of_a_file_that_arrives(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_sums sums;
+    uint8_t want[TD_SHA256_BYTES];
+    uint8_t *bytes = content();
+    tree_open(&tree);
+    int fd = open_new(&tree);
+    assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    write_at(fd, bytes, SIZE / 2, SIZE);
+    for (size_t at = 0; at < SIZE / 2;) {
+        size_t next = at + 100000 < SIZE / 2 ? at + 100000 : SIZE / 2;
+        write_at(fd, bytes, at, next);
+        td_fetch_hasher_advance(hasher, next);
+        at = next;
+    }
+    td_fetch_hasher_advance(hasher, SIZE);
+    assert_true(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
+    td_sha256(bytes, SIZE, want);
+    assert_memory_equal(sums.sha256, want, sizeof want);
+    td_fetch_hasher_stop(hasher);
+    (void)close(fd);
+    free(bytes);
+    tree_close(&tree);
+}
+
+/* Git's name of a blob with the content "what is up, doc?", from the book Pro Git, section 10.2; and that of an empty
+ * one, which git hash-object prints. */
+static void names_of_git(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint8_t name[4];
+    } cases[] = {{"what is up, doc?", {0xbd, 0x9d, 0xbf, 0x5a}}, {"", {0xe6, 0x9d, 0xe2, 0x9b}}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tree tree;
+        struct td_fetch_hasher *hasher;
+        struct td_fetch_sums sums;
+        size_t len = strlen(cases[i].text);
+        tree_open(&tree);
+        int fd = open_new(&tree);
+        write_at(fd, (const uint8_t *)cases[i].text, 0, len);
+        assert_true(td_fetch_hasher_start(fd, len, true, &hasher, NULL));
+        td_fetch_hasher_advance(hasher, len);
+        assert_true(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
+        assert_memory_equal(sums.git_sha1, cases[i].name, 4);
+        td_fetch_hasher_stop(hasher);
+        (void)close(fd);
+        tree_close(&tree);
+    }
+}
+
+static void a_cut_file_is_an_error(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_sums sums;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    int fd = open_new(&tree);
+    assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    td_fetch_hasher_advance(hasher, SIZE);
+    assert_false(td_fetch_hasher_wait(hasher, NULL, &sums, &err));
+    assert_int_equal(err.code, TD_IO);
+    td_fetch_hasher_stop(hasher);
+    (void)close(fd);
+    tree_close(&tree);
+}
+
+static bool always(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void a_wait_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_sums sums;
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_cancel cancel = {.is_asked = always};
+    tree_open(&tree);
+    int fd = open_new(&tree);
+    assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    assert_false(td_fetch_hasher_wait(hasher, &cancel, &sums, &err));
+    assert_int_equal(err.code, TD_CONFLICT);
+    td_fetch_hasher_stop(hasher);
+    td_fetch_hasher_stop(NULL);
+    (void)close(fd);
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(digests_of_a_file_that_arrives),
+        cmocka_unit_test(names_of_git),
+        cmocka_unit_test(a_cut_file_is_an_error),
+        cmocka_unit_test(a_wait_can_be_cancelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+/* Journals: their bytes, what they speak for, and what is left of them on disk. */
+#include "storage/fetch/fetch_journal.h"
+
+#include "storage/fetch/fetch_target.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SIZE = 5 * TD_FETCH_PIECE_BYTES + 7 };
+
+static struct td_fetch_journal example(void)
+{
+    struct td_fetch_journal journal = {.size_bytes = SIZE, .has_sha256 = true, .etag = "\"tag\"", .boot = "a-b-c"};
+    for (size_t i = 0; i < TD_SHA256_BYTES; i++)
+        journal.sha256[i] = (uint8_t)(i + 1);
+    return journal;
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(td_fetch_piece_count(0), 0);
+    assert_int_equal(td_fetch_piece_count(1), 1);
+    assert_int_equal(td_fetch_piece_count(TD_FETCH_PIECE_BYTES), 1);
+    assert_int_equal(td_fetch_piece_count(TD_FETCH_PIECE_BYTES + 1), 2);
+    assert_int_equal(td_fetch_piece_count(UINT64_MAX), UINT64_C(1) << 46);
+    assert_int_equal(td_fetch_journal_bytes(SIZE), TD_FETCH_JOURNAL_HEAD_BYTES + 1);
+    assert_int_equal(td_fetch_journal_bytes(8 * TD_FETCH_PIECE_BYTES + 1), TD_FETCH_JOURNAL_HEAD_BYTES + 2);
+}
+
+static void a_head_is_read_as_it_was_written(void **state)
+{
+    (void)state;
+    uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
+    struct td_fetch_journal journal = example();
+    struct td_fetch_journal again;
+    td_fetch_journal_write(&journal, head);
+    assert_true(td_fetch_journal_read(head, &again));
+    assert_int_equal(again.size_bytes, journal.size_bytes);
+    assert_true(again.has_sha256);
+    assert_memory_equal(again.sha256, journal.sha256, TD_SHA256_BYTES);
+    assert_string_equal(again.etag, journal.etag);
+    assert_string_equal(again.boot, journal.boot);
+}
+
+/* Each bit of the head counts, and a head that a kill has cut is none. */
+static void no_other_bytes_are_a_head(void **state)
+{
+    (void)state;
+    uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
+    struct td_fetch_journal journal = example();
+    td_fetch_journal_write(&journal, head);
+    for (size_t i = 0; i < sizeof head * 8; i++) {
+        head[i / 8] ^= (uint8_t)(1U << (i % 8));
+        CHECK(!td_fetch_journal_read(head, &journal), "bit %zu", i);
+        head[i / 8] ^= (uint8_t)(1U << (i % 8));
+    }
+    for (size_t len = sizeof head; len-- > 0;) {
+        head[len] = 0;
+        CHECK(!td_fetch_journal_read(head, &journal), "the first %zu bytes", len);
+    }
+}
+
+static void what_a_journal_speaks_for(void **state)
+{
+    (void)state;
+    struct td_fetch_journal found = example();
+    struct td_fetch_journal wanted = example();
+    assert_true(td_fetch_journal_fits(&found, &wanted));
+    wanted.etag[1] = wanted.boot[0] = 'x'; /* a digest decides alone */
+    assert_true(td_fetch_journal_fits(&found, &wanted));
+    wanted.sha256[31]++;
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    wanted = example();
+    wanted.size_bytes++;
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    wanted = example();
+    wanted.has_sha256 = false;
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+
+    found.has_sha256 = false; /* without one, tag and boot do */
+    assert_true(td_fetch_journal_fits(&found, &wanted));
+    wanted.etag[0] = '\0'; /* not known yet */
+    assert_true(td_fetch_journal_fits(&found, &wanted));
+    wanted = found;
+    wanted.etag[1] = 'x';
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    wanted = found;
+    wanted.boot[0] = 'x';
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    wanted = found;
+    found.boot[0] = wanted.boot[0] = '\0'; /* unknown is not equal */
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    found = wanted = example();
+    found.has_sha256 = wanted.has_sha256 = false;
+    found.etag[0] = wanted.etag[0] = '\0';
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+}
+
+/* ---- on disk ------------------------------------------------------------------------------------------- */
+
+static void open_target(const struct td_root *root, struct td_fetch_target *target)
+{
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_fetch_target_open(target, root, "d/e/f.bin", SIZE, &err), "%s", err.message);
+    CHECK(td_fetch_target_lock(target, NULL, NULL, NULL, &err), "%s", err.message);
+}
+
+/* Begins a file and writes its first and last piece. */
+static void begin(const struct td_root *root, uint8_t bits[1])
+{
+    struct td_fetch_target target;
+    struct td_fetch_journal journal = example();
+    uint8_t piece[TD_FETCH_PIECE_BYTES];
+    memset(piece, 'p', sizeof piece);
+    open_target(root, &target);
+    assert_true(td_fetch_target_begin(&target, &journal, NULL));
+    assert_true(td_fetch_target_write(&target, 0, piece, sizeof piece, NULL));
+    bits[0] = 1;
+    assert_true(td_fetch_target_note(&target, bits, 0, 1, NULL));
+    assert_true(td_fetch_target_write(&target, SIZE - 7, piece, 7, NULL));
+    bits[0] |= 1 << 5;
+    assert_true(td_fetch_target_note(&target, bits, 5, 6, NULL));
+    td_fetch_target_close(&target);
+}
+
+static bool resumes(const struct td_root *root, uint8_t *bits)
+{
+    struct td_fetch_target target;
+    struct td_fetch_journal journal = example();
+    struct td_fetch_journal found;
+    uint8_t *read = NULL;
+    open_target(root, &target);
+    target.has_begun = true; /* keeps the files */
+    bool ok = td_fetch_target_resume(&target, &journal, &found, &read);
+    if (ok)
+        *bits = read[0];
+    free(read);
+    td_fetch_target_close(&target);
+    return ok;
+}
+
+static void pieces_are_known_after_a_kill(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    uint8_t bits;
+    uint8_t again = 0;
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    begin(root, &bits);
+    assert_true(resumes(root, &again));
+    assert_int_equal(again, bits);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+/* A journal that was cut anywhere, that has more bytes, or whose file has another size speaks for nothing. */
+static void damaged_journals_begin_anew(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    uint8_t bits;
+    const char *journal = "d/e/.f.bin" TD_FETCH_JOURNAL_END;
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    for (uint64_t len = 0; len < TD_FETCH_JOURNAL_HEAD_BYTES + 4; len++) {
+        if (len == TD_FETCH_JOURNAL_HEAD_BYTES + 1)
+            continue;
+        if (len % 64 == 0 || len >= TD_FETCH_JOURNAL_HEAD_BYTES - 2) {
+            begin(root, &bits);
+            tree_truncate(&tree, journal, len);
+            CHECK(!resumes(root, &bits), "%u bytes", (unsigned)len);
+        }
+    }
+    begin(root, &bits);
+    tree_truncate(&tree, "d/e/.f.bin" TD_FETCH_PART_END, SIZE - 1);
+    assert_false(resumes(root, &bits));
+    begin(root, &bits);
+    tree_remove(&tree, "d/e/.f.bin" TD_FETCH_PART_END); /* it got its name, and the kill came before the rest */
+    assert_false(resumes(root, &bits));
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+static void a_finished_file_replaces_and_cleans(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_fetch_journal journal = example();
+    struct stat st;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    tree_text(&tree, "d/e/f.bin", "old");
+    assert_true(td_root_create(tree.path, &root, NULL));
+    open_target(root, &target);
+    assert_int_equal(td_fetch_target_open_finished(&target), -1); /* another size */
+    assert_true(td_fetch_target_begin(&target, &journal, NULL));
+    assert_true(td_fetch_target_finish(&target, NULL));
+    int fd = td_fetch_target_open_finished(&target);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0 && st.st_size == SIZE);
+    (void)close(fd);
+    td_fetch_target_close(&target);
+    tree_at(&tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, path);
+    assert_int_equal(access(path, F_OK), -1);
+    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
+    assert_int_equal(access(path, F_OK), -1);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+static void what_was_not_begun_leaves_nothing(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    open_target(root, &target);
+    td_fetch_target_close(&target);
+    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
+    assert_int_equal(access(path, F_OK), -1);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+static void names_and_links(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_error err = TD_ERROR_INIT;
+    char name[TREE_PATH_BYTES] = "";
+    tree_open(&tree);
+    tree_directory(&tree, "in/side");
+    tree_symlink(&tree, "in/out", "..");
+    tree_symlink(&tree, "in/far", "/tmp");
+    tree_symlink(&tree, "in/.x" TD_FETCH_PART_END, "../kept");
+    tree_at(&tree, "in", name);
+    assert_true(td_root_create(name, &root, NULL));
+    static const char *const wrong[] = {"out/f", "far/f", "../f", "", "a/", "a/..", "."};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        CHECK(!td_fetch_target_open(&target, root, wrong[i], 1, NULL), "%s", wrong[i]);
+        td_fetch_target_close(&target);
+    }
+    memset(name, 'n', TD_FETCH_NAME_BYTES + 1);
+    name[TD_FETCH_NAME_BYTES + 1] = '\0';
+    assert_false(td_fetch_target_open(&target, root, name, 1, NULL));
+    td_fetch_target_close(&target);
+    assert_true(td_fetch_target_open(&target, root, name + 1, 1, NULL));
+    assert_true(td_fetch_target_lock(&target, NULL, NULL, NULL, NULL));
+    td_fetch_target_close(&target);
+    assert_true(td_fetch_target_open(&target, root, "x", 1, NULL)); /* the part's name is a link to elsewhere */
+    assert_false(td_fetch_target_lock(&target, NULL, NULL, NULL, &err));
+    td_fetch_target_close(&target);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+/* ---- the lock ------------------------------------------------------------------------------------------ */
+
+struct waiter {
+    const struct td_root *root;
+    pthread_barrier_t waits;
+    bool locked;
+};
+
+static void note_wait(void *context)
+{
+    struct waiter *waiter = context;
+    (void)pthread_barrier_wait(&waiter->waits);
+}
+
+static void *lock_too(void *argument)
+{
+    struct waiter *waiter = argument;
+    struct td_fetch_target target;
+    assert_true(td_fetch_target_open(&target, waiter->root, "f", 3, NULL));
+    waiter->locked = td_fetch_target_lock(&target, NULL, note_wait, waiter, NULL);
+    assert_true(td_fetch_target_open_finished(&target) >= 0); /* what the other one has finished */
+    td_fetch_target_close(&target);
+    return NULL;
+}
+
+static void a_second_fetch_waits_for_the_first(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_fetch_journal journal = example();
+    pthread_t thread;
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    struct waiter waiter = {.root = root};
+    assert_int_equal(pthread_barrier_init(&waiter.waits, NULL, 2), 0);
+    assert_true(td_fetch_target_open(&target, root, "f", 3, NULL));
+    assert_true(td_fetch_target_lock(&target, NULL, NULL, NULL, NULL));
+    journal.size_bytes = 3;
+    assert_true(td_fetch_target_begin(&target, &journal, NULL));
+    assert_int_equal(pthread_create(&thread, NULL, lock_too, &waiter), 0);
+    (void)pthread_barrier_wait(&waiter.waits);
+    assert_true(td_fetch_target_finish(&target, NULL));
+    td_fetch_target_close(&target);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(waiter.locked);
+    (void)pthread_barrier_destroy(&waiter.waits);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+static bool always(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void a_wait_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_fetch_target other;
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_cancel cancel = {.is_asked = always};
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_fetch_target_open(&target, root, "f", 3, NULL));
+    assert_true(td_fetch_target_lock(&target, NULL, NULL, NULL, NULL));
+    assert_true(td_fetch_target_open(&other, root, "f", 3, NULL));
+    assert_false(td_fetch_target_lock(&other, &cancel, NULL, NULL, &err));
+    assert_int_equal(err.code, TD_CONFLICT);
+    td_fetch_target_close(&other);
+    td_fetch_target_close(&target);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(a_head_is_read_as_it_was_written),
+        cmocka_unit_test(no_other_bytes_are_a_head),
+        cmocka_unit_test(what_a_journal_speaks_for),
+        cmocka_unit_test(pieces_are_known_after_a_kill),
+        cmocka_unit_test(damaged_journals_begin_anew),
+        cmocka_unit_test(a_finished_file_replaces_and_cleans),
+        cmocka_unit_test(what_was_not_begun_leaves_nothing),
+        cmocka_unit_test(names_and_links),
+        cmocka_unit_test(a_second_fetch_waits_for_the_first),
+        cmocka_unit_test(a_wait_can_be_cancelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* Spans and the health of servers. A random schedule of connections is compared with an array of bytes. */
+#include "storage/fetch/fetch_spans.h"
+
+#include "storage/fetch/fetch_health.h"
+#include "storage/fetch/fetch_journal.h"
+#include "tests/unit/unit.h"
+
+enum { PIECE = TD_FETCH_PIECE_BYTES, UNIT = PIECE / 4, CONNECTIONS = 5 };
+
+/* The model: how often each unit of the file has arrived. */
+struct model {
+    struct td_fetch_spans spans;
+    uint8_t *arrived;
+    size_t units;
+    uint64_t random;
+};
+
+static uint64_t model_front(const struct model *m)
+{
+    size_t i = 0;
+    while (i < m->units && m->arrived[i] > 0)
+        i++;
+    return (uint64_t)i * UNIT < m->spans.size_bytes ? (uint64_t)i * UNIT : m->spans.size_bytes;
+}
+
+static void check(const struct model *m)
+{
+    CHECK(td_fetch_spans_front(&m->spans) == model_front(m), "front %llu, not %llu",
+          (unsigned long long)td_fetch_spans_front(&m->spans), (unsigned long long)model_front(m));
+    for (size_t i = 0; i < td_fetch_piece_count(m->spans.size_bytes); i++) {
+        bool whole = true;
+        for (size_t k = 4 * i; k < 4 * i + 4 && k < m->units; k++)
+            whole = whole && m->arrived[k] > 0;
+        CHECK(td_fetch_spans_has(&m->spans, i) == whole, "piece %zu", i);
+    }
+    for (size_t a = 0; a < CONNECTIONS; a++)
+        for (size_t b = a + 1; b < CONNECTIONS; b++) {
+            const struct td_fetch_span *x = &m->spans.open[a];
+            const struct td_fetch_span *y = &m->spans.open[b];
+            CHECK(!x->is_open || !y->is_open || x->end <= y->at || y->end <= x->at, "two spans overlap");
+        }
+}
+
+/* Lets some bytes of a span arrive, in whole units or to the end. */
+static void arrive(struct model *m, size_t c)
+{
+    const struct td_fetch_span *span = &m->spans.open[c];
+    uint64_t left = span->end - span->at;
+    uint64_t len = (1 + random_next(&m->random) % 6) * UNIT;
+    uint64_t first;
+    uint64_t end;
+    uint64_t at = span->at;
+    len = len < left ? len : left;
+    td_fetch_spans_arrived(&m->spans, c, len, &first, &end);
+    for (uint64_t i = at / UNIT; i * UNIT < at + len; i++)
+        CHECK(++m->arrived[i] == 1, "unit %llu arrived twice", (unsigned long long)i);
+    for (uint64_t i = first; i < end; i++)
+        assert_true(td_fetch_spans_has(&m->spans, i));
+}
+
+static void run(uint64_t seed, uint64_t size_bytes, uint64_t span_bytes)
+{
+    struct model m = {.random = seed * 2654435761U + 1};
+    uint8_t bits[16];
+    m.units = (size_t)((size_bytes + UNIT - 1) / UNIT);
+    m.arrived = calloc(m.units + 1, 1);
+    for (size_t i = 0; i < sizeof bits; i++)
+        bits[i] = (uint8_t)(random_next(&m.random) & random_next(&m.random));
+    for (size_t i = 0; i < m.units; i++)
+        m.arrived[i] = bits[i / 4 / 8] >> (i / 4 % 8) & 1;
+    assert_true(td_fetch_spans_init(&m.spans, size_bytes, bits, CONNECTIONS, span_bytes, NULL));
+    for (size_t steps = 0; td_fetch_spans_front(&m.spans) < size_bytes; steps++) {
+        size_t c = random_next(&m.random) % CONNECTIONS;
+        struct td_fetch_span *span = &m.spans.open[c];
+        CHECK(steps < 100000, "the file is never complete");
+        if (!span->is_open)
+            (void)td_fetch_spans_give(&m.spans, c);
+        else if (random_next(&m.random) % 8 == 0)
+            td_fetch_spans_extend(&m.spans, c);
+        else if (span->at == span->end || random_next(&m.random) % 8 == 0)
+            td_fetch_spans_give_back(&m.spans, c);
+        else
+            arrive(&m, c);
+        check(&m);
+    }
+    td_fetch_spans_fini(&m.spans);
+    free(m.arrived);
+}
+
+static void random_schedules(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        run(seed, (1 + seed) * PIECE + (seed % 3) * 1000, (1 + seed % 7) * PIECE);
+        run(seed, 40 * PIECE, UINT64_MAX);
+    }
+    run(1, 0, PIECE);
+    run(2, 1, 1);
+}
+
+static void spans_come_from_the_front(void **state)
+{
+    (void)state;
+    struct td_fetch_spans spans;
+    assert_true(td_fetch_spans_init(&spans, 10 * PIECE, NULL, 3, 4 * PIECE, NULL));
+    assert_true(td_fetch_spans_give(&spans, 0) && td_fetch_spans_give(&spans, 1) && td_fetch_spans_give(&spans, 2));
+    assert_true(spans.open[0].at == 0 && spans.open[0].end == 4 * PIECE);
+    assert_true(spans.open[1].at == 4 * PIECE && spans.open[2].at == 8 * PIECE && spans.open[2].end == 10 * PIECE);
+    td_fetch_spans_give_back(&spans, 0);
+    td_fetch_spans_give_back(&spans, 2);
+    assert_true(td_fetch_spans_give(&spans, 2)); /* what was given back, first */
+    assert_int_equal(spans.open[2].at, 0);
+    td_fetch_spans_fini(&spans);
+}
+
+static void half_of_the_longest_is_taken(void **state)
+{
+    (void)state;
+    struct td_fetch_spans spans;
+    assert_true(td_fetch_spans_init(&spans, 20 * PIECE, NULL, 2, UINT64_MAX, NULL));
+    assert_true(td_fetch_spans_give(&spans, 0) && td_fetch_spans_give(&spans, 1));
+    assert_true(spans.open[0].end == 10 * PIECE && spans.open[1].at == 10 * PIECE && spans.open[1].end == 20 * PIECE);
+    td_fetch_spans_fini(&spans);
+    assert_true(td_fetch_spans_init(&spans, 7 * PIECE, NULL, 2, UINT64_MAX, NULL));
+    assert_true(td_fetch_spans_give(&spans, 0) && !td_fetch_spans_give(&spans, 1)); /* too little is left */
+    td_fetch_spans_fini(&spans);
+}
+
+/* ---- health -------------------------------------------------------------------------------------------- */
+
+static const uint64_t S = 1000000000;
+
+static struct td_error failure(const char *why)
+{
+    struct td_error err = TD_ERROR_INIT;
+    (void)td_error_set(&err, TD_UNAVAILABLE, "%s", why);
+    return err;
+}
+
+static void a_server_that_failed_waits(void **state)
+{
+    (void)state;
+    struct td_fetch_health health;
+    struct td_error why = failure("one");
+    struct td_error err = TD_ERROR_INIT;
+    td_fetch_health_init(&health, 2, 60 * S, 100 * S);
+    assert_true(td_fetch_health_may(&health, 0, 100 * S));
+    uint64_t wait = td_fetch_health_failed(&health, 0, 0, 100 * S, &why);
+    assert_true(wait >= S / 8 && wait <= S / 4);
+    assert_false(td_fetch_health_may(&health, 0, 100 * S));
+    (void)td_fetch_health_failed(&health, 0, 0, 100 * S, &why); /* another connection, at the same time */
+    assert_int_equal(health.servers[0].failures, 1);
+    assert_true(td_fetch_health_may(&health, 1, 100 * S));
+    assert_int_equal(td_fetch_health_due_ns(&health), 0);
+    assert_false(td_fetch_health_is_over(&health, 500 * S, &err)); /* the other one was never asked */
+    td_fetch_health_progress(&health, 0, 101 * S);
+    assert_int_equal(health.servers[0].failures, 0);
+    assert_int_equal(td_fetch_health_failed(&health, 0, 9, 101 * S, &why), 9 * S);
+}
+
+static void trying_ends(void **state)
+{
+    (void)state;
+    struct td_fetch_health health;
+    struct td_error why = failure("one");
+    struct td_error other = failure("other");
+    struct td_error err = TD_ERROR_INIT;
+    td_fetch_health_init(&health, 1, 60 * S, 100 * S);
+    (void)td_fetch_health_failed(&health, 0, 0, 110 * S, &why);
+    assert_false(td_fetch_health_is_over(&health, 111 * S, &err));
+    assert_true(td_fetch_health_is_over(&health, 161 * S, &err));
+    assert_string_equal(err.message, "one");
+    (void)td_fetch_health_failed(&health, 0, 55, 120 * S, &other); /* told to come back too late */
+    td_error_init(&err);
+    assert_true(td_fetch_health_is_over(&health, 121 * S, &err));
+    assert_string_equal(err.message, "other");
+    td_fetch_health_init(&health, 2, 60 * S, 0);
+    td_fetch_health_exclude(&health, 0, &why);
+    assert_false(td_fetch_health_is_over(&health, 0, NULL));
+    td_fetch_health_exclude(&health, 1, &why);
+    assert_true(td_fetch_health_is_over(&health, 0, NULL));
+    assert_int_equal(td_fetch_health_due_ns(&health), UINT64_MAX);
+    td_fetch_health_init(&health, 1, 0, 0); /* no retries */
+    assert_int_equal(td_fetch_health_failed(&health, 0, 0, 0, &why), 0);
+    td_fetch_health_progress(&health, 0, 0); /* of another connection */
+    assert_true(td_fetch_health_is_over(&health, 0, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_schedules),
+        cmocka_unit_test(spans_come_from_the_front),
+        cmocka_unit_test(half_of_the_longest_is_taken),
+        cmocka_unit_test(a_server_that_failed_waits),
+        cmocka_unit_test(trying_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
