@@ -676,6 +676,14 @@ static bool answer_from(struct td_upstream *u, struct td_intake *intake, enum td
     return true;
 }
 
+/* Returns whether the upstream should be asked again although it has said that there is no such model: it was asked on
+ * behalf of a request that had passed more servers than this one, and may have refused it for that. So nobody can make
+ * a model absent for others by a field that he made up. */
+static bool is_doubtful(const struct td_intake *intake, const char *via)
+{
+    return intake->phase == TD_INTAKE_ABSENT && strlen(via) < strlen(intake->via);
+}
+
 /* Answers as soon as there is an answer. Under the lock. */
 static bool wait_for_answer(struct td_upstream *u, struct td_text id, struct td_text via,
                             enum td_upstream_answer *answer, struct td_snapshot **snapshot, struct td_error *err)
@@ -684,15 +692,18 @@ static bool wait_for_answer(struct td_upstream *u, struct td_text id, struct td_
     uint64_t wait_ns = via.len > 0 && relay_wait_ns < u->config.wait_ns ? relay_wait_ns : u->config.wait_ns;
     const uint64_t until_ns = td_clock_ns() + wait_ns;
     const struct timespec until = td_clock_timespec(until_ns);
+    bool may_send = make_via(u, via, sent);
     bool has_begun = false;
     for (;;) {
         struct td_intake *intake = find_intake(u, id);
-        bool is_over = intake == NULL || (is_answer(intake) && td_clock_ns() >= intake->until_ns && !has_begun);
+        bool is_over = intake == NULL;
+        if (intake != NULL && is_answer(intake) && !has_begun)
+            is_over = td_clock_ns() >= intake->until_ns || (may_send && is_doubtful(intake, sent));
         if (atomic_load(&u->stop))
             return td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
         if (!is_over && answer_from(u, intake, answer, snapshot, err))
             return err->code == TD_OK;
-        if (!make_via(u, via, sent)) { /* this server waits for its own answer */
+        if (!may_send) { /* this server waits for its own answer */
             *answer = TD_UPSTREAM_HAS_NOT;
             return true;
         }
@@ -721,9 +732,14 @@ bool td_upstream_ask(struct td_upstream *u, struct td_text id, struct td_text vi
     const struct td_intake *intake = find_intake(u, id);
     bool is_known = intake != NULL && !(is_answer(intake) && td_clock_ns() >= intake->until_ns);
     pthread_mutex_unlock(&u->lock);
-    if (!is_known && td_upstream_store_is_there(u->config.store, id)) {
-        *answer = TD_UPSTREAM_SENT;
-        return true;
+    struct td_pulled pulled;
+    if (!is_known && td_upstream_store_find(u->config.store, id, &pulled)) {
+        if (!td_may_wait(err)) /* for a look at the disk */
+            return false;
+        if (td_upstream_store_is_there(u->config.store, id)) {
+            *answer = TD_UPSTREAM_SENT;
+            return true;
+        }
     }
     pthread_mutex_lock(&u->lock);
     bool ok = wait_for_answer(u, id, via, answer, snapshot, &why);

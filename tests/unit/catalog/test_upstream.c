@@ -555,6 +555,26 @@ static void requests_that_come_round_fetch_nothing(void **state)
     place_close(&place);
 }
 
+static void a_made_up_way_makes_no_model_absent_for_others(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    enum td_upstream_answer answer;
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    place.source.has_model = false; /* as an upstream says that refuses a long way */
+    const struct td_text way = TD_TEXT("00112233445566ff,00112233445566aa");
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
+    assert_int_equal(answer, TD_UPSTREAM_HAS_NOT);
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
+    assert_int_equal(place.source.lists, 1);
+    place.source.has_model = true;
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+}
+
 static void too_many_models_at_once_are_refused(void **state)
 {
     enum { MOST = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE };
@@ -607,6 +627,7 @@ int main(void)
         cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
         cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
         cmocka_unit_test(requests_that_come_round_fetch_nothing),
+        cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),
         cmocka_unit_test(too_many_models_at_once_are_refused),
         cmocka_unit_test(what_the_operator_has_is_not_fetched),
     };
