@@ -3,6 +3,7 @@
 #define TD_API_STATE_H
 
 #include "catalog/catalog.h"
+#include "catalog/upstream/upstream.h"
 #include "http/auth/token_set.h"
 #include "http/lru.h"
 #include "http/metrics.h"
@@ -23,7 +24,8 @@ enum td_rescan_from {
 enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
 
 struct td_api {
-    struct td_catalog *catalog; /* borrowed */
+    struct td_catalog *catalog;   /* borrowed */
+    struct td_upstream *upstream; /* where models come from that are not here; borrowed; NULL: there is none */
     struct td_metrics metrics;
     struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
     struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */

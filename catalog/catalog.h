@@ -118,6 +118,12 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
 bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
                             uint64_t until_ns);
 
+/* Notes the SHA-256 of a file that is about to appear in the served directory with this identity. May wait for the
+ * disk.
+ */
+void td_catalog_note_digest(struct td_catalog *catalog, const struct td_file_id *id,
+                            const uint8_t sum[TD_SHA256_BYTES]);
+
 /* Return the caches of mapped files and of decoded tensors, which live as long as the catalog. */
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
 struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog);

@@ -476,6 +476,12 @@ void td_hasher_recall(struct td_hasher *hasher, struct td_file *file)
         (void)td_file_set_sha256(file, sum);
 }
 
+void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES])
+{
+    if (hasher != NULL)
+        td_digest_log_add(hasher->log, id, sum);
+}
+
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot)
 {
     if (hasher == NULL)

@@ -39,6 +39,10 @@ void td_hasher_destroy(struct td_hasher *hasher);
 /* Sets the file's SHA-256 when the log of digests knows it. hasher NULL: does nothing. */
 void td_hasher_recall(struct td_hasher *hasher, struct td_file *file);
 
+/* Notes the SHA-256 of a file that was computed while the file was written, so that it is not read again. May wait for
+ * the disk. hasher NULL: does nothing. */
+void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES]);
+
 /* Begins to hash the files of a new snapshot. Holds a reference on it until the next one is set. hasher NULL: does
  * nothing. */
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot);

@@ -225,6 +225,7 @@ void td_file_unref(struct td_file *file)
         return;
     if (file->maps != NULL)
         td_file_source_forget(file->maps, &file->source);
+    td_blob_unref(file->source.incoming);
     td_file_forget_content(file);
     td_file_rows_free(file->rows);
     free(file->error);

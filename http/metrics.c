@@ -2,8 +2,8 @@
 
 #include <inttypes.h>
 
-static const int statuses[TD_STATUS_SLOTS - 1] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409,
-                                                  411, 412, 413, 416, 422, 429, 431, 500, 501, 503};
+static const int statuses[TD_STATUS_SLOTS - 1] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409, 411,
+                                                  412, 413, 416, 422, 429, 431, 500, 501, 503, 507};
 static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {50,     100,    250,     1000,     5000,     25000,
                                                        100000, 500000, 2500000, 10000000, 60000000, 600000000};
 

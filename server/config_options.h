@@ -16,7 +16,7 @@
 #define TD_CONFIG_AUTO UINT64_MAX
 
 /* The most options that there may be. */
-enum { TD_OPTIONS_MAX = 48 };
+enum { TD_OPTIONS_MAX = 64 };
 
 /* Where a value comes from. Later ones take precedence. */
 enum td_config_source { TD_CONFIG_DEFAULT, TD_CONFIG_FILE, TD_CONFIG_ENVIRONMENT, TD_CONFIG_ARGUMENT };
@@ -47,7 +47,11 @@ struct td_config {
     uint64_t max_maps;
     uint64_t max_memory;
     uint64_t decode_memory;
-    const char *state_dir; /* where digests are stored; empty: nowhere */
+    const char *state_dir;           /* where digests are stored; empty: nowhere */
+    const char *upstream;            /* base URLs, separated by commas; empty: no model is fetched */
+    const char *upstream_token_file; /* empty: no token */
+    const char *upstream_ca;         /* a file; empty: the system's authorities */
+    uint64_t cache_max_bytes;        /* of fetched models; 0: no bound */
     uint64_t hash_threads;
     uint64_t index_threads;
     const char *sandbox; /* "required", "best-effort" or "off" */

@@ -631,6 +631,10 @@ static bool is_current(struct td_mapping *mapping, const struct td_file_id *id, 
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
                         struct td_blob **out, struct td_error *err)
 {
+    if (source->incoming != NULL) {
+        *out = td_blob_ref(source->incoming);
+        return true;
+    }
     struct td_mapping *mapping = cache_find(cache, source);
     if (mapping == NULL) {
         struct td_mapping *fresh = NULL;

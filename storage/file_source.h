@@ -18,6 +18,8 @@ struct td_mapping;
 struct td_file_source {
     const char *path;           /* below the root; borrowed from the owner */
     struct td_file_id id;       /* that the file must have when it is used */
+    struct td_blob *incoming;   /* the file's bytes while they are still being fetched (incoming.h), one reference, used
+                                   in place of the file; set by the owner, who drops it; NULL: the file is there */
     struct td_mapping *mapping; /* NULL: not mapped; guarded by the cache's lock */
     struct td_file_source *newer, *older;
 };
@@ -78,7 +80,8 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
                                    void *context);
 
 /* Sets *out to a blob over the whole file, with one reference for the caller, after a check that the file still has the
- * identity source->id (device, inode, size, mtime, ctime). Errors: TD_UNAVAILABLE when the file changed or is gone,
+ * identity source->id (device, inode, size, mtime, ctime). Of an incoming file it is source->incoming, and root and
+ * identity are not looked at. Errors: TD_UNAVAILABLE when the file changed or is gone,
  * TD_PERMISSION_DENIED when this process may not read it, TD_RESOURCE_EXHAUSTED, TD_IO; td_may_wait, for a file that is
  * not mapped yet, and for a look at a file that is not on a local file system.
  *

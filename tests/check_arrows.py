@@ -14,7 +14,7 @@ import tempfile
 
 # room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; what lies in a folder
 # that is not named here belongs to the folder above.
-LOWER = {"core", "parser", "storage", "slicing", "catalog", "http", "rank"}
+LOWER = {"core", "parser", "storage", "slicing", "catalog", "catalog/upstream", "http", "rank"}
 MAY_USE = {
     "core": set(),
     "parser": {"core"},
@@ -23,6 +23,7 @@ MAY_USE = {
     "slicing": {"core", "parser", "storage"},
     "catalog": {"core", "parser", "storage"},
     "catalog/remote": {"core", "storage", "storage/fetch"},
+    "catalog/upstream": {"core", "parser", "storage", "storage/fetch", "catalog", "catalog/remote"},
     "http": {"core", "storage"},
     "rank": {"core", "parser", "storage", "slicing", "catalog", "http"},
     "api": LOWER,

@@ -6,6 +6,7 @@
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
+#include "api/incoming_call.h"
 #include "api/signed_call.h"
 
 #include "core/clock.h"
@@ -144,7 +145,40 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 {
     hub->id = td_hub_path_join(&hub->path, first, first + n);
     hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id);
+    if (hub->repo != NULL && !hub->as_dataset)
+        td_incoming_call_note_read(hub->call, td_text_of(hub->repo->id));
     return hub->repo != NULL;
+}
+
+/* Looks for the repository of the segments [first, first + n), a model, in the upstream, and has the call go on in its
+ * snapshot. Returns whether it was found; answers the request otherwise. */
+static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
+{
+    hub->id = td_hub_path_join(&hub->path, first, first + n);
+    struct td_text id = hub->id;
+    if (td_text_begins(id, TD_TEXT(TD_REPO_DEFAULT_NAMESPACE "/")))
+        id = td_text_skip(id, sizeof TD_REPO_DEFAULT_NAMESPACE);
+    enum td_incoming_look look =
+        hub->as_dataset ? TD_INCOMING_NONE : td_incoming_call_look(hub->call, id, &hub->incoming);
+    if (look == TD_INCOMING_ANSWERED)
+        return false;
+    if (look == TD_INCOMING_AGAIN) {
+        hub->own->snapshot = hub->incoming;
+        hub->repo = td_repo_find(hub->incoming, false, id);
+    }
+    return hub->repo != NULL || no_repository(hub);
+}
+
+/* Returns whether the view can be answered: of a model on its way, only its files are here. Else answers. */
+static bool has_content(struct td_hub_call *hub)
+{
+    struct td_virtual_revision virtual;
+    struct td_error err = TD_ERROR_INIT;
+    if (hub->incoming == NULL || !td_incoming_call_is_of(hub->incoming) ||
+        !td_virtual_revision_read_name(hub->revision, &virtual, &err))
+        return true;
+    td_incoming_call_fail(hub->call, hub->id);
+    return false;
 }
 
 /* Takes the revision at segment `at`: one segment if it was quoted, else as many as name a revision (refs/pr/1). The
@@ -156,6 +190,8 @@ static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
     for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
         hub->revision = td_hub_path_join(&hub->path, at, at + n);
         *rest = at + n;
+        if (!has_content(hub))
+            return false;
         if (td_hub_try_view(hub, &err))
             return true;
         if (err.code != TD_NOT_FOUND)
@@ -170,9 +206,8 @@ static void answer_file_path(struct td_hub_call *hub)
     size_t verb = file_verb(&hub->path, &hub->as_dataset);
     size_t first = hub->as_dataset ? 1 : 0;
     size_t rest = 0;
-    if (!find_repo(hub, first, verb - first))
-        (void)no_repository(hub);
-    else if (take_revision(hub, verb + 1, &rest))
+    bool found = find_repo(hub, first, verb - first) || find_incoming(hub, first, verb - first);
+    if (found && take_revision(hub, verb + 1, &rest))
         answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
 }
 
@@ -284,14 +319,17 @@ static void answer_api(struct td_hub_call *hub)
                find_repo(hub, 2, 1)) { /* else there is no such name */
         answer_verb(hub, 3);
     } else {
-        hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
-        (void)no_repository(hub);
+        size_t n = path->count > 3 && find_verb(path, 3) == NULL ? 2 : 1;
+        if (find_incoming(hub, 2, n))
+            answer_verb(hub, 2 + n);
     }
 }
 
 static void handle(const struct td_call *call)
 {
-    struct td_hub_call hub = {.call = call,
+    struct td_call own = *call;
+    struct td_hub_call hub = {.call = &own,
+                              .own = &own,
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&hub.arena, 0); /* no limit: a view's items are in proportion to the repository */
@@ -302,6 +340,7 @@ static void handle(const struct td_call *call)
     else
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
+    td_snapshot_unref(hub.incoming);
     td_arena_fini(&hub.arena);
     td_reserved_release(&hub.reserved);
 }

@@ -18,6 +18,8 @@ enum {
 /* A request with the state of its processing. For one thread. */
 struct td_hub_call {
     const struct td_call *call;
+    struct td_call *own;          /* what `call` points to, to change its snapshot; NULL while nothing is looked up */
+    struct td_snapshot *incoming; /* the snapshot of a model on its way, with a reference; NULL: none */
     struct td_hub_path path;
     struct td_arena arena; /* for the answer */
     bool as_dataset;

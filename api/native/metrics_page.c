@@ -125,3 +125,35 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
     td_metrics_number(out, "tensord_lists_bytes", "gauge", "Memory of lists and descriptions that are being sent.",
                       (double)list_bytes);
 }
+
+void td_native_write_upstream_metrics(const struct td_upstream_status *status, struct td_buffer *out)
+{
+    static const char *const reasons[TD_UPSTREAM_FAILURES] = {[TD_UPSTREAM_FAILED_SPACE] = "space",
+                                                              [TD_UPSTREAM_FAILED_CONTENT] = "content",
+                                                              [TD_UPSTREAM_FAILED_UNREACHABLE] = "unreachable",
+                                                              [TD_UPSTREAM_FAILED_OTHER] = "other"};
+    td_metrics_number(out, "tensord_upstream_fetching_models", "gauge",
+                      "Models that are being fetched from --upstream.", (double)status->fetching);
+    td_metrics_number(out, "tensord_upstream_waiting_models", "gauge", "Models that wait to be fetched.",
+                      (double)status->waiting);
+    td_metrics_count(out, "tensord_upstream_begun_total", "Fetches of models that were begun or resumed.",
+                     status->begun);
+    td_metrics_count(out, "tensord_upstream_published_total", "Models that were fetched and published.",
+                     status->published);
+    td_metrics_count(out, "tensord_upstream_absent_total", "Times that the upstream had no such model.",
+                     status->absent);
+    td_metrics_count(out, "tensord_upstream_fetched_bytes_total", "Bytes that have come from the upstream.",
+                     status->fetched_bytes);
+    td_metrics_count(out, "tensord_upstream_early_requests_total",
+                     "Requests that were answered from a model on its way.", status->early_requests);
+    td_metrics_count(out, "tensord_upstream_evicted_total", "Models that were removed to make room.", status->evicted);
+    td_metrics_head(out, "tensord_upstream_failures_total", "counter", "Fetches of models that failed, by reason.");
+    for (int i = 0; i < TD_UPSTREAM_FAILURES; i++)
+        td_buffer_printf(out, "tensord_upstream_failures_total{reason=\"%s\"} %llu\n", reasons[i],
+                         (unsigned long long)status->failures[i]);
+    td_metrics_number(out, "tensord_upstream_kept_models", "gauge", "Published models that came from the upstream.",
+                      (double)status->kept_count);
+    td_metrics_number(out, "tensord_upstream_kept_bytes", "gauge",
+                      "Bytes of models from the upstream, also of those that are being fetched.",
+                      (double)status->kept_bytes);
+}

@@ -3,11 +3,15 @@
 #define TD_API_NATIVE_METRICS_PAGE_H
 
 #include "catalog/catalog.h"
+#include "catalog/upstream/upstream.h"
 #include "http/metrics.h"
 
 /* Appends the Prometheus text (version 0.0.4). rank_file_bytes: the memory of rank files and slices now; list_bytes:
  * the memory of lists and descriptions that are being sent. */
 void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
                              uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out);
+
+/* Appends the samples of --upstream; all zeros without one. */
+void td_native_write_upstream_metrics(const struct td_upstream_status *status, struct td_buffer *out);
 
 #endif

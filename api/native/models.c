@@ -5,6 +5,7 @@
 #include "api/native/wait_parameter.h"
 
 #include "api/html/html_index.h"
+#include "api/incoming_call.h"
 #include "rank/config_text.h"
 
 #include "core/clock.h"
@@ -182,6 +183,31 @@ static void set_tag(const struct td_call *call)
     td_response_set_etag(response, text);
 }
 
+/* Adds where the model stands, if it comes from the upstream. */
+static void add_upstream(struct td_description *description)
+{
+    const struct td_call *call = description->call;
+    struct td_json_builder *json = &description->json;
+    struct td_text id = td_text_of(call->model->id);
+    struct td_upstream_progress progress;
+    struct td_pulled pulled;
+    if (call->api->upstream == NULL)
+        return;
+    bool is_incoming = td_incoming_call_is_of(call->snapshot);
+    bool is_pulled = td_upstream_find(call->api->upstream, id, &pulled);
+    if (!is_incoming && !is_pulled)
+        return;
+    td_json_begin_object(json, "upstream");
+    td_json_add_string(json, "state", is_pulled ? "here" : "incoming");
+    if (is_pulled)
+        td_json_add_bool(json, "verified", pulled.is_verified);
+    if (!is_pulled && td_upstream_get_progress(call->api->upstream, id, &progress)) {
+        td_json_add_u64(json, "arrived_bytes", progress.arrived_bytes);
+        td_json_add_u64(json, "total_bytes", progress.total_bytes);
+    }
+    td_json_end(json);
+}
+
 void td_handle_model(const struct td_call *call)
 {
     static const char *const known[] = {"wait", "timeout", NULL};
@@ -199,6 +225,8 @@ void td_handle_model(const struct td_call *call)
     bool ok = td_description_room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
               add_config(&description) && add_files(&description) &&
               td_description_add_problems(&description, &call->model->problems);
+    if (ok)
+        add_upstream(&description);
     td_description_finish(&description, ok);
     set_tag(call);
     td_html_add_vary(call);

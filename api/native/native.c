@@ -6,6 +6,7 @@
 #include "api/find_name.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
+#include "api/incoming_call.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
 #include "api/signed_call.h"
@@ -124,13 +125,28 @@ static bool is_below_models(struct td_text raw_path)
     return take_segment(raw_path, "/models", &after);
 }
 
-/* Chooses the handler of a path below /models/; NULL after it answered 404. */
+/* Looks for the model in the upstream, and has the call go on in its snapshot. Returns false after it answered. */
+static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
+{
+    struct td_snapshot *snapshot = NULL;
+    enum td_incoming_look look = td_incoming_call_look(call, supposed_id(path), &snapshot);
+    if (look == TD_INCOMING_AGAIN) {
+        td_snapshot_unref(call->snapshot);
+        call->snapshot = snapshot;
+        call->model = td_snapshot_route(snapshot, path, at);
+    }
+    return look != TD_INCOMING_ANSWERED;
+}
+
+/* Chooses the handler of a path below /models/; NULL after it answered. */
 static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_response *response = call->response;
     size_t at;
     path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
     call->model = td_snapshot_route(call->snapshot, path, &at);
+    if (call->model == NULL && !find_incoming(call, path, &at))
+        return NULL;
     if (call->model == NULL) {
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];
@@ -139,6 +155,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
                          advice);
         return NULL;
     }
+    td_incoming_call_note_read(call, td_text_of(call->model->id));
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
     if (rest.len == 0) {
         response->route = TD_ROUTE_MODEL;
@@ -151,7 +168,10 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
             continue;
         response->route = row->route;
         call->is_post = row->is_post;
-        return row->handle;
+        if (row->route == TD_ROUTE_FILE || !td_incoming_call_is_of(call->snapshot))
+            return row->handle;
+        td_incoming_call_fail(call, td_text_of(call->model->id));
+        return NULL;
     }
     char known[256];
     list_routes(model_routes, MODEL_ROUTES, known, sizeof known);

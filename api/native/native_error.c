@@ -24,6 +24,7 @@ const char *td_status_word(int status)
     case 414:
     case 429:
     case 431:
+    case 507:
         return "RESOURCE_EXHAUSTED";
     case 416:
         return "OUT_OF_RANGE";

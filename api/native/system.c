@@ -106,6 +106,10 @@ void td_handle_metrics(const struct td_call *call)
     td_buffer_init(&text);
     td_native_write_metrics(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
                             td_budget_used(&call->api->lists.whole), atomic_load(&call->api->draining), &text);
+    struct td_upstream_status upstream = {.fetching = 0};
+    if (call->api->upstream != NULL)
+        td_upstream_get_status(call->api->upstream, &upstream);
+    td_native_write_upstream_metrics(&upstream, &text);
     td_native_answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 

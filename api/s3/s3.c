@@ -7,6 +7,7 @@
  * so (port_hint). */
 #include "api/s3/s3.h"
 
+#include "api/incoming_call.h"
 #include "api/s3/s3_access.h"
 #include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
@@ -248,6 +249,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     if (!check_object_query(call))
         return;
     const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key);
+    if (entry != NULL)
+        td_incoming_call_note_read(call, td_text_of(entry->path));
     bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
                             : answer_rank_file(call, bucket, key, &err);
     if (ok)

@@ -11,6 +11,7 @@
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
+#include "catalog/upstream/remote_source.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -50,6 +51,9 @@ struct service {
     struct td_access_log *log;
     struct td_parse_pool *parsers;
     struct td_catalog *catalog;
+    struct td_upstream_source source; /* with --upstream, as the next two; else empty */
+    struct td_upstream_store *store;
+    struct td_upstream *upstream;
     struct td_api api;
     bool api_made;
     struct td_registry registry;
@@ -276,6 +280,41 @@ static bool start_parsers(struct service *service, struct td_error *err)
     return true;
 }
 
+/* Opens what --upstream needs, and finds the mistakes in its options. */
+static bool open_upstream(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->used;
+    static const uint64_t ns = UINT64_C(1000000000);
+    const struct td_remote_source_config remote = {.urls = config->upstream,
+                                                   .token_file = config->upstream_token_file,
+                                                   .ca = config->upstream_ca,
+                                                   .list_retry_ns = 15 * ns,
+                                                   .file_retry_ns = 60 * ns};
+    if (config->upstream[0] == '\0')
+        return true;
+    return td_remote_source_create(&remote, &service->source, err) &&
+           td_upstream_store_open(config->directory, config->cache_max_bytes, &service->store, err);
+}
+
+/* Starts to fetch models, if there is an upstream. */
+static bool start_upstream(struct service *service, struct td_error *err)
+{
+    static const uint64_t wait_ns = UINT64_C(10000000000);
+    static const uint64_t absent_ns = TD_UPSTREAM_ABSENT_S * UINT64_C(1000000000);
+    const struct td_upstream_config config = {.source = service->source,
+                                              .store = service->store,
+                                              .catalog = service->catalog,
+                                              .wait_ns = wait_ns,
+                                              .absent_ns = absent_ns,
+                                              .max_names = TD_UPSTREAM_NAMES};
+    if (service->store == NULL)
+        return true;
+    if (!td_upstream_create(&config, &service->upstream, err))
+        return false;
+    service->api.upstream = service->upstream;
+    return true;
+}
+
 /* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
  * "ready". */
 static bool start(struct service *service, struct td_error *err)
@@ -290,7 +329,7 @@ static bool start(struct service *service, struct td_error *err)
         !bind_ports(service, err) || !judge_exposure(service, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
-    if (!start_parsers(service, err))
+    if (!open_upstream(service, err) || !start_parsers(service, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
                                         .interval_ns = config->rescan_interval_ns,
@@ -312,7 +351,8 @@ static bool start(struct service *service, struct td_error *err)
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
-    if (!service->api_made || !td_api_keep_digests(&service->api, catalog.state_dir, config->directory, err))
+    if (!service->api_made || !td_api_keep_digests(&service->api, catalog.state_dir, config->directory, err) ||
+        !start_upstream(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
     keep_tls(service, false);
@@ -329,6 +369,8 @@ static bool start(struct service *service, struct td_error *err)
 
 static void stop(struct service *service)
 {
+    if (service->upstream != NULL) /* answers that wait for bytes end */
+        td_upstream_stop(service->upstream);
     td_acceptor_destroy(service->plain_acceptor);
     td_acceptor_destroy(service->s3_acceptor);
     td_acceptor_destroy(service->acceptor);
@@ -337,6 +379,9 @@ static void stop(struct service *service)
         td_registry_fini(&service->registry);
     if (service->api_made)
         td_api_fini(&service->api);
+    td_upstream_destroy(service->upstream);
+    td_upstream_store_close(service->store);
+    td_remote_source_destroy(&service->source);
     td_catalog_destroy(service->catalog);
     td_parse_pool_destroy(service->parsers);
     td_token_watch_fini(&service->tokens);

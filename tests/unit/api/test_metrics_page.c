@@ -57,8 +57,8 @@ static void requests_are_counted_by_route_and_code(void **state)
 static void every_status_of_ours_has_a_series(void **state)
 {
     (void)state;
-    static const int statuses[] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409,
-                                   411, 412, 413, 416, 422, 429, 431, 500, 501, 503};
+    static const int statuses[] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409, 411,
+                                   412, 413, 416, 422, 429, 431, 500, 501, 503, 507};
     static struct text text;
     char line[96];
     for (size_t i = 0; i < COUNT_OF(statuses); i++)
@@ -129,6 +129,41 @@ static void cuts_and_gauges(void **state)
     td_native_write_metrics(&text.metrics, &text.status, 0, 0, true, &text.out);
     has_line(td_buffer_terminate(&text.out), "tensord_ready 0"); /* draining */
     td_buffer_fini(&text.out);
+}
+
+static void the_upstream_is_counted(void **state)
+{
+    (void)state;
+    struct td_buffer out;
+    const struct td_upstream_status status = {.fetching = 1,
+                                              .waiting = 2,
+                                              .begun = 3,
+                                              .published = 4,
+                                              .absent = 5,
+                                              .fetched_bytes = UINT64_C(1) << 50,
+                                              .early_requests = 7,
+                                              .evicted = 8,
+                                              .failures = {9, 10, 11, 12},
+                                              .kept_bytes = 13,
+                                              .kept_count = 14};
+    td_buffer_init(&out);
+    td_native_write_upstream_metrics(&status, &out);
+    const char *text = td_buffer_terminate(&out);
+    has_line(text, "tensord_upstream_fetching_models 1");
+    has_line(text, "tensord_upstream_waiting_models 2");
+    has_line(text, "tensord_upstream_begun_total 3");
+    has_line(text, "tensord_upstream_published_total 4");
+    has_line(text, "tensord_upstream_absent_total 5");
+    has_line(text, "tensord_upstream_fetched_bytes_total 1125899906842624");
+    has_line(text, "tensord_upstream_early_requests_total 7");
+    has_line(text, "tensord_upstream_evicted_total 8");
+    has_line(text, "tensord_upstream_failures_total{reason=\"space\"} 9");
+    has_line(text, "tensord_upstream_failures_total{reason=\"content\"} 10");
+    has_line(text, "tensord_upstream_failures_total{reason=\"unreachable\"} 11");
+    has_line(text, "tensord_upstream_failures_total{reason=\"other\"} 12");
+    has_line(text, "tensord_upstream_kept_bytes 13");
+    has_line(text, "tensord_upstream_kept_models 14");
+    td_buffer_fini(&out);
 }
 
 static size_t name_len(const char *p)
@@ -217,6 +252,7 @@ int main(void)
         cmocka_unit_test(every_status_of_ours_has_a_series),
         cmocka_unit_test(names_are_the_same_everywhere),
         cmocka_unit_test(cuts_and_gauges),
+        cmocka_unit_test(the_upstream_is_counted),
         cmocka_unit_test(every_line_is_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

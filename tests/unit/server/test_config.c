@@ -80,6 +80,8 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.workers == TD_CONFIG_AUTO && !config.require_tls);
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_string_equal(config.sandbox, "best-effort");
+    assert_true(config.upstream[0] == '\0' && config.upstream_token_file[0] == '\0' && config.upstream_ca[0] == '\0');
+    assert_true(config.cache_max_bytes == 0);
     assert_true(config.parse_timeout_ns == 30000000000 && config.parse_memory == 1073741824);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
@@ -108,6 +110,7 @@ static void every_option_is_read(void **state)
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
         "--tokens t --require-auth --metrics-open on "
 
+        "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
@@ -133,6 +136,10 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.log_format, "json");
     assert_string_equal(config.s3_listen, "[::1]:81");
     assert_string_equal(config.rescan_from, "any");
+    assert_string_equal(config.upstream, "http://a,http://b");
+    assert_string_equal(config.upstream_token_file, "f");
+    assert_string_equal(config.upstream_ca, "u.pem");
+    assert_true(config.cache_max_bytes == 77);
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
     assert_string_equal(config.tokens, "t");
@@ -411,7 +418,9 @@ static void help_lists_all(void **state)
                                           "--tls-key",          "--tls-client-ca",   "--plain-listen",
                                           "--require-tls",      "--config",          "--print-config[=sources]",
                                           "--tokens",           "--require-auth",    "--metrics-open",
-                                          "--sandbox",          "--parse-timeout",   "--parse-memory"};
+                                          "--sandbox",          "--parse-timeout",   "--parse-memory",
+                                          "--upstream",         "--upstream-ca",     "--upstream-token-file",
+                                          "--cache-max-bytes"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -1,0 +1,81 @@
+#include "api/incoming_call.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Returns the value of the field by which servers that pull from each other find loops; empty without one. */
+static struct td_text via_of(const struct td_request *request)
+{
+    for (size_t i = 0; i < request->header_count; i++)
+        if (td_text_equals_ignore_case(request->headers[i].name, TD_UPSTREAM_VIA))
+            return request->headers[i].value;
+    return TD_TEXT("");
+}
+
+static bool may_see(const struct td_call *call, struct td_text id)
+{
+    const struct td_token *token = call->caller.token;
+    return call->caller.kind != TD_CALLER_NOBODY &&
+           (token == NULL || token->models == NULL || td_token_may_see(token, id));
+}
+
+static void fail_ask(const struct td_call *call, const struct td_error *err)
+{
+    int status = err->code == TD_RESOURCE_EXHAUSTED ? 507 : 503;
+    td_response_fail(call->response, status, NULL, "%s", err->message);
+}
+
+enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
+                                            struct td_snapshot **snapshot)
+{
+    struct td_upstream *upstream = call->api->upstream;
+    enum td_upstream_answer answer;
+    struct td_error err = TD_ERROR_INIT;
+    if (upstream == NULL || !may_see(call, id))
+        return TD_INCOMING_NONE;
+    if (!td_upstream_ask(upstream, id, via_of(call->request), &answer, snapshot, &err)) {
+        fail_ask(call, &err);
+        return TD_INCOMING_ANSWERED;
+    }
+    if (answer == TD_UPSTREAM_SENT) {
+        *snapshot = td_call_acquire(call, &err);
+        if (*snapshot == NULL) {
+            td_response_fail_error(call->response, &err);
+            return TD_INCOMING_ANSWERED;
+        }
+    }
+    return answer == TD_UPSTREAM_HAS_NOT ? TD_INCOMING_NONE : TD_INCOMING_AGAIN;
+}
+
+bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
+{
+    return snapshot->root == NULL && snapshot->entry_count > 0 && snapshot->entries[0].file->source.incoming != NULL;
+}
+
+void td_incoming_call_fail(const struct td_call *call, struct td_text id)
+{
+    struct td_upstream_progress progress;
+    if (!td_upstream_get_progress(call->api->upstream, id, &progress))
+        progress = (struct td_upstream_progress){.is_listed = false};
+    if (progress.is_listed)
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
+                         " bytes are here; its files can be read already",
+                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes);
+    else
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" has been fetched from the upstream and is about to be published",
+                         TD_SHOW(id, 200));
+}
+
+void td_incoming_call_note_read(const struct td_call *call, struct td_text path)
+{
+    if (call->api->upstream == NULL)
+        return;
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text second = td_text_take_until(&rest, '/');
+    td_upstream_note_read(call->api->upstream, first);
+    if (second.len > 0)
+        td_upstream_note_read(call->api->upstream, td_text_n(path.p, (size_t)(second.p + second.len - path.p)));
+}

@@ -1,0 +1,29 @@
+/* Calls for models that are not here: asks the upstream for them, so that the call goes on in the snapshot of a model
+ * that is on its way. Shared by the facades; none of them knows how models are fetched. */
+#ifndef TD_API_INCOMING_CALL_H
+#define TD_API_INCOMING_CALL_H
+
+#include "api/call.h"
+
+enum td_incoming_look {
+    TD_INCOMING_NONE,     /* there is no such model: the facade answers what it always did */
+    TD_INCOMING_AGAIN,    /* *snapshot is one to look in again, with a reference for the caller */
+    TD_INCOMING_ANSWERED, /* the call was answered: with an error, or not at all since the thread may not wait */
+};
+
+/* Asks the upstream, if there is one, for the model with this id, which the call's snapshot lacks. The caller may see
+ * the model; a caller who may not gets TD_INCOMING_NONE, and nothing is fetched. May wait, at most for some seconds. */
+enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
+                                            struct td_snapshot **snapshot);
+
+/* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
+bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
+
+/* Answers 503 and says how far the model is: for what needs all of its files, such as a manifest. */
+void td_incoming_call_fail(const struct td_call *call, struct td_text id);
+
+/* Notes that something at this path below the served directory is being read, so that the model that it lies in, if it
+ * was fetched from the upstream, is not the next one to be removed. Never waits. */
+void td_incoming_call_note_read(const struct td_call *call, struct td_text path);
+
+#endif

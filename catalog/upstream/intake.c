@@ -1,0 +1,163 @@
+#include "catalog/upstream/intake.h"
+
+#include "catalog/upstream/incoming_model.h"
+#include "core/clock.h"
+#include "storage/incoming.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A reader gives up when nothing has arrived for so long: longer than the fetch itself takes to give a server up. */
+static const uint64_t stall_ns = UINT64_C(120000000000);
+
+struct td_intake *td_intake_create(const char *id, const char *via)
+{
+    struct td_intake *intake = calloc(1, sizeof *intake);
+    if (intake == NULL)
+        return NULL;
+    (void)snprintf(intake->id, sizeof intake->id, "%s", id);
+    td_remote_model_init(&intake->model);
+    td_intake_restart(intake, via);
+    return intake;
+}
+
+void td_intake_clear(struct td_intake *intake)
+{
+    for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
+        td_blob_unref(intake->files[i].blob);
+    free(intake->files);
+    intake->files = NULL;
+    intake->here_count = intake->early_left = intake->next = 0;
+    td_remote_model_fini(&intake->model);
+    td_remote_model_init(&intake->model);
+    td_snapshot_unref(intake->snapshot);
+    intake->snapshot = NULL;
+    td_root_unref(intake->folder);
+    intake->folder = NULL;
+}
+
+void td_intake_destroy(struct td_intake *intake)
+{
+    if (intake == NULL)
+        return;
+    td_intake_clear(intake);
+    td_remote_model_fini(&intake->model);
+    free(intake);
+}
+
+void td_intake_restart(struct td_intake *intake, const char *via)
+{
+    (void)snprintf(intake->via, sizeof intake->via, "%s", via);
+    intake->phase = TD_INTAKE_QUEUED;
+    intake->started_ns = td_clock_ns();
+    intake->resumed_bytes = 0;
+    intake->is_disk_full = false;
+    atomic_store(&intake->is_cancelled, false);
+    td_error_init(&intake->error);
+}
+
+bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
+{
+    const struct td_remote_listing *listing = &intake->model.listing;
+    if (listing->count > TD_INTAKE_MAX_FILES)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
+                            intake->id, listing->count, TD_INTAKE_MAX_FILES);
+    intake->files = calloc(listing->count, sizeof *intake->files);
+    if (intake->files == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct td_fetch_expected *expected = &listing->files[i].expected;
+        struct td_intake_file *file = &intake->files[i];
+        file->has_sha256 = expected->has_sha256;
+        memcpy(file->sha256, expected->sha256, sizeof file->sha256);
+        file->is_early = !expected->has_sha256 && expected->size_bytes <= TD_INTAKE_EARLY_BYTES;
+        intake->early_left += file->is_early ? 1 : 0;
+        if (!td_incoming_create(expected->size_bytes, stall_ns, &file->blob, err))
+            return false;
+    }
+    intake->phase = TD_INTAKE_PREPARING;
+    return intake->early_left > 0 || td_intake_show(intake, err);
+}
+
+bool td_intake_show(struct td_intake *intake, struct td_error *err)
+{
+    const struct td_remote_listing *listing = &intake->model.listing;
+    struct td_incoming_file *files = calloc(listing->count, sizeof *files);
+    if (files == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct td_intake_file *file = &intake->files[i];
+        files[i] = (struct td_incoming_file){
+            .path = listing->files[i].path, .has_sha256 = file->has_sha256, .blob = file->blob};
+        memcpy(files[i].sha256, file->sha256, sizeof files[i].sha256);
+    }
+    const struct td_incoming_model model = {.id = intake->id,
+                                            .version = intake->model.commit,
+                                            .time_s = intake->began_s,
+                                            .files = files,
+                                            .file_count = listing->count};
+    bool ok = td_incoming_model_snapshot(&model, &intake->snapshot, err);
+    free(files);
+    if (ok)
+        intake->phase = TD_INTAKE_ARRIVING;
+    return ok;
+}
+
+bool td_intake_has_waiting(const struct td_intake *intake)
+{
+    bool fetches = intake->phase == TD_INTAKE_PREPARING || intake->phase == TD_INTAKE_ARRIVING;
+    return fetches && intake->next < intake->model.listing.count;
+}
+
+size_t td_intake_choose(struct td_intake *intake, bool only_wanted)
+{
+    bool is_early = intake->phase == TD_INTAKE_PREPARING;
+    size_t first = SIZE_MAX;
+    if (!td_intake_has_waiting(intake)) /* also while a thread writes the listing */
+        return SIZE_MAX;
+    size_t count = intake->model.listing.count;
+    while (intake->next < count && intake->files[intake->next].state != TD_INTAKE_FILE_WAITS)
+        intake->next++;
+    for (size_t i = intake->next; i < count; i++) {
+        struct td_intake_file *file = &intake->files[i];
+        if (file->state != TD_INTAKE_FILE_WAITS || (is_early && !file->is_early))
+            continue;
+        if (is_early || td_incoming_take_wanted(file->blob))
+            return i;
+        first = first == SIZE_MAX ? i : first;
+    }
+    return only_wanted ? SIZE_MAX : first;
+}
+
+void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns)
+{
+    if (intake->phase == TD_INTAKE_FAILED)
+        return;
+    intake->phase = TD_INTAKE_FAILED;
+    intake->error = *why;
+    intake->until_ns = until_ns;
+    intake->failures++;
+    atomic_store(&intake->is_cancelled, true);
+    for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
+        if (intake->files[i].blob != NULL)
+            td_incoming_fail(intake->files[i].blob, why);
+    td_snapshot_unref(intake->snapshot);
+    intake->snapshot = NULL;
+}
+
+uint64_t td_intake_arrived(const struct td_intake *intake)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
+        sum += td_incoming_arrived(intake->files[i].blob);
+    return sum;
+}
+
+bool td_intake_is_verified(const struct td_intake *intake)
+{
+    for (size_t i = 0; i < intake->model.listing.count; i++)
+        if (!intake->files[i].is_verified)
+            return false;
+    return true;
+}

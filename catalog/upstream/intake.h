@@ -1,0 +1,95 @@
+/* An intake: one model on its way from the upstream, from the first request for it until it is published. This module
+ * has the state and its steps; upstream.c has the threads, the lock that every function here needs (the caller holds
+ * it), and what waits. */
+#ifndef TD_CATALOG_UPSTREAM_INTAKE_H
+#define TD_CATALOG_UPSTREAM_INTAKE_H
+
+#include "catalog/snapshot.h"
+#include "catalog/upstream/upstream_source.h"
+#include "catalog/upstream/upstream_store.h"
+
+enum {
+    TD_INTAKE_EARLY_BYTES =
+        32 * 1024 * 1024,       /* longest file without a SHA-256 that is fetched before the model shows */
+    TD_INTAKE_MAX_FILES = 4096, /* of a model; each takes a descriptor */
+};
+
+enum td_intake_phase {
+    TD_INTAKE_QUEUED,
+    TD_INTAKE_LISTING,    /* the upstream is being asked for the list of files */
+    TD_INTAKE_PREPARING,  /* files without a known SHA-256 come first, so that entity tags and commits do not change */
+    TD_INTAKE_ARRIVING,   /* has a snapshot, whose files are being fetched */
+    TD_INTAKE_PUBLISHING, /* all files are here */
+    TD_INTAKE_PUBLISHED,  /* in the served directory; the snapshot serves until the next scan has found it */
+    TD_INTAKE_FAILED,     /* for the reason in `error`, until until_ns */
+    TD_INTAKE_ABSENT,     /* the upstream has no such model; asked again after until_ns */
+};
+
+enum td_intake_state { TD_INTAKE_FILE_WAITS, TD_INTAKE_FILE_RUNS, TD_INTAKE_FILE_IS_HERE };
+
+struct td_intake_file {
+    enum td_intake_state state;
+    bool is_early;
+    bool is_verified; /* the upstream's digest is known, and the content has it */
+    bool has_sha256;
+    uint8_t sha256[TD_SHA256_BYTES];
+    struct td_blob *blob; /* one reference */
+};
+
+struct td_intake {
+    char id[TD_UPSTREAM_ID_BYTES];
+    char via[TD_UPSTREAM_VIA_BYTES];
+    enum td_intake_phase phase;
+    struct td_remote_model model; /* the listing */
+    struct td_intake_file *files; /* as in the listing */
+    size_t here_count, early_left;
+    size_t running;         /* threads that work for it */
+    size_t next;            /* no file before this one waits */
+    struct td_root *folder; /* for the files; one reference; NULL: none */
+    int64_t began_s;
+    uint64_t started_ns;          /* when this fetch began */
+    uint64_t resumed_bytes;       /* of an earlier process */
+    struct td_snapshot *snapshot; /* one reference; NULL: none yet */
+    _Atomic bool is_cancelled;
+    bool is_disk_full; /* what is on disk must make room */
+    struct td_error error;
+    uint64_t until_ns;
+    unsigned failures; /* in a row */
+};
+
+/* Returns a new intake that is queued, or NULL when memory is short. */
+struct td_intake *td_intake_create(const char *id, const char *via);
+
+/* Frees it. No thread may work for it. NULL is allowed. */
+void td_intake_destroy(struct td_intake *intake);
+
+/* Drops what a fetch has made, the snapshot too, and closes the directory. No thread may work for it. */
+void td_intake_clear(struct td_intake *intake);
+
+/* Queues it again after a failure, or after its time was over. */
+void td_intake_restart(struct td_intake *intake, const char *via);
+
+/* Makes the files of the listing, and enters the phase PREPARING, or ARRIVING if nothing has to come early. Errors:
+ * TD_FAILED_PRECONDITION for too many files; TD_RESOURCE_EXHAUSTED. */
+bool td_intake_begin_files(struct td_intake *intake, struct td_error *err);
+
+/* Makes the snapshot and enters the phase ARRIVING. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_intake_show(struct td_intake *intake, struct td_error *err);
+
+/* Chooses the next file to fetch: an early one, else one that a reader waits for, else the first in order unless
+ * only_wanted. Returns its number, or SIZE_MAX: there is none. */
+size_t td_intake_choose(struct td_intake *intake, bool only_wanted);
+
+/* Returns whether files wait to be fetched. */
+bool td_intake_has_waiting(const struct td_intake *intake);
+
+/* Ends it with this error: its readers fail. Working threads are asked to stop. */
+void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns);
+
+/* Returns how many bytes have arrived. */
+uint64_t td_intake_arrived(const struct td_intake *intake);
+
+/* Returns whether all files had digests of the upstream's, which match. */
+bool td_intake_is_verified(const struct td_intake *intake);
+
+#endif

@@ -1,0 +1,165 @@
+#include "catalog/upstream/remote_source.h"
+
+#include "core/buffer.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CONNECTIONS = 4, /* for a long file; several files are fetched at once */
+    LONG_BYTES = 256 * 1024 * 1024,
+    SPAN_BYTES = 16 * 1024 * 1024, /* of one request: so the front of a file arrives first */
+};
+
+struct source {
+    char *text; /* of the URLs, with NULs between them */
+    const char *urls[TD_FETCH_MAX_SERVERS];
+    size_t url_count;
+    char *token_file, *ca; /* NULL: none */
+    uint64_t list_retry_ns, file_retry_ns;
+};
+
+/* A client for one model, and a session for one thread. */
+struct visit {
+    struct td_fetch_client *client;
+    struct td_fetch_session *session;
+};
+
+static void tell(void *context, const char *text)
+{
+    (void)context;
+    td_log(TD_LOG_INFO, "upstream: %s", text);
+}
+
+/* Makes a client that sends the wish's TD_UPSTREAM_VIA; NULL: none. */
+static bool make_client(const struct source *source, const char *via, uint64_t retry_ns, struct td_fetch_client **out,
+                        struct td_error *err)
+{
+    char header[sizeof TD_UPSTREAM_VIA + 2 + TD_UPSTREAM_VIA_BYTES];
+    char *token = NULL;
+    (void)snprintf(header, sizeof header, "%s: %s", TD_UPSTREAM_VIA, via == NULL ? "" : via);
+    if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, err))
+        return false;
+    const struct td_fetch_settings settings = {.urls = source->urls,
+                                               .url_count = source->url_count,
+                                               .token = token,
+                                               .ca = source->ca,
+                                               .header = via == NULL ? NULL : header,
+                                               .retry_for_ns = retry_ns};
+    bool ok = td_fetch_client_create(&settings, out, err);
+    td_fetch_token_free(token);
+    return ok;
+}
+
+static bool visit_begin(const struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
+                        struct visit *visit, struct td_error *err)
+{
+    static const struct td_fetch_notes notes = {.tell = tell};
+    *visit = (struct visit){.client = NULL};
+    return make_client(source, wish->via, retry_ns, &visit->client, err) &&
+           td_fetch_session_create(visit->client, wish->cancel, &notes, &visit->session, err);
+}
+
+static void visit_end(struct visit *visit)
+{
+    td_fetch_session_destroy(visit->session);
+    td_fetch_client_destroy(visit->client);
+}
+
+static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
+                 struct td_error *err)
+{
+    const struct source *source = context;
+    struct visit visit;
+    td_remote_model_init(model);
+    bool ok = visit_begin(source, wish, source->list_retry_ns, &visit, err) &&
+              td_remote_model_list(visit.session, wish->id, "main", model, err);
+    visit_end(&visit);
+    return ok;
+}
+
+static bool fetch(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
+                  const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
+                  struct td_fetch_outcome *outcome, struct td_error *err)
+{
+    const struct source *source = context;
+    struct visit visit;
+    struct td_buffer url;
+    /* Several connections share the end of a file, where some bytes are sent twice: not worth it for a short one. */
+    bool is_long = file->expected.size_bytes >= LONG_BYTES;
+    td_buffer_init(&url);
+    td_remote_file_url(model, wish->id, file->path, &url);
+    const char *path = td_buffer_terminate(&url);
+    const struct td_fetch_job job = {.url_path = path,
+                                     .root = folder,
+                                     .name = file->path,
+                                     .shown = file->path,
+                                     .expected = file->expected,
+                                     .connections = is_long ? CONNECTIONS : 1,
+                                     .span_bytes = SPAN_BYTES,
+                                     .events = *events};
+    bool ok = path == NULL ? td_buffer_refuse(&url, err)
+                           : visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
+                                 td_fetch_file(visit.session, &job, outcome, err);
+    if (path != NULL)
+        visit_end(&visit);
+    td_buffer_fini(&url);
+    return ok;
+}
+
+/* Splits the list of URLs. */
+static bool split_urls(struct source *source, struct td_error *err)
+{
+    char *at = source->text;
+    while (at != NULL) {
+        char *comma = strchr(at, ',');
+        if (comma != NULL)
+            *comma = '\0';
+        if (source->url_count >= TD_FETCH_MAX_SERVERS)
+            return td_error_set(err, TD_INVALID_ARGUMENT, "--upstream takes at most %d URLs", TD_FETCH_MAX_SERVERS);
+        source->urls[source->url_count++] = at;
+        at = comma == NULL ? NULL : comma + 1;
+    }
+    return true;
+}
+
+static bool copy_text(const char *text, char **out, struct td_error *err)
+{
+    *out = text == NULL || text[0] == '\0' ? NULL : strdup(text);
+    return text == NULL || text[0] == '\0' || *out != NULL || td_error_no_memory(err);
+}
+
+bool td_remote_source_create(const struct td_remote_source_config *config, struct td_upstream_source *out,
+                             struct td_error *err)
+{
+    struct td_fetch_client *trial = NULL;
+    struct source *source = calloc(1, sizeof *source);
+    struct td_upstream_source made = {.list = list, .fetch = fetch, .context = source};
+    if (source == NULL)
+        return td_error_no_memory(err);
+    source->list_retry_ns = config->list_retry_ns;
+    source->file_retry_ns = config->file_retry_ns;
+    bool ok = copy_text(config->urls, &source->text, err) && copy_text(config->token_file, &source->token_file, err) &&
+              copy_text(config->ca, &source->ca, err) && split_urls(source, err) &&
+              make_client(source, NULL, 0, &trial, err);
+    td_fetch_client_destroy(trial);
+    if (ok)
+        *out = made;
+    else
+        td_remote_source_destroy(&made);
+    return ok;
+}
+
+void td_remote_source_destroy(struct td_upstream_source *made)
+{
+    struct source *source = made->context;
+    if (source == NULL)
+        return;
+    free(source->text);
+    free(source->token_file);
+    free(source->ca);
+    free(source);
+    made->context = NULL;
+}

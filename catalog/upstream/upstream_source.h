@@ -1,0 +1,35 @@
+/* Where models come from: the upstream, as the threads that fetch see it. remote_source.h is the one over HTTP; tests
+ * have another. All functions may be called by several threads at once, and block. */
+#ifndef TD_CATALOG_UPSTREAM_SOURCE_H
+#define TD_CATALOG_UPSTREAM_SOURCE_H
+
+#include "catalog/remote/remote_model.h"
+#include "core/cancel.h"
+#include "storage/fetch/fetch_file.h"
+
+/* The field by which servers that pull from each other find loops: the ids of the servers that a request has passed,
+ * separated by commas. */
+#define TD_UPSTREAM_VIA "Tensord-Via"
+
+enum { TD_UPSTREAM_VIA_BYTES = 256, TD_UPSTREAM_VIA_MOST = 8 }; /* of the field with a NUL; servers in it */
+
+/* What is asked for, and for whom. All borrowed. */
+struct td_upstream_wish {
+    const char *id;
+    const char *via; /* the value of TD_UPSTREAM_VIA to send */
+    const struct td_cancel *cancel;
+};
+
+struct td_upstream_source {
+    /* Lists the files of the model's revision `main`. Initialises *model, which the caller frees in any case. Errors as
+     * td_remote_model_list. */
+    bool (*list)(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
+                 struct td_error *err);
+    /* Fetches one file of a listing into a folder. Errors as td_fetch_file. */
+    bool (*fetch)(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
+                  const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
+                  struct td_fetch_outcome *outcome, struct td_error *err);
+    void *context;
+};
+
+#endif

@@ -1,0 +1,89 @@
+/* Where pulled models are kept: models that were fetched from the upstream, and those that are being fetched. All of it
+ * is in the served directory, so that a model is published by one rename:
+ *
+ *   DIR/.tensord-upstream/lock              held by the process that pulls
+ *                         incoming/KEY/files/   the files of a model that is not complete yet
+ *                         incoming/KEY/model    what it is: id, bytes, time
+ *                         records/KEY           a model that was published; its mtime is when it was last read
+ *                         trash/                what is being removed
+ *
+ * KEY is a hash of the id. A record holds the inode and the modification time of the model's directory, so that a
+ * directory that the operator has put in its place, or added a file to, is never removed. Scans pass over names that
+ * begin with a dot.
+ *
+ * Thread-safe, but for open and close. Functions that remove files may take long; none holds a lock meanwhile. */
+#ifndef TD_CATALOG_UPSTREAM_STORE_H
+#define TD_CATALOG_UPSTREAM_STORE_H
+
+#include "core/error.h"
+#include "core/text.h"
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TD_UPSTREAM_FOLDER ".tensord-upstream"
+
+/* Longest id of a pulled model, with its NUL. */
+enum { TD_UPSTREAM_ID_BYTES = 192 };
+
+struct td_upstream_store;
+
+/* What is known of a pulled model. */
+struct td_pulled {
+    uint64_t bytes;
+    bool is_verified; /* every file had a digest of the upstream's, and matched */
+    int64_t read_ns;  /* when it was last read, ns since 1970 */
+};
+
+/* Opens the store in the served directory, makes what is missing, takes the lock, and removes what nobody can use any
+ * more: trash, incomplete models older than a week, records whose model is gone. max_bytes: all models together take at
+ * most so many; 0: no bound. Errors: TD_FAILED_PRECONDITION when another process holds the lock; TD_PERMISSION_DENIED
+ * or TD_IO when the directory cannot be written, with advice. */
+bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upstream_store **out, struct td_error *err);
+
+/* Notes the last reads, and frees the store. NULL is allowed. */
+void td_upstream_store_close(struct td_upstream_store *store);
+
+/* Returns whether the text can be the id of a pulled model: "name" or "org/name" of letters, digits, "-", "_" and ".",
+ * at most 96 bytes each; no part begins with a dot, or with "datasets" or "models--", which mean something else. */
+bool td_upstream_id_is_valid(struct td_text id);
+
+/* Makes room for a model of so many bytes and begins it, or goes on with what an earlier fetch has left. Models that
+ * were pulled and published leave first, the least recently read one before the others, and incomplete ones of earlier
+ * runs before those. Sets *folder to the folder for its files, with a reference for the caller, and *began_s to when
+ * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
+ * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
+ * name already; TD_IO. */
+bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_root **folder,
+                             int64_t *began_s, uint64_t *evicted, struct td_error *err);
+
+/* Says that a model which td_upstream_store_begin has begun is not being fetched any more; what is on disk stays. */
+void td_upstream_store_pause(struct td_upstream_store *store, const char *id);
+
+/* Removes an incomplete model. */
+void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
+
+/* Publishes a model that is complete: removes files that `is_wanted` does not know, by their paths below the model, and
+ * gives the folder its place in the served directory by one rename. Errors: TD_CONFLICT when something else has the
+ * name; TD_IO. */
+bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
+                               bool (*is_wanted)(void *context, const char *path), void *context, struct td_error *err);
+
+/* Copies what is known of a model that was pulled and published. Returns false for any other. */
+bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_pulled *out);
+
+/* Returns whether a published model's directory is still there. */
+bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text id);
+
+/* Notes that a model is being read, in memory; does nothing for models that were not pulled. Never waits for a disk. */
+void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text id);
+
+/* Writes the noted times to the records: one small write for each model that was read since the last call. */
+void td_upstream_store_write_reads(struct td_upstream_store *store);
+
+/* Returns the bytes of all models, also those that are being fetched, and the number of published ones. */
+uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count);
+
+#endif

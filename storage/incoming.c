@@ -1,0 +1,223 @@
+#include "storage/incoming.h"
+
+#include "core/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct incoming {
+    struct td_blob blob; /* first, so that a pointer to one is a pointer to the other */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int fd; /* -1: none yet; does not change once it is set */
+    uint64_t stall_ns;
+    uint64_t arrived;      /* the first bytes, so many, are in the file */
+    uint64_t arrived_ns;   /* when that last grew */
+    bool is_finished;      /* all are there, and right */
+    bool is_wanted;        /* a reader has waited */
+    struct td_error error; /* code TD_OK: the writer has not failed */
+};
+
+static struct incoming *incoming_of(struct td_blob *blob)
+{
+    return (struct incoming *)(void *)blob;
+}
+
+static void incoming_destroy(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    if (in->fd >= 0)
+        (void)close(in->fd);
+    (void)pthread_cond_destroy(&in->changed);
+    (void)pthread_mutex_destroy(&in->lock);
+    free(in);
+}
+
+/* Returns how many bytes may be read. Under the lock. */
+static uint64_t readable(const struct incoming *in)
+{
+    uint64_t len = in->blob.len_bytes;
+    uint64_t open = len > TD_INCOMING_HELD_BYTES ? len - TD_INCOMING_HELD_BYTES : 0;
+    if (in->is_finished)
+        return len;
+    return in->arrived < open ? in->arrived : open;
+}
+
+/* Waits until `end` bytes may be read, and at most until the writer has failed or until_ns (0: until nothing has
+ * arrived for stall_ns). Returns whether they may be read. Under the lock. */
+static bool wait_for(struct incoming *in, uint64_t end, uint64_t until_ns)
+{
+    uint64_t begun_ns = td_clock_ns();
+    while (in->error.code == TD_OK && readable(in) < end) {
+        uint64_t since_ns = in->arrived_ns > begun_ns ? in->arrived_ns : begun_ns;
+        uint64_t limit_ns = until_ns != 0 ? until_ns : since_ns + in->stall_ns;
+        const struct timespec limit = td_clock_timespec(limit_ns);
+        in->is_wanted = true;
+        if (td_clock_ns() >= limit_ns)
+            return false;
+        (void)pthread_cond_timedwait(&in->changed, &in->lock, &limit);
+    }
+    return in->error.code == TD_OK;
+}
+
+static bool read_fully(int fd, uint64_t off, uint8_t *out, size_t len, struct td_error *err)
+{
+    while (len > 0) {
+        ssize_t n = pread(fd, out, len, (off_t)off);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_sys(err, TD_IO, errno, "cannot read a file that is being fetched");
+        if (n == 0)
+            return td_error_set(err, TD_UNAVAILABLE, "a file that is being fetched has become shorter");
+        out += n;
+        off += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool incoming_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    bool ok = wait_for(in, off + len, 0);
+    if (in->error.code != TD_OK)
+        (void)td_error_copy(err, &in->error);
+    else if (!ok)
+        (void)td_error_set(err, TD_UNAVAILABLE, "nothing of the file has arrived for %llu s",
+                           (unsigned long long)(in->stall_ns / 1000000000));
+    int fd = in->fd;
+    pthread_mutex_unlock(&in->lock);
+    return ok && read_fully(fd, off, out, len, err);
+}
+
+static bool incoming_unchanged(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    bool ok = in->error.code == TD_OK;
+    pthread_mutex_unlock(&in->lock);
+    return ok;
+}
+
+static bool never_pinned(struct td_blob *blob)
+{
+    (void)blob;
+    return false;
+}
+
+static bool never_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    (void)blob;
+    (void)off;
+    (void)len;
+    return false;
+}
+
+/* Waits a little for the first byte. A writer that is slow is no error: the answer begins, and its bytes follow. */
+static bool incoming_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+{
+    struct incoming *in = incoming_of(blob);
+    (void)len;
+    uint64_t wait_ns = in->stall_ns < TD_INCOMING_PREPARE_NS ? in->stall_ns : TD_INCOMING_PREPARE_NS;
+    pthread_mutex_lock(&in->lock);
+    if (!for_head)
+        (void)wait_for(in, off + 1, td_clock_ns() + wait_ns);
+    bool ok = in->error.code == TD_OK || td_error_copy(err, &in->error);
+    pthread_mutex_unlock(&in->lock);
+    return ok;
+}
+
+static const struct td_blob_class incoming_class = {.destroy = incoming_destroy,
+                                                    .read = incoming_read,
+                                                    .unchanged = incoming_unchanged,
+                                                    .pinned = never_pinned,
+                                                    .resident = never_resident,
+                                                    .prepare = incoming_prepare};
+
+bool td_incoming_create(uint64_t len_bytes, uint64_t stall_ns, struct td_blob **out, struct td_error *err)
+{
+    struct incoming *in = calloc(1, sizeof *in);
+    if (in == NULL)
+        return td_error_no_memory(err);
+    bool has_lock = pthread_mutex_init(&in->lock, NULL) == 0;
+    if (!has_lock || !td_clock_condition_init(&in->changed)) {
+        if (has_lock)
+            (void)pthread_mutex_destroy(&in->lock);
+        free(in);
+        return td_error_no_memory(err);
+    }
+    td_error_init(&in->error);
+    in->fd = -1;
+    in->stall_ns = stall_ns;
+    in->blob.class = &incoming_class;
+    atomic_init(&in->blob.refs, 1);
+    in->blob.len_bytes = len_bytes;
+    *out = &in->blob;
+    return true;
+}
+
+void td_incoming_attach(struct td_blob *blob, int fd)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    assert(in->fd < 0);
+    in->fd = fd;
+    pthread_mutex_unlock(&in->lock);
+}
+
+void td_incoming_advance(struct td_blob *blob, uint64_t bytes)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    if (bytes > in->arrived) {
+        in->arrived = bytes;
+        in->arrived_ns = td_clock_ns();
+        pthread_cond_broadcast(&in->changed);
+    }
+    pthread_mutex_unlock(&in->lock);
+}
+
+void td_incoming_finish(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    assert(in->fd >= 0);
+    in->is_finished = true;
+    in->arrived = in->blob.len_bytes;
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+}
+
+void td_incoming_fail(struct td_blob *blob, const struct td_error *why)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    if (!in->is_finished && in->error.code == TD_OK)
+        in->error = *why;
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+}
+
+uint64_t td_incoming_arrived(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    uint64_t arrived = in->arrived;
+    pthread_mutex_unlock(&in->lock);
+    return arrived;
+}
+
+bool td_incoming_take_wanted(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    bool is_wanted = in->is_wanted;
+    in->is_wanted = false;
+    pthread_mutex_unlock(&in->lock);
+    return is_wanted;
+}

@@ -1,0 +1,47 @@
+/* Incoming blobs: the bytes of a file that another thread is writing from its front, such as one that is being fetched
+ * from another server. A read waits until its bytes are there. The last TD_INCOMING_HELD_BYTES are given out only after
+ * the writer has finished, which it does when it has checked the whole file. So whoever reads a blob to its end has
+ * read bytes that were checked, and a file that turns out to be wrong is never read to its end.
+ *
+ * One thread writes (attach, advance, finish, fail); any number of threads read at the same time. */
+#ifndef TD_STORAGE_INCOMING_H
+#define TD_STORAGE_INCOMING_H
+
+#include "core/error.h"
+#include "storage/blob.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TD_INCOMING_HELD_BYTES = 1024 * 1024 };
+
+/* td_blob_prepare waits so long for the first byte of its range, and no longer than stall_ns, so that a writer that
+ * fails soon becomes an error answer rather than an answer that is broken off. */
+#define TD_INCOMING_PREPARE_NS UINT64_C(3000000000)
+
+/* Makes a blob of len_bytes bytes (at least 1), none of which has arrived, with one reference for the caller. A read
+ * that waits fails when nothing has arrived for stall_ns, although the writer has not failed. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_incoming_create(uint64_t len_bytes, uint64_t stall_ns, struct td_blob **out, struct td_error *err);
+
+/* Gives the blob the descriptor of the file that is being written, open for reading, before the first byte arrives. The
+ * blob owns the descriptor from now on. At most once. */
+void td_incoming_attach(struct td_blob *blob, int fd);
+
+/* Says that the first `bytes` bytes are in the file. The number never goes back; a smaller one is ignored. */
+void td_incoming_advance(struct td_blob *blob, uint64_t bytes);
+
+/* Says that all bytes are in the file, and that they are right. Call td_incoming_attach before. */
+void td_incoming_finish(struct td_blob *blob);
+
+/* Says that the file will never be finished: reads that wait fail with this error, and so do later ones, also of bytes
+ * that have arrived. Does nothing after td_incoming_finish. */
+void td_incoming_fail(struct td_blob *blob, const struct td_error *why);
+
+/* Returns how many bytes have arrived. Any thread. */
+uint64_t td_incoming_arrived(struct td_blob *blob);
+
+/* Returns whether a reader waits, or has waited since the last call, for bytes that have not arrived. Any thread. */
+bool td_incoming_take_wanted(struct td_blob *blob);
+
+#endif

@@ -1,0 +1,450 @@
+"""Pull-through: models that are not here are fetched from another server while they are read, once for everybody."""
+import contextlib
+import hashlib
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness import Conn, pattern, safetensors_bytes, tensor
+from hub_like import COMMIT, HubLike
+
+MIB = 1024 * 1024
+WINDOW = 256 * 1024      # what is sent at a time
+CONFIG = b'{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}\n'
+
+
+def weights(nbytes=6 * MIB, salt="w"):
+    """A safetensors file of about this size."""
+    return safetensors_bytes([tensor("a", "U8", [nbytes], salt), tensor("b", "F32", [4, 8], salt)])
+
+
+def model(salt="w", nbytes=6 * MIB):
+    return {"config.json": CONFIG, "README.md": b"# hello\n", "model.safetensors": weights(nbytes, salt)}
+
+
+@pytest.fixture
+def hubs():
+    began = []
+
+    def go(models, **kw):
+        began.append(HubLike(models, **kw))
+        return began[-1]
+
+    yield go
+    for hub in began:
+        hub.close()
+
+
+@pytest.fixture
+def cache(tmp_path, start):
+    """Start a server that pulls: cache(url, *args). It hashes nothing, so the digests that it knows are those of the
+    fetch."""
+    def go(url, *args, root="cache", **kw):
+        (tmp_path / root).mkdir(exist_ok=True)
+        return start(tmp_path / root, "--upstream", url, *args, **kw)
+
+    return go
+
+
+def published(server, name):
+    """Wait until the model is an ordinary one."""
+    server.wait_for(lambda: name in server.ids(), f"{name} is published")
+
+
+def count(server, name):
+    """One sample of the upstream's metrics."""
+    return server.gauge(f"tensord_upstream_{name}")
+
+
+def test_a_hubs_model_is_read_as_if_it_were_here(hubs, cache):
+    files = model()
+    hub = hubs({"org/m": files})
+    server = cache(hub.url)
+    assert server.ids() == []
+    for path, content in files.items():
+        r = server.get(f"/models/org/m/files/{path}")
+        assert (r.status, r.body) == (200, content), path
+        assert r.etag == f'"{hashlib.sha256(content).hexdigest()}"', path
+    published(server, "org/m")
+    again = server.get("/models/org/m/files/model.safetensors")
+    assert (again.status, again.body) == (200, files["model.safetensors"])
+    assert again.etag == f'"{hashlib.sha256(files["model.safetensors"]).hexdigest()}"'
+    assert server.get("/models/org/m/tensors").status == 200
+    assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
+    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
+    assert count(server, "published_total") == 1
+
+
+def test_64_clients_ask_at_once_and_upstream_sends_each_byte_once(hubs, cache):
+    files = model(nbytes=4 * MIB)
+    hub = hubs({"org/m": files})
+    hub.open_gate(MIB)
+    server = cache(hub.url)
+    got, begin = [None] * 64, threading.Barrier(65)
+
+    def ask(i):
+        begin.wait()
+        with contextlib.suppress(Exception):
+            got[i] = server.get("/org/m/resolve/main/model.safetensors", timeout=60)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(64)]
+    for t in threads:
+        t.start()
+    begin.wait()
+    server.wait_for(lambda: count(server, "early_requests_total") >= 64, "all have been answered from one fetch", 30)
+    hub.open_gate(None)
+    for t in threads:
+        t.join()
+    assert all(r is not None and r.status == 200 and r.body == files["model.safetensors"] for r in got)
+    for path, content in files.items():
+        assert hub.sent_bytes(path) == len(content), path
+    assert hub.count("/tree/") == 1
+
+
+def test_bytes_come_before_the_fetch_has_ended(hubs, cache):
+    files = model()
+    hub = hubs({"org/m": files})
+    hub.open_gate(2 * MIB)
+    server = cache(hub.url)
+    content = files["model.safetensors"]
+    with Conn(server.port) as c:
+        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", port=server.port))
+        head = c.read_head()
+        assert head.status == 200
+        assert head.length == len(content)
+        assert head.get("X-Repo-Commit") is not None
+        assert c.read_exact(MIB, head) == content[:MIB]
+        r = server.get("/models/org/m/files/model.safetensors", [("Range", "bytes=100-199")])
+        assert (r.status, r.body) == (206, content[100:200])
+        info = server.json("/api/models/org/m/revision/main?blobs=true")
+        assert sorted(f["rfilename"] for f in info["siblings"]) == sorted(files)
+        assert info["sha"] == head.get("X-Repo-Commit")
+        tree = server.json("/api/models/org/m/tree/main")
+        assert {f["path"]: f["size"] for f in tree} == {p: len(b) for p, b in files.items()}
+        assert server.ids() == []                       # lists show what is here
+        assert server.get("/models/org/m/files/none").status == 404
+        about = server.json("/models/org/m")
+        assert about["upstream"]["state"] == "incoming"
+        assert MIB < about["upstream"]["arrived_bytes"] < about["upstream"]["total_bytes"]
+        for target in ("/models/org/m/tensors", "/models/org/m/tensors/a", "/org/m/resolve/tp2-rank0-vllm/config.json",
+                       "/models/org/m/shards/vllm/tp2/rank-0.safetensors"):
+            r = server.get(target)
+            assert r.status == 503, target
+            assert r.get("Retry-After") is not None
+            assert b"is being fetched from the upstream" in r.body
+        hub.open_gate(len(content) - 10)                # the last MiB waits for the digest
+        at = (len(content) - MIB) // WINDOW * WINDOW
+        assert c.read_exact(at - MIB, head) == content[MIB:at]
+        c.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            while True:
+                at += len(c.sock.recv(MIB))
+        assert at <= len(content) - MIB
+        c.sock.settimeout(20)
+        hub.open_gate(None)
+        assert c.read_exact(len(content) - at, head) == content[at:]
+    published(server, "org/m")
+    after = server.get("/org/m/resolve/main/model.safetensors")                     # nothing that clients keep differs
+    for name in ("ETag", "X-Repo-Commit", "Last-Modified"):
+        assert after.get(name) == head.get(name), name
+
+
+def test_files_that_are_wanted_come_before_others(hubs, cache):
+    """Of 10 large files, few are fetched unasked; while these stand still, a later one is read."""
+    hub = hubs({"org/m": {f"part-{i}.bin": pattern(MIB + WINDOW * 2, f"part-{i}") for i in range(10)}})
+    hub.open_gate(WINDOW)
+    server = cache(hub.url)
+    assert server.get("/models/org/m").status == 200
+    server.wait_for(lambda: hub.count("/resolve/") == 4, "4 files are fetched unasked")
+    r = server.get("/org/m/resolve/main/part-9.bin", [("Range", "bytes=0-99")])
+    assert (r.status, r.body) == (206, pattern(100, "part-9"))
+    assert hub.count("/resolve/") == 5
+
+
+def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
+    files = model()
+    hub = hubs({"org/m": files})
+    hub.wrong_sha.add("model.safetensors")
+    server = cache(hub.url)
+    with Conn(server.port) as c, pytest.raises(harness.Incomplete):
+        c.request("/models/org/m/files/model.safetensors")
+    server.wait_for(lambda: count(server, "failures_total") == 1, "the failure is counted")
+    r = server.get("/models/org/m/files/config.json")
+    assert r.status == 503
+    assert b"cannot be fetched from the upstream" in r.body
+    assert server.ids() == []
+    assert not (tmp_path / "cache" / "org").exists()
+    hub.wrong_sha.clear()                               # the upstream comes to its senses
+    server.wait_for(lambda: server.get("/models/org/m/files/model.safetensors").status == 200, "it is tried again", 20)
+    published(server, "org/m")
+
+
+def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
+    hub = hubs({"org/m": model()})
+    server = cache(hub.url)
+    for _ in range(5):
+        assert server.get("/models/org/none/files/config.json").status == 404
+        assert server.get("/org/none/resolve/main/config.json").status == 404
+        assert server.get("/api/models/org/none").status == 404
+    assert hub.count("org/none") == 1
+    for target in ("/models/..%2fx/files/a", "/models/a/b/c/d/files/a", "/models/.hidden/files/a", "/datasets/org/none",
+                   "/api/datasets/org/none"):
+        assert server.get(target).status == 404
+    assert hub.count("hidden|datasets|x/files|a/b/c") == 0
+
+
+def test_kill_9_in_the_middle_and_the_next_start_goes_on(hubs, cache, tmp_path):
+    files = model(nbytes=24 * MIB)
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    hub.open_gate(12 * MIB)
+    (tmp_path / "cache").mkdir()
+    server = harness.Server(tmp_path / "cache", "--upstream", hub.url)
+    with Conn(server.port) as c:
+        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", port=server.port))
+        assert c.read_exact(10 * MIB, c.read_head()) == content[:10 * MIB]
+        server.kill()
+    assert not (tmp_path / "cache" / "org").exists()
+    sent_before = hub.sent_bytes("model.safetensors")
+    hub.open_gate(None)
+    server = cache(hub.url)
+    assert server.ids() == []
+    assert server.get("/org/m/resolve/main/model.safetensors", timeout=60).body == content
+    published(server, "org/m")
+    sent_after = hub.sent_bytes("model.safetensors") - sent_before
+    assert sent_after <= len(content) - 6 * MIB         # what was on disk is not fetched again
+    assert sorted(p.name for p in (tmp_path / "cache" / "org" / "m").iterdir()) == sorted(files)
+
+
+def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
+    files = model(nbytes=12 * MIB)
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    hub.open_gate(4 * MIB)
+    server = cache(hub.url)
+    got = {}
+
+    def read():
+        got["r"] = server.get("/org/m/resolve/main/model.safetensors", timeout=60)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    server.wait_for(lambda: hub.sent_bytes("model.safetensors") >= 4 * MIB, "the first bytes were sent")
+    hub.close()
+    hubs({"org/m": files}, port=hub.port)
+    reader.join()
+    assert got["r"].body == content
+    published(server, "org/m")
+
+
+def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
+    """Short ranges and HEAD share a thread (--workers 1); a range that has not arrived must not stop it."""
+    files = model()
+    hub = hubs({"org/m": files})
+    hub.open_gate(2 * MIB)
+    server = cache(hub.url, "--workers", 1)
+    content = files["model.safetensors"]
+    waiting = [server.conn() for _ in range(8)]
+    for c in waiting:
+        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", [("Range", "bytes=3000000-3000099")],
+                                     port=server.port))
+    server.wait_for(lambda: count(server, "early_requests_total") >= 8, "all wait")
+    for _ in range(20):
+        begun = time.monotonic()
+        r = server.head("/org/m/resolve/main/model.safetensors")
+        assert (r.status, r.length) == (200, len(content))
+        r = server.get("/org/m/resolve/main/model.safetensors", [("Range", "bytes=0-99")])
+        assert (r.status, r.body) == (206, content[:100])
+        assert time.monotonic() - begun < 2
+    hub.open_gate(None)
+    for c in waiting:
+        assert c.read_response("GET").body == content[3000000:3000100]
+        c.close()
+
+
+def test_a_request_by_token_and_redirects_to_another_host(hubs, cache, tmp_path):
+    files = model()
+    hub = hubs({"org/m": files}, token="hf_upstream", cdn=True)
+    token = tmp_path / "token"
+    token.write_text("hf_upstream\n")
+    server = cache(hub.url, "--upstream-token-file", token)
+    r = server.get("/org/m/resolve/main/model.safetensors", [("Authorization", "Bearer of-the-client")])
+    assert (r.status, r.body) == (200, files["model.safetensors"])
+    for _, path, headers in hub.requests:
+        assert "of-the-client" not in str(headers)
+        assert ("Authorization" in headers) == (not path.startswith("/cdn/")), path
+    assert hub.count("^/cdn/") > 0
+    assert "hf_upstream" not in server.stderr() + server.log()
+
+
+def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
+    hub = hubs({"org/m": model(), "other/m": model()})
+    tokens = tmp_path / "tokens.json"
+    made = subprocess.run([harness.tensord_binary(), "token", "new", "reader", "--models", "org/*", "--tokens", tokens],
+                          capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    bearer = [("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])]
+    server = cache(hub.url, "--tokens", tokens, ready=False)
+    server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
+    assert server.get("/models/org/m/files/config.json").status == 401
+    assert server.get("/models/other/m/files/config.json", bearer).status == 404
+    assert hub.requests == []
+    assert server.get("/models/org/m/files/config.json", bearer).status == 200
+
+
+def test_the_least_recently_read_model_makes_room(hubs, cache, tmp_path):
+    hub = hubs({f"org/m{i}": model(str(i), 2 * MIB) for i in range(4)})
+    root = tmp_path / "cache"
+    (root / "mine").mkdir(parents=True)
+    (root / "mine" / "model.safetensors").write_bytes(weights(3 * MIB, "mine"))
+    harness.age(root / "mine")
+    server = cache(hub.url, "--cache-max-bytes", 5 * MIB)
+    for name in ("org/m0", "org/m1"):
+        assert server.get(f"/{name}/resolve/main/model.safetensors").status == 200
+        published(server, name)
+    with Conn(server.port, rcvbuf=4096) as c:
+        c.send(harness.request_bytes("/org/m1/resolve/main/model.safetensors", port=server.port))
+        head = c.read_head()
+        assert server.get("/org/m0/resolve/main/config.json").status == 200     # m1 leaves; its reader finishes
+        assert server.get("/org/m2/resolve/main/model.safetensors").status == 200
+        published(server, "org/m2")
+        assert len(c.read_exact(head.length, head)) == head.length
+    server.wait_for(lambda: server.ids() == ["mine", "org/m0", "org/m2"], "m1 is gone")
+    assert count(server, "evicted_total") == 1
+    assert not (root / "org" / "m1").exists()
+    r = server.get("/org/m1/resolve/main/config.json")                      # it comes again when it is asked for
+    assert (r.status, r.body) == (200, CONFIG)
+
+
+def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
+    hub = hubs({"org/m": model()})
+    server = cache(hub.url, "--cache-max-bytes", MIB)
+    for target in ("/models/org/m/files/config.json", "/org/m/resolve/main/config.json"):
+        r = server.get(target)
+        assert r.status == 507
+        assert b"more than --cache-max-bytes 1048576" in r.body
+    assert count(server, "failures_total") == 1
+    assert list((tmp_path / "cache" / ".tensord-upstream" / "incoming").iterdir()) == []
+
+
+def test_files_without_digests_make_an_unverified_copy(hubs, cache):
+    files = model(nbytes=2 * MIB)
+    hub = hubs({"org/m": files})
+    hub.no_digests = True
+    server = cache(hub.url)
+    r = server.get("/org/m/resolve/main/model.safetensors")
+    assert (r.status, r.body) == (200, files["model.safetensors"])
+    published(server, "org/m")
+    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": False}
+
+
+def test_three_servers_in_a_row(hubs, cache):
+    files = model()
+    hub = hubs({"org/m": files})
+    first = cache(hub.url, root="first")
+    second = cache(f"http://127.0.0.1:{first.port}", root="second")
+    third = cache(f"http://127.0.0.1:{second.port}", root="third")
+    r = third.get("/org/m/resolve/main/model.safetensors", timeout=60)
+    assert (r.status, r.body) == (200, files["model.safetensors"])
+    for server in (first, second, third):
+        published(server, "org/m")
+    assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
+    assert third.get("/org/none/resolve/main/config.json", timeout=60).status == 404
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_servers_that_name_each_other_or_themselves_answer_404(cache):
+    port, other = free_port(), free_port()
+    itself = cache(f"http://127.0.0.1:{port}", "--listen", f"127.0.0.1:{port}", root="itself")
+    assert itself.get("/models/org/m/files/x", timeout=30).status == 404
+    one = cache(f"http://127.0.0.1:{other}", root="one")
+    two = cache(f"http://127.0.0.1:{one.port}", "--listen", f"127.0.0.1:{other}", root="two")
+    assert two.get("/models/org/m/files/x", timeout=30).status == 404
+    assert one.get("/models/org/m/files/x", timeout=30).status == 404
+
+
+def test_a_directory_that_cannot_be_used_is_said_at_the_start(hubs, tmp_path):
+    hub = hubs({})
+    (tmp_path / "cache").mkdir()
+
+    def run(*args):
+        return subprocess.run([harness.tensord_binary(), "serve", tmp_path / "cache", "--listen", "127.0.0.1:0", *args],
+                              capture_output=True, text=True, timeout=30, check=False)
+
+    wrong = run("--upstream", "ftp://host")
+    assert wrong.returncode != 0
+    assert "ftp" in wrong.stderr
+    wrong = run("--upstream", hub.url, "--upstream-token-file", tmp_path / "none")
+    assert wrong.returncode != 0
+    assert str(tmp_path / "none") in wrong.stderr
+    (tmp_path / "cache" / ".tensord-upstream").write_text("a file is in the way")
+    wrong = run("--upstream", hub.url)
+    assert wrong.returncode != 0
+    assert "--upstream keeps models in" in wrong.stderr
+
+
+def test_two_servers_cannot_share_a_directory(hubs, cache):
+    hub = hubs({"org/m": model()})
+    cache(hub.url)
+    with pytest.raises(AssertionError, match="another tensord with --upstream"):
+        cache(hub.url)
+
+
+def test_sigterm_ends_a_fetch_and_its_readers(hubs, cache):
+    hub = hubs({"org/m": model()})
+    hub.open_gate(2 * MIB)
+    server = cache(hub.url, "--drain-timeout", "0.2")
+    with Conn(server.port) as c:
+        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", port=server.port))
+        c.read_exact(MIB, c.read_head())
+        begun = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begun < 10
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_is_an_answer(hubs, tmp_path):
+    """In a mount namespace, so that the mount ends with its processes."""
+    hub = hubs({"org/m": model(), "org/small": model("s", MIB)})
+    mount = tmp_path / "small"
+    mount.mkdir()
+    script = 'mount -t tmpfs -o size=4m tensord "$1" && shift && exec "$@"'
+    binary = tmp_path / "tensord-in-namespace"
+    binary.write_text("#!/bin/sh\n"
+                      f"exec unshare --mount sh -c '{script}' sh {mount} {harness.tensord_binary()} \"$@\"\n")
+    binary.chmod(0o755)
+    with harness.Server(mount, "--upstream", hub.url, binary=binary) as server:
+        r = server.get("/org/m/resolve/main/model.safetensors")
+        assert r.status == 507
+        assert b"the disk of" in r.body
+        r = server.get("/org/small/resolve/main/model.safetensors")
+        assert r.status == 200
+        published(server, "org/small")
+
+
+def test_hf_download_reads_through(hubs, cache, tmp_path):
+    files = model() | {"tokenizer.json": b'{"x": 1}', "sub/extra.bin": pattern(200_000, "extra")}
+    hub = hubs({"org/m": files})
+    server = cache(hub.url)
+    into = tmp_path / "into"
+    hf = Path(harness.__file__).resolve().parents[2] / ".venv" / "bin" / "hf"
+    done = subprocess.run([hf, "download", "org/m", "--local-dir", into], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{server.port}", "HF_HOME":
+                               str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}, check=False)
+    assert done.returncode == 0, done.stderr
+    for path, content in files.items():
+        assert (into / path).read_bytes() == content
+    assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
+    assert hub.count(COMMIT) > 0

@@ -1,0 +1,636 @@
+/* The upstream with a source that the test controls: one fetch for all, bytes before the end, failures, and what is
+ * remembered. */
+#include "catalog/upstream/upstream.h"
+
+#include "catalog/repo.h"
+#include "core/clock.h"
+#include "core/digest.h"
+#include "core/waiting.h"
+#include "storage/incoming.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WEIGHTS_BYTES = 3 * 1024 * 1024 + 5, NAMES = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE + 10 };
+
+/* What the source does with the next fetch of the large file. */
+enum behaviour {
+    SENDS,          /* all bytes */
+    SENDS_WRONG,    /* bytes of another digest, which it finds at the end */
+    HAS_FULL_DISK,  /* fails as a full disk does */
+    DISCARDS,       /* begins anew in the middle */
+    IS_UNREACHABLE, /* fails at once */
+};
+
+/* The source, under its lock but for `tree`. */
+struct source {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool has_model, is_listing_held;
+    enum behaviour behaviour;
+    uint64_t sent_limit; /* bytes of the large file that may be sent */
+    int lists, fetches;
+    bool was_cancelled;
+    char via[TD_UPSTREAM_VIA_BYTES];
+};
+
+static uint8_t byte_at(uint64_t i)
+{
+    return tree_data_byte(i, 3);
+}
+
+static void hex_of_weights(char out[TD_SHA256_TEXT_BYTES])
+{
+    struct td_digest *digest = td_digest_create();
+    for (uint64_t i = 0; i < WEIGHTS_BYTES; i++) {
+        uint8_t byte = byte_at(i);
+        td_digest_add_content(digest, &byte, 1);
+    }
+    assert_true(td_digest_finish_text(digest, out, TD_SHA256_TEXT_BYTES));
+}
+
+static char weights_hex[TD_SHA256_TEXT_BYTES];
+
+/* Waits for `changed`, and looks now and then whether the fetch was cancelled. Under the lock. */
+static void wait_a_little(struct source *source)
+{
+    const struct timespec until = td_clock_timespec(td_clock_ns() + 5000000);
+    (void)pthread_cond_timedwait(&source->changed, &source->lock, &until);
+}
+
+static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
+                 struct td_error *err)
+{
+    struct source *source = context;
+    char page[1024];
+    td_remote_model_init(model);
+    pthread_mutex_lock(&source->lock);
+    source->lists++;
+    (void)snprintf(source->via, sizeof source->via, "%s", wish->via);
+    while (source->is_listing_held && !td_cancel_is_asked(wish->cancel))
+        wait_a_little(source);
+    bool has_model = source->has_model;
+    pthread_mutex_unlock(&source->lock);
+    if (!has_model)
+        return td_error_set(err, TD_NOT_FOUND, "no such model");
+    (void)snprintf(page, sizeof page,
+                   "[{\"type\":\"file\",\"path\":\"config.json\",\"size\":2,\"oid\":"
+                   "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"},"
+                   "{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":%d,\"oid\":"
+                   "\"0000000000000000000000000000000000000000\",\"lfs\":{\"oid\":\"%s\",\"size\":%d,"
+                   "\"pointerSize\":134}}]",
+                   WEIGHTS_BYTES, weights_hex, WEIGHTS_BYTES);
+    return td_remote_listing_add_page(&model->listing, td_text_of(page), true, err) &&
+           td_remote_listing_finish(&model->listing, err);
+}
+
+/* Writes [off, end) of the large file. */
+static void write_bytes(int fd, uint64_t off, uint64_t end)
+{
+    uint8_t *bytes = malloc((size_t)(end - off));
+    for (uint64_t i = off; i < end; i++)
+        bytes[i - off] = byte_at(i);
+    ssize_t n = pwrite(fd, bytes, (size_t)(end - off), (off_t)off);
+    free(bytes);
+    if (n != (ssize_t)(end - off))
+        abort();
+}
+
+/* Sends the large file as far as the test allows. Returns false when cancelled. */
+static bool send_weights(struct source *source, const struct td_upstream_wish *wish, int fd,
+                         const struct td_fetch_events *events)
+{
+    uint64_t sent = 0;
+    events->began(events->context, fd, WEIGHTS_BYTES);
+    while (sent < WEIGHTS_BYTES) {
+        pthread_mutex_lock(&source->lock);
+        while (source->sent_limit <= sent && !td_cancel_is_asked(wish->cancel))
+            wait_a_little(source);
+        uint64_t end = source->sent_limit < WEIGHTS_BYTES ? source->sent_limit : WEIGHTS_BYTES;
+        pthread_mutex_unlock(&source->lock);
+        if (td_cancel_is_asked(wish->cancel))
+            return false;
+        write_bytes(fd, sent, end);
+        events->arrived(events->context, sent, end - sent, false);
+        sent = end;
+    }
+    return true;
+}
+
+static bool fetch_weights(struct source *source, const struct td_upstream_wish *wish, int directory,
+                          const struct td_fetch_events *events, struct td_error *err)
+{
+    pthread_mutex_lock(&source->lock);
+    enum behaviour behaviour = source->behaviour;
+    pthread_mutex_unlock(&source->lock);
+    if (behaviour == IS_UNREACHABLE)
+        return td_error_set(err, TD_UNAVAILABLE, "no server answers");
+    if (behaviour == HAS_FULL_DISK)
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, ENOSPC, "cannot write");
+    int fd = openat(directory, ".part", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool ok = send_weights(source, wish, fd, events);
+    if (ok && behaviour == DISCARDS)
+        events->discarded(events->context);
+    if (td_cancel_is_asked(wish->cancel)) {
+        pthread_mutex_lock(&source->lock);
+        source->was_cancelled = true;
+        pthread_mutex_unlock(&source->lock);
+        ok = td_error_set(err, TD_CONFLICT, "cancelled");
+    } else if (behaviour == SENDS_WRONG) {
+        ok = td_error_set(err, TD_FAILED_PRECONDITION, "its digest is another");
+    }
+    (void)close(fd);
+    return ok && renameat(directory, ".part", directory, "model.safetensors") == 0;
+}
+
+static bool fetch(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
+                  const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
+                  struct td_fetch_outcome *outcome, struct td_error *err)
+{
+    struct source *source = context;
+    struct stat st;
+    int directory = folder->fd;
+    (void)model;
+    *outcome = (struct td_fetch_outcome){.is_verified = true};
+    if (strcmp(file->path, "config.json") == 0) {
+        int fd = openat(directory, file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        bool ok = fd >= 0 && write(fd, "{}", 2) == 2;
+        (void)close(fd);
+        td_sha256("{}", 2, outcome->sha256);
+        return ok;
+    }
+    pthread_mutex_lock(&source->lock);
+    source->fetches++;
+    pthread_mutex_unlock(&source->lock);
+    memcpy(outcome->sha256, file->expected.sha256, sizeof outcome->sha256);
+    outcome->was_there = fstatat(directory, file->path, &st, 0) == 0;
+    return outcome->was_there || fetch_weights(source, wish, directory, events, err);
+}
+
+/* ---- the place ---------------------------------------------------------------------------------------------- */
+
+struct place {
+    struct tree tree;
+    struct source source;
+    struct td_upstream_store *store;
+    struct td_upstream *upstream;
+    uint64_t wait_ns, absent_ns;
+};
+
+static void place_start(struct place *place)
+{
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_upstream_store_open(place->tree.path, 0, &place->store, &err), "%s", err.message);
+    const struct td_upstream_config config = {.source = {.list = list, .fetch = fetch, .context = &place->source},
+                                              .store = place->store,
+                                              .wait_ns = place->wait_ns,
+                                              .absent_ns = place->absent_ns,
+                                              .max_names = NAMES};
+    CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
+}
+
+static void place_open(struct place *place)
+{
+    memset(place, 0, sizeof *place);
+    place->wait_ns = UINT64_C(20000000000);
+    place->absent_ns = UINT64_C(20000000000);
+    tree_open(&place->tree);
+    assert_int_equal(pthread_mutex_init(&place->source.lock, NULL), 0);
+    assert_true(td_clock_condition_init(&place->source.changed));
+    place->source.has_model = true;
+    place_start(place);
+}
+
+static void place_stop(struct place *place)
+{
+    td_upstream_destroy(place->upstream);
+    td_upstream_store_close(place->store);
+}
+
+static void place_close(struct place *place)
+{
+    place_stop(place);
+    (void)pthread_cond_destroy(&place->source.changed);
+    (void)pthread_mutex_destroy(&place->source.lock);
+    tree_close(&place->tree);
+}
+
+/* Changes the source. */
+static void allow(struct place *place, uint64_t sent_limit, enum behaviour behaviour)
+{
+    pthread_mutex_lock(&place->source.lock);
+    place->source.sent_limit = sent_limit;
+    place->source.behaviour = behaviour;
+    place->source.is_listing_held = false;
+    pthread_cond_broadcast(&place->source.changed);
+    pthread_mutex_unlock(&place->source.lock);
+}
+
+static enum td_upstream_answer ask(struct place *place, const char *id, struct td_snapshot **snapshot)
+{
+    enum td_upstream_answer answer;
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = td_upstream_ask(place->upstream, td_text_of(id), TD_TEXT(""), &answer, snapshot, &err);
+    CHECK(ok, "%s", err.message);
+    return answer;
+}
+
+/* Asks; the upstream must refuse. */
+static void ask_in_vain(struct place *place, const char *id, enum td_code code, const char *says)
+{
+    enum td_upstream_answer answer;
+    struct td_snapshot *snapshot = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    assert_false(td_upstream_ask(place->upstream, td_text_of(id), TD_TEXT(""), &answer, &snapshot, &err));
+    assert_int_equal(err.code, code);
+    check_says(&err, says, id);
+}
+
+/* Waits until a number of the status is reached. */
+static void await(struct place *place, const uint64_t *number, const struct td_upstream_status *status, uint64_t least)
+{
+    const struct timespec step = {.tv_nsec = 2000000};
+    for (;;) {
+        td_upstream_get_status(place->upstream, (struct td_upstream_status *)(uintptr_t)status);
+        if (*number >= least)
+            return;
+        (void)nanosleep(&step, NULL);
+    }
+}
+
+static void await_published(struct place *place, uint64_t count)
+{
+    struct td_upstream_status status;
+    await(place, &status.published, &status, count);
+}
+
+static void await_failed(struct place *place, enum td_upstream_failure why, uint64_t count)
+{
+    struct td_upstream_status status;
+    await(place, &status.failures[why], &status, count);
+}
+
+static struct td_blob *weights_of(const struct td_snapshot *snapshot)
+{
+    const struct td_entry *entry = td_snapshot_find_entry(snapshot, TD_TEXT("org/m/model.safetensors"));
+    assert_non_null(entry);
+    return entry->file->source.incoming;
+}
+
+static void check_bytes(struct td_blob *blob, uint64_t off, size_t len)
+{
+    uint8_t *bytes = malloc(len);
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_blob_read(blob, off, bytes, len, &err), "%s", err.message);
+    for (size_t i = 0; i < len; i++)
+        CHECK(bytes[i] == byte_at(off + i), "byte %zu", i);
+    free(bytes);
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------- */
+
+static void bytes_come_before_the_fetch_has_ended(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    struct td_upstream_progress progress;
+    struct td_pulled pulled;
+    struct stat st;
+    char path[TREE_PATH_BYTES];
+    (void)state;
+    place_open(&place);
+    allow(&place, 1000, SENDS);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    const struct td_model *model = td_snapshot_find_model(snapshot, TD_TEXT("org/m"));
+    const struct td_repo *repo = td_repo_find(snapshot, false, TD_TEXT("org/m"));
+    assert_true(model != NULL && repo != NULL);
+    assert_int_equal(model->entry_count, 2);
+    assert_int_equal(model->file_bytes, WEIGHTS_BYTES + 2);
+    for (size_t i = 0; i < snapshot->entry_count; i++) /* so neither tags nor the commit will change */
+        assert_non_null(td_file_sha256(snapshot->entries[i].file));
+    assert_string_equal(td_file_tag(td_snapshot_find_entry(snapshot, TD_TEXT("org/m/model.safetensors"))->file),
+                        weights_hex);
+    check_bytes(weights_of(snapshot), 0, 1000);
+    assert_true(td_upstream_get_progress(place.upstream, TD_TEXT("org/m"), &progress));
+    assert_true(progress.is_listed);
+    assert_int_equal(progress.arrived_bytes, 1002);
+    assert_int_equal(progress.total_bytes, WEIGHTS_BYTES + 2);
+    tree_at(&place.tree, "org", path);
+    assert_int_not_equal(stat(path, &st), 0); /* nothing is published */
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    check_bytes(weights_of(snapshot), 0, WEIGHTS_BYTES);
+    await_published(&place, 1);
+    tree_at(&place.tree, "org/m/model.safetensors", path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, WEIGHTS_BYTES);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &pulled));
+    assert_true(pulled.is_verified);
+    check_bytes(weights_of(snapshot), 5, WEIGHTS_BYTES - 5); /* the snapshot goes on */
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+}
+
+struct asker {
+    struct place *place;
+    pthread_t thread;
+    enum td_upstream_answer answer;
+    struct td_snapshot *snapshot;
+    bool ok;
+};
+
+static void *run_asker(void *argument)
+{
+    struct asker *asker = argument;
+    asker->ok =
+        td_upstream_ask(asker->place->upstream, TD_TEXT("org/m"), TD_TEXT(""), &asker->answer, &asker->snapshot, NULL);
+    return NULL;
+}
+
+static void many_ask_and_one_is_fetched(void **state)
+{
+    enum { ASKERS = 32 };
+    struct place place;
+    struct asker askers[ASKERS] = {{.ok = false}};
+    (void)state;
+    place_open(&place);
+    place.source.is_listing_held = true;
+    for (size_t i = 0; i < ASKERS; i++) {
+        askers[i].place = &place;
+        assert_int_equal(pthread_create(&askers[i].thread, NULL, run_asker, &askers[i]), 0);
+    }
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    for (size_t i = 0; i < ASKERS; i++) {
+        (void)pthread_join(askers[i].thread, NULL);
+        assert_true(askers[i].ok && askers[i].answer == TD_UPSTREAM_SENDS);
+        check_bytes(weights_of(askers[i].snapshot), WEIGHTS_BYTES - 10, 10);
+        td_snapshot_unref(askers[i].snapshot);
+    }
+    await_published(&place, 1);
+    assert_int_equal(place.source.lists, 1);
+    assert_int_equal(place.source.fetches, 1);
+    place_close(&place);
+}
+
+static void a_model_that_is_not_there_is_remembered(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    struct td_upstream_status status;
+    (void)state;
+    place_open(&place);
+    place.source.has_model = false;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(ask(&place, "org/none", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(place.source.lists, 1);
+    assert_int_equal(ask(&place, "../etc", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(ask(&place, "a/b/c", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(place.source.lists, 1); /* such names are never asked for */
+    td_upstream_get_status(place.upstream, &status);
+    assert_int_equal(status.absent, 1);
+    place_stop(&place);
+    place.absent_ns = 1;
+    place_start(&place);
+    assert_int_equal(ask(&place, "org/none", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(ask(&place, "org/none", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(place.source.lists, 3);
+    place_close(&place);
+}
+
+static void names_of_absent_models_do_not_grow_without_end(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    char id[32];
+    (void)state;
+    place_open(&place);
+    place.source.has_model = false;
+    for (int i = 0; i < NAMES + 3; i++) {
+        (void)snprintf(id, sizeof id, "none-%d", i);
+        assert_int_equal(ask(&place, id, &snapshot), TD_UPSTREAM_HAS_NOT);
+    }
+    assert_int_equal(place.source.lists, NAMES + 3);
+    assert_int_equal(ask(&place, id, &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(place.source.lists, NAMES + 3);
+    place_close(&place);
+}
+
+static void wrong_bytes_are_never_published(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t byte;
+    char path[TREE_PATH_BYTES];
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
+    check_says(&err, "its digest is another", "reader");
+    td_snapshot_unref(snapshot);
+    await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
+    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "its digest is another");
+    assert_int_equal(place.source.fetches, 1); /* for a while nothing is tried again */
+    tree_at(&place.tree, "org", path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    place_close(&place);
+}
+
+static void a_fetch_that_begins_anew_ends_its_readers(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    uint8_t byte;
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, DISCARDS);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, NULL));
+    td_snapshot_unref(snapshot);
+    await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
+    assert_true(place.source.was_cancelled);
+    place_close(&place);
+}
+
+static void a_full_disk_is_an_answer_and_gives_its_room_back(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    enum td_upstream_answer answer;
+    size_t count;
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, HAS_FULL_DISK);
+    (void)td_upstream_ask(place.upstream, TD_TEXT("org/m"), TD_TEXT(""), &answer, &snapshot, NULL); /* may be early */
+    td_snapshot_unref(snapshot);
+    await_failed(&place, TD_UPSTREAM_FAILED_SPACE, 1);
+    ask_in_vain(&place, "org/m", TD_RESOURCE_EXHAUSTED, "cannot write");
+    struct td_upstream_status status;
+    do
+        td_upstream_get_status(place.upstream, &status);
+    while (status.fetching > 0 || td_upstream_store_bytes(place.store, &count) > 0);
+    place_close(&place);
+}
+
+static void a_stop_ends_readers_and_the_next_start_goes_on(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    uint8_t byte;
+    (void)state;
+    place_open(&place);
+    allow(&place, 1000, SENDS);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    check_bytes(weights_of(snapshot), 0, 1000);
+    td_upstream_stop(place.upstream);
+    assert_false(td_blob_read(weights_of(snapshot), 1000, &byte, 1, NULL));
+    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "stopping");
+    td_snapshot_unref(snapshot);
+    place_stop(&place);
+    place_start(&place);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    check_bytes(weights_of(snapshot), 0, WEIGHTS_BYTES);
+    td_snapshot_unref(snapshot);
+    await_published(&place, 1);
+    place_stop(&place);
+    place_start(&place); /* a published model is not asked for again: the caller's snapshot is old */
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENT);
+    assert_int_equal(place.source.lists, 2);
+    place_close(&place);
+}
+
+static void a_list_that_takes_long_is_an_error_after_a_while(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    enum td_upstream_answer answer;
+    (void)state;
+    place_open(&place);
+    place_stop(&place);
+    place.wait_ns = 50000000;
+    place.source.is_listing_held = true;
+    place_start(&place);
+    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "the list of files");
+    td_waiting_forbid(); /* a thread that may not wait is refused where it would wait */
+    assert_false(td_upstream_ask(place.upstream, TD_TEXT("org/m"), TD_TEXT(""), &answer, &snapshot, NULL));
+    assert_true(td_waiting_allow());
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    await_published(&place, 1);
+    td_waiting_forbid(); /* what is known is answered by any thread */
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    assert_false(td_waiting_allow());
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+}
+
+static void requests_that_come_round_fetch_nothing(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    enum td_upstream_answer answer;
+    char own[TD_UPSTREAM_VIA_BYTES];
+    char many[TD_UPSTREAM_VIA_BYTES] = "";
+    (void)state;
+    place_open(&place);
+    place.source.has_model = false;
+    const char *other = "00112233445566ff";
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("a"), td_text_of(other), &answer, &snapshot, NULL));
+    assert_int_equal(place.source.lists, 1);
+    assert_int_equal(strncmp(place.source.via, "00112233445566ff,", 17), 0); /* ours is behind it */
+    (void)snprintf(own, sizeof own, "%s", place.source.via);
+    assert_int_equal(strlen(own), 33);
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("b"), td_text_of(own), &answer, &snapshot, NULL));
+    assert_int_equal(answer, TD_UPSTREAM_HAS_NOT);
+    for (int i = 0; i < TD_UPSTREAM_VIA_MOST; i++)
+        (void)snprintf(many + strlen(many), sizeof many - strlen(many), "%s%015dx", i == 0 ? "" : ",", i);
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("c"), td_text_of(many), &answer, &snapshot, NULL));
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("d"), TD_TEXT("x\r\nHost: y"), &answer, &snapshot, NULL));
+    assert_int_equal(place.source.lists, 1);
+    place_close(&place);
+}
+
+static void a_made_up_way_makes_no_model_absent_for_others(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    enum td_upstream_answer answer;
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    place.source.has_model = false; /* as an upstream says that refuses a long way */
+    const struct td_text way = TD_TEXT("00112233445566ff,00112233445566aa");
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
+    assert_int_equal(answer, TD_UPSTREAM_HAS_NOT);
+    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
+    assert_int_equal(place.source.lists, 1);
+    place.source.has_model = true;
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+}
+
+static void too_many_models_at_once_are_refused(void **state)
+{
+    enum { MOST = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE };
+    struct place place;
+    struct td_upstream_status status;
+    char id[32];
+    (void)state;
+    place_open(&place);
+    place_stop(&place);
+    place.wait_ns = 1;
+    place.source.is_listing_held = true;
+    place.source.has_model = false;
+    place_start(&place);
+    for (int i = 0; i < MOST; i++) {
+        (void)snprintf(id, sizeof id, "m%d", i);
+        do /* the first ones leave the queue when a thread takes them */
+            td_upstream_get_status(place.upstream, &status);
+        while (i >= TD_UPSTREAM_MODELS && status.fetching < TD_UPSTREAM_MODELS);
+        ask_in_vain(&place, id, TD_UNAVAILABLE, "the list of files");
+    }
+    td_upstream_get_status(place.upstream, &status);
+    assert_int_equal(status.fetching, TD_UPSTREAM_MODELS);
+    assert_int_equal(status.waiting, TD_UPSTREAM_QUEUE);
+    ask_in_vain(&place, "one-more", TD_UNAVAILABLE, "wait to be fetched");
+    place_close(&place);
+}
+
+static void what_the_operator_has_is_not_fetched(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    (void)state;
+    place_open(&place);
+    tree_directory(&place.tree, "org/m");
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(place.source.fetches, 0);
+    place_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_come_before_the_fetch_has_ended),
+        cmocka_unit_test(many_ask_and_one_is_fetched),
+        cmocka_unit_test(a_model_that_is_not_there_is_remembered),
+        cmocka_unit_test(names_of_absent_models_do_not_grow_without_end),
+        cmocka_unit_test(wrong_bytes_are_never_published),
+        cmocka_unit_test(a_fetch_that_begins_anew_ends_its_readers),
+        cmocka_unit_test(a_full_disk_is_an_answer_and_gives_its_room_back),
+        cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
+        cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
+        cmocka_unit_test(requests_that_come_round_fetch_nothing),
+        cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),
+        cmocka_unit_test(too_many_models_at_once_are_refused),
+        cmocka_unit_test(what_the_operator_has_is_not_fetched),
+    };
+    hex_of_weights(weights_hex);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

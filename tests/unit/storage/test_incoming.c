@@ -1,0 +1,293 @@
+/* Incoming blobs: readers wait for their bytes, the end waits for the check, and a failure reaches everybody. */
+#include "storage/incoming.h"
+
+#include "core/clock.h"
+#include "core/waiting.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LEN = 3 * 1024 * 1024 + 17, OPEN_LEN = LEN - TD_INCOMING_HELD_BYTES };
+
+static const uint64_t long_ns = UINT64_C(60000000000);
+
+static uint8_t byte_at(uint64_t i)
+{
+    return (uint8_t)(i * 131 + (i >> 8) * 17 + (i >> 16));
+}
+
+/* Writes [off, off+len) of the file. */
+static void write_part(int fd, uint64_t off, size_t len)
+{
+    uint8_t *bytes = malloc(len);
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = byte_at(off + i);
+    ssize_t n = pwrite(fd, bytes, len, (off_t)off);
+    free(bytes);
+    assert_int_equal(n, len);
+}
+
+struct place {
+    struct td_blob *blob;
+    int fd; /* of the writer */
+};
+
+static struct place place_create(uint64_t stall_ns)
+{
+    struct place place = {.fd = memfd_create("file", MFD_CLOEXEC)};
+    assert_true(place.fd >= 0);
+    assert_true(td_incoming_create(LEN, stall_ns, &place.blob, NULL));
+    td_incoming_attach(place.blob, dup(place.fd));
+    return place;
+}
+
+static void place_end(struct place *place)
+{
+    td_blob_unref(place->blob);
+    (void)close(place->fd);
+}
+
+/* A thread that reads one range. */
+struct reader {
+    struct td_blob *blob;
+    uint64_t off;
+    size_t len;
+    uint8_t *bytes;
+    bool ok;
+    _Atomic bool is_done;
+    struct td_error err;
+    pthread_t thread;
+};
+
+static void *run_reader(void *argument)
+{
+    struct reader *reader = argument;
+    reader->ok = td_blob_read(reader->blob, reader->off, reader->bytes, reader->len, &reader->err);
+    atomic_store(&reader->is_done, true);
+    return NULL;
+}
+
+static void reader_start(struct reader *reader, struct td_blob *blob, uint64_t off, size_t len)
+{
+    memset(reader, 0, sizeof *reader);
+    td_error_init(&reader->err);
+    reader->blob = blob;
+    reader->off = off;
+    reader->len = len;
+    reader->bytes = malloc(len);
+    assert_int_equal(pthread_create(&reader->thread, NULL, run_reader, reader), 0);
+}
+
+static void reader_end(struct reader *reader)
+{
+    (void)pthread_join(reader->thread, NULL);
+    for (size_t i = 0; reader->ok && i < reader->len; i++)
+        CHECK(reader->bytes[i] == byte_at(reader->off + i), "byte %zu behind %llu", i, (unsigned long long)reader->off);
+    free(reader->bytes);
+}
+
+/* Waits until a reader has said that it waits. */
+static void await_wanted(struct td_blob *blob)
+{
+    struct timespec step = {.tv_nsec = 1000000};
+    while (!td_incoming_take_wanted(blob))
+        (void)nanosleep(&step, NULL);
+}
+
+static void readers_get_what_has_arrived_and_wait_for_the_rest(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct reader reader;
+    uint8_t bytes[100];
+    write_part(place.fd, 0, 1000);
+    td_incoming_advance(place.blob, 1000);
+    assert_int_equal(td_incoming_arrived(place.blob), 1000);
+    assert_true(td_blob_read(place.blob, 900, bytes, sizeof bytes, NULL));
+    assert_int_equal(bytes[99], byte_at(999));
+    assert_false(td_incoming_take_wanted(place.blob));
+    reader_start(&reader, place.blob, 900, 200);
+    await_wanted(place.blob);
+    write_part(place.fd, 1000, 99);
+    td_incoming_advance(place.blob, 1099); /* one byte too few */
+    await_wanted(place.blob);
+    assert_false(atomic_load(&reader.is_done));
+    write_part(place.fd, 1099, 1);
+    td_incoming_advance(place.blob, 1100);
+    reader_end(&reader);
+    assert_true(reader.ok);
+    td_incoming_advance(place.blob, 5); /* never goes back */
+    assert_int_equal(td_incoming_arrived(place.blob), 1100);
+    place_end(&place);
+}
+
+static void the_end_waits_for_the_check(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct reader open;
+    struct reader held;
+    write_part(place.fd, 0, LEN);
+    td_incoming_advance(place.blob, LEN);
+    reader_start(&open, place.blob, 0, OPEN_LEN);
+    reader_end(&open);
+    assert_true(open.ok);
+    reader_start(&held, place.blob, OPEN_LEN, 1); /* the first byte of the last MiB */
+    await_wanted(place.blob);
+    assert_false(atomic_load(&held.is_done));
+    td_incoming_finish(place.blob);
+    reader_end(&held);
+    assert_true(held.ok);
+    assert_true(td_blob_unchanged(place.blob));
+    reader_start(&open, place.blob, 0, LEN);
+    reader_end(&open);
+    assert_true(open.ok);
+    place_end(&place);
+}
+
+static void a_failure_ends_every_read(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct reader readers[4];
+    struct td_error why = TD_ERROR_INIT;
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t byte;
+    write_part(place.fd, 0, LEN);
+    td_incoming_advance(place.blob, LEN);
+    for (size_t i = 0; i < COUNT_OF(readers); i++)
+        reader_start(&readers[i], place.blob, LEN - 1, 1);
+    await_wanted(place.blob);
+    (void)td_error_set(&why, TD_UNAVAILABLE, "the digest is another");
+    td_incoming_fail(place.blob, &why);
+    for (size_t i = 0; i < COUNT_OF(readers); i++) {
+        reader_end(&readers[i]);
+        assert_false(readers[i].ok);
+        check_says(&readers[i].err, "the digest is another", "reader");
+    }
+    assert_false(td_blob_read(place.blob, 0, &byte, 1, &err)); /* of what has arrived, too */
+    check_says(&err, "the digest is another", "later");
+    assert_false(td_blob_unchanged(place.blob));
+    assert_false(td_blob_prepare(place.blob, 0, 1, true, NULL));
+    place_end(&place);
+}
+
+static void a_file_that_is_finished_cannot_fail(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct td_error why = TD_ERROR_INIT;
+    uint8_t byte;
+    write_part(place.fd, 0, LEN);
+    td_incoming_finish(place.blob);
+    (void)td_error_set(&why, TD_UNAVAILABLE, "too late");
+    td_incoming_fail(place.blob, &why);
+    assert_true(td_blob_read(place.blob, LEN - 1, &byte, 1, NULL));
+    assert_int_equal(byte, byte_at(LEN - 1));
+    place_end(&place);
+}
+
+static void a_writer_that_stands_still_ends_the_read(void **state)
+{
+    (void)state;
+    struct place place = place_create(50000000);
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t byte;
+    assert_false(td_blob_read(place.blob, 5, &byte, 1, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    write_part(place.fd, 0, 10);
+    td_incoming_advance(place.blob, 10);
+    assert_true(td_blob_read(place.blob, 5, &byte, 1, NULL)); /* the blob itself has not failed */
+    place_end(&place);
+}
+
+static void a_file_that_is_cut_is_an_error(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t byte;
+    td_incoming_advance(place.blob, 10); /* which nobody has written */
+    assert_false(td_blob_read(place.blob, 5, &byte, 1, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    place_end(&place);
+}
+
+static void a_thread_that_may_not_wait_is_refused(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    uint8_t byte;
+    td_waiting_forbid();
+    assert_false(td_blob_read(place.blob, 0, &byte, 1, NULL));
+    assert_true(td_waiting_allow());
+    assert_false(td_blob_is_resident(place.blob, 0, 1));
+    assert_false(td_blob_pinned(place.blob));
+    place_end(&place);
+}
+
+static void preparing_waits_only_a_little(void **state)
+{
+    (void)state;
+    const uint64_t stall_ns = 50000000;
+    struct place place = place_create(stall_ns);
+    assert_true(td_blob_prepare(place.blob, 0, LEN, true, NULL)); /* for HEAD, not at all */
+    assert_false(td_incoming_take_wanted(place.blob));
+    uint64_t begun_ns = td_clock_ns();
+    assert_true(td_blob_prepare(place.blob, 0, LEN, false, NULL)); /* nothing has come, and that is no error */
+    assert_true(td_clock_ns() - begun_ns >= stall_ns);
+    place_end(&place);
+}
+
+static void many_read_while_one_writes(void **state)
+{
+    enum { READERS = 8, STEP = 64 * 1024 };
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct reader readers[READERS];
+    for (size_t i = 0; i < READERS; i++)
+        reader_start(&readers[i], place.blob, i * 4096, LEN - i * 4096);
+    for (uint64_t off = 0; off < LEN; off += STEP) {
+        write_part(place.fd, off, LEN - off < STEP ? (size_t)(LEN - off) : STEP);
+        td_incoming_advance(place.blob, LEN - off < STEP ? LEN : off + STEP);
+    }
+    td_incoming_finish(place.blob);
+    for (size_t i = 0; i < READERS; i++) {
+        reader_end(&readers[i]);
+        assert_true(readers[i].ok);
+    }
+    place_end(&place);
+}
+
+static void memory_may_be_short(void **state)
+{
+    (void)state;
+    struct td_blob *blob = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    alloc_count_start();
+    alloc_fail_at(1);
+    assert_false(td_incoming_create(1, long_ns, &blob, &err));
+    alloc_fail_at(0);
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(readers_get_what_has_arrived_and_wait_for_the_rest),
+        cmocka_unit_test(the_end_waits_for_the_check),
+        cmocka_unit_test(a_failure_ends_every_read),
+        cmocka_unit_test(a_file_that_is_finished_cannot_fail),
+        cmocka_unit_test(a_writer_that_stands_still_ends_the_read),
+        cmocka_unit_test(a_file_that_is_cut_is_an_error),
+        cmocka_unit_test(a_thread_that_may_not_wait_is_refused),
+        cmocka_unit_test(preparing_waits_only_a_little),
+        cmocka_unit_test(many_read_while_one_writes),
+        cmocka_unit_test(memory_may_be_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
