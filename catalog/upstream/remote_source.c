@@ -68,16 +68,45 @@ static void visit_end(struct visit *visit)
     td_fetch_client_destroy(visit->client);
 }
 
+/* Finds out whether a server answers that we trust, and that takes our token: a tensord with tokens asks for one here;
+ * a Hub does not, and has nothing at this path. */
+static bool can_reach(const struct visit *visit, struct td_error *err)
+{
+    enum { MOST_BYTES = 64 * 1024 };
+    struct td_fetch_answer answer;
+    struct td_buffer body;
+    size_t server = 0;
+    td_buffer_init(&body);
+    bool ok = td_fetch_session_get(visit->session, "/version", MOST_BYTES, false, &server, &answer, &body, err);
+    td_buffer_fini(&body);
+    if (ok && (answer.status == 401 || answer.status == 403))
+        return td_error_set(err, TD_PERMISSION_DENIED, "the upstream answers %u: it refuses the token, or wants one",
+                            answer.status);
+    return ok || err->code == TD_FAILED_PRECONDITION; /* a long page of a Hub */
+}
+
+/* A certificate that is not trusted, a token that a tensord refuses and a file of a token that is gone are failures.
+ * For the caller the same codes mean that there is no such model, as a Hub's 401 does. */
 static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err)
 {
     const struct source *source = context;
     struct visit visit;
+    struct td_error unreached = TD_ERROR_INIT;
+    struct td_error why = TD_ERROR_INIT;
     td_remote_model_init(model);
-    bool ok = visit_begin(source, wish, source->list_retry_ns, &visit, err) &&
-              td_remote_model_list(visit.session, wish->id, "main", model, err);
+    bool is_reached =
+        visit_begin(source, wish, source->list_retry_ns, &visit, &unreached) && can_reach(&visit, &unreached);
+    bool ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", model, &why);
     visit_end(&visit);
-    return ok;
+    if (ok)
+        return true;
+    if (!is_reached)
+        why = unreached;
+    bool is_failure = !is_reached || (why.code == TD_PERMISSION_DENIED && model->is_tensord);
+    if (is_failure && (why.code == TD_PERMISSION_DENIED || why.code == TD_NOT_FOUND))
+        return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
+    return td_error_copy(err, &why);
 }
 
 static bool fetch(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,

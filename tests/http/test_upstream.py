@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import harness
+import pki
 from harness import Conn, pattern, safetensors_bytes, tensor
 from hub_like import COMMIT, HubLike
 
@@ -299,6 +300,36 @@ def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     assert server.get("/models/org/m/files/config.json", bearer).status == 200
 
 
+def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
+    ca, other = pki.Authority(tmp_path), pki.Authority(tmp_path, "other")
+    pair = ca.sign("server")
+    files = model(nbytes=2 * MIB)
+    for path, content in files.items():
+        (tmp_path / "site" / "org" / "m").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / "org" / "m" / path).write_bytes(content)
+    harness.age(tmp_path / "site")
+    tokens, token = tmp_path / "tokens.json", tmp_path / "token"
+    made = subprocess.run([harness.tensord_binary(), "token", "new", "node", "--tokens", tokens], capture_output=True,
+                          text=True, check=True)
+    token.write_text(re.search(r"token: +(\S+)", made.stdout)[1])
+    site = start(tmp_path / "site", *pki.options_of(pair), "--tokens", tokens, tls=ca.context(), hash_threads=1)
+    url = f"https://127.0.0.1:{site.port}"
+    good = cache(url, "--upstream-ca", ca.cert, "--upstream-token-file", token, root="good")
+    r = good.get("/org/m/resolve/main/model.safetensors")
+    assert (r.status, r.body) == (200, files["model.safetensors"])
+    published(good, "org/m")
+    stranger = cache(url, "--upstream-ca", other.cert, "--upstream-token-file", token, root="stranger")
+    r = stranger.get("/org/m/resolve/main/model.safetensors", timeout=60)
+    assert (r.status, b"certificate" in r.body) == (503, True)     # not 404: the model may be there
+    token.write_text("td_of-another-server")
+    refused = cache(url, "--upstream-ca", ca.cert, "--upstream-token-file", token, root="refused")
+    assert refused.get("/org/m/resolve/main/config.json").status == 503
+    token.unlink()
+    r = refused.get("/org/other/resolve/main/config.json")
+    assert (r.status, str(token).encode() in r.body) == (503, True)
+    assert refused.ids() == stranger.ids() == []
+
+
 def test_the_least_recently_read_model_makes_room(hubs, cache, tmp_path):
     hub = hubs({f"org/m{i}": model(str(i), 2 * MIB) for i in range(4)})
     root = tmp_path / "cache"
@@ -414,16 +445,16 @@ def test_sigterm_ends_a_fetch_and_its_readers(hubs, cache):
         assert time.monotonic() - begun < 10
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_a_full_disk_is_an_answer(hubs, tmp_path):
     """In a mount namespace, so that the mount ends with its processes."""
+    unshare = "unshare --mount" if os.geteuid() == 0 else "unshare --map-root-user --mount"
     hub = hubs({"org/m": model(), "org/small": model("s", MIB)})
     mount = tmp_path / "small"
     mount.mkdir()
     script = 'mount -t tmpfs -o size=4m tensord "$1" && shift && exec "$@"'
     binary = tmp_path / "tensord-in-namespace"
     binary.write_text("#!/bin/sh\n"
-                      f"exec unshare --mount sh -c '{script}' sh {mount} {harness.tensord_binary()} \"$@\"\n")
+                      f"exec {unshare} sh -c '{script}' sh {mount} {harness.tensord_binary()} \"$@\"\n")
     binary.chmod(0o755)
     with harness.Server(mount, "--upstream", hub.url, binary=binary) as server:
         r = server.get("/org/m/resolve/main/model.safetensors")
