@@ -37,7 +37,9 @@ static const struct {
 
 static void handle(const struct td_call *call)
 {
-    struct td_oci_call oci = {.call = call,
+    struct td_call own = *call;
+    struct td_oci_call oci = {.call = &own,
+                              .own = &own,
                               .until_ns = td_clock_ns() + TD_OCI_WAIT_NS,
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     td_arena_init(&oci.arena, 0); /* no limit: lists are in proportion to the repository */
@@ -45,6 +47,7 @@ static void handle(const struct td_call *call)
         (void)td_oci_fail(&oci, 404, "NAME_INVALID", "nothing at this path of /v2/; no name has an escaped '/'");
     else if (oci.path.name.len == 0 || td_oci_find_repo(&oci))
         endpoints[oci.path.endpoint].answer(&oci);
+    td_snapshot_unref(oci.incoming);
     td_arena_fini(&oci.arena);
     td_reserved_release(&oci.reserved);
 }

@@ -1,5 +1,6 @@
 #include "api/oci/oci_call.h"
 
+#include "api/incoming_call.h"
 #include "catalog/oci_name.h"
 
 #include <stdarg.h>
@@ -30,13 +31,43 @@ bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err
 
 /* ---- names and digests --------------------------------------------------------------------------------- */
 
+/* Returns whether a request of this kind needs the model itself. */
+static bool needs_model(const struct td_oci_call *oci)
+{
+    enum td_oci_endpoint endpoint = oci->path.endpoint;
+    return endpoint == TD_OCI_TAGS || endpoint == TD_OCI_MANIFEST || endpoint == TD_OCI_BLOB;
+}
+
+/* Looks for the model in the upstream, by the id that the client spelled. Sets oci->repo when the model is here by now.
+ * Returns false after it answered: manifests need all files, so that a model on its way has none. */
+static bool find_incoming(struct td_oci_call *oci)
+{
+    struct td_text id = oci->path.name;
+    if (td_text_begins(id, TD_TEXT(TD_REPO_DEFAULT_NAMESPACE "/")))
+        id = td_text_skip(id, sizeof TD_REPO_DEFAULT_NAMESPACE);
+    enum td_incoming_look look = td_incoming_call_look(oci->call, id, &oci->incoming);
+    if (look == TD_INCOMING_AGAIN && td_incoming_call_is_of(oci->incoming)) {
+        td_incoming_call_fail(oci->call, id);
+        return false;
+    }
+    if (look == TD_INCOMING_AGAIN) {
+        oci->own->snapshot = oci->incoming;
+        oci->repo = td_oci_name_find(oci->incoming, id);
+    }
+    return look != TD_INCOMING_ANSWERED;
+}
+
 bool td_oci_find_repo(struct td_oci_call *oci)
 {
     struct td_text name = oci->path.name;
     oci->repo = td_oci_name_find(oci->call->snapshot, name);
-    return oci->repo != NULL ||
-           td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
-                       TD_SHOW(name, TD_OCI_NAME_MAX));
+    if (oci->repo == NULL && needs_model(oci) && !find_incoming(oci))
+        return false;
+    if (oci->repo == NULL)
+        return td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
+                           TD_SHOW(name, TD_OCI_NAME_MAX));
+    td_incoming_call_note_read(oci->call, td_text_of(oci->repo->id));
+    return true;
 }
 
 bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex)

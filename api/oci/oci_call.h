@@ -12,8 +12,10 @@
 /* A repository with more files is no artifact: its manifest would be longer than the 4 MiB that clients read. */
 enum { TD_OCI_MOST_FILES = 10000, TD_OCI_MANIFEST_MAX = 4 * 1024 * 1024 };
 
-/* An answer waits for digests for at most 10 s, since clients give up after 30 s or more. */
-#define TD_OCI_WAIT_NS UINT64_C(10000000000)
+/* An answer waits for digests for at most 25 s. Clients of registries do not ask again after a 503, so that a longer
+ * wait saves whole pulls, and of those that are known none gives up before 30 s without a field (containerd from 2.3
+ * on, and Docker with it; others wait without an end). */
+#define TD_OCI_WAIT_NS UINT64_C(25000000000)
 
 /* Why a digest is not known. */
 enum td_oci_lack { TD_OCI_LACKS_NOTHING, TD_OCI_IS_HASHING, TD_OCI_HASHES_NOTHING };
@@ -21,6 +23,8 @@ enum td_oci_lack { TD_OCI_LACKS_NOTHING, TD_OCI_IS_HASHING, TD_OCI_HASHES_NOTHIN
 /* A request with the state of its processing. For one thread. */
 struct td_oci_call {
     const struct td_call *call;
+    struct td_call *own;          /* what `call` points to, to change its snapshot */
+    struct td_snapshot *incoming; /* a newer snapshot, with a reference, in which the call goes on; NULL: none */
     struct td_oci_path path;
     const struct td_repo *repo; /* of path.name; NULL before td_oci_find_repo */
     struct td_arena arena;      /* for the answer */
@@ -38,7 +42,8 @@ bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, co
 /* Does the same for a td_error; `unknown` is the code where nothing was found. Returns false. */
 bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
 
-/* Sets oci->repo to the repository that path.name means. Returns false after it answered that there is none. */
+/* Sets oci->repo to the repository that path.name means. A request for tags, a manifest or a blob of a model that is
+ * not here has the upstream asked for it. Returns false after it answered: that there is none, or how far it is. */
 bool td_oci_find_repo(struct td_oci_call *oci);
 
 /* Reads path.reference, which must be a digest. Sets *hex, borrowed, empty where nothing here can have the digest.

@@ -1,6 +1,7 @@
 """Pull-through: models that are not here are fetched from another server while they are read, once for everybody."""
 import contextlib
 import hashlib
+import json
 import os
 import re
 import socket
@@ -463,6 +464,132 @@ def test_a_full_disk_is_an_answer(hubs, tmp_path):
         r = server.get("/org/small/resolve/main/model.safetensors")
         assert r.status == 200
         published(server, "org/small")
+
+
+def refused(r, status, code):
+    """Return the message of an error of the registry."""
+    assert r.status == status, r
+    assert r.get("Docker-Distribution-API-Version") == "registry/2.0"
+    error, = json.loads(r.body)["errors"]
+    assert error["code"] == code, error
+    return error["message"]
+
+
+@pytest.mark.parametrize("path", ["manifests/main", "manifests/latest", "tags/list", f"blobs/sha256:{'0' * 64}",
+                                  f"manifests/sha256:{'0' * 64}"])
+@pytest.mark.parametrize("name", ["org/m", "local/solo", "Org/Spelled"])
+def test_a_registrys_request_begins_the_fetch(hubs, cache, name, path):
+    """It is answered 503 until the model is here; then as for any model."""
+    files = model(nbytes=2 * MIB)
+    hub = hubs({"org/m": files, "solo": files, "Org/Spelled": files})
+    hub.open_gate(MIB)
+    server = cache(hub.url)
+    r = server.get(f"/v2/{name}/{path}")
+    message = refused(r, 503, "UNAVAILABLE")
+    assert int(r.get("Retry-After")) > 0
+    total = sum(map(len, files.values()))
+    assert re.search(rf"is being fetched from the upstream: \d+ of {total} bytes are here", message), message
+    assert server.json("/v2/_catalog")["repositories"] == []
+    hub.open_gate(None)
+    id = name.removeprefix("local/")
+    published(server, id)
+    r = server.get(f"/v2/{name}/manifests/main")
+    assert r.status == 200, r
+    layers = json.loads(r.body)["layers"]
+    layers = {layer["annotations"]["org.cncf.model.filepath"]: layer["digest"] for layer in layers}
+    assert layers == {path: f"sha256:{hashlib.sha256(content).hexdigest()}" for path, content in files.items()}
+    for path, layer in layers.items():
+        assert server.get(f"/v2/{name}/blobs/{layer}").body == files[path]
+    assert server.get(f"/v2/{id.lower()}/manifests/main").body == r.body        # now it has its name, too
+    assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
+
+
+def test_registrys_requests_that_fetch_nothing(hubs, cache, tmp_path):
+    """Names that the upstream does not have, and paths that need no model, are answered as without an upstream."""
+    (tmp_path / "plain").mkdir()
+    hub = hubs({"org/m": model()})
+    server, plain = cache(hub.url), harness.Server(tmp_path / "plain")
+    nothing = f"sha256:{'0' * 64}"
+    with plain:
+        for target in (f"org/m/referrers/{nothing}", "org/m/blobs/uploads/", "_catalog", "", "a/b/c/manifests/main",
+                       ".hidden/m/tags/list", "datasets/m/manifests/main"):
+            r, wanted = server.get(f"/v2/{target}"), plain.get(f"/v2/{target}")
+            assert (r.status, r.body) == (wanted.status, wanted.body), target
+        assert hub.requests == []
+        for path in ("manifests/main", f"blobs/{nothing}", "tags/list"):
+            r, wanted = server.get(f"/v2/org/none/{path}"), plain.get(f"/v2/org/none/{path}")
+            refused(r, 404, "NAME_UNKNOWN")
+            assert r.body == wanted.body
+            assert r.get("Retry-After") is None
+        for method in ("PUT", "POST", "DELETE"):
+            with server.conn() as c:
+                assert c.request("/v2/org/m/manifests/main", method=method).status == 405
+    assert hub.count("org/none") == 1
+    assert hub.count("org/m") == 0
+
+
+def test_a_registrys_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
+    hub = hubs({"org/m": model(), "other/m": model()})
+    tokens = tmp_path / "tokens.json"
+    made = subprocess.run([harness.tensord_binary(), "token", "new", "reader", "--models", "org/*", "--tokens", tokens],
+                          capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    bearer = [("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])]
+    server = cache(hub.url, "--tokens", tokens, ready=False)
+    server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
+    refused(server.get("/v2/org/m/manifests/main"), 401, "UNAUTHORIZED")
+    hidden, none = (server.get(f"/v2/other/{name}/manifests/main", bearer) for name in ("m", "n"))
+    refused(hidden, 404, "NAME_UNKNOWN")
+    assert hidden.body == none.body.replace(b"other/n", b"other/m")
+    assert hub.requests == []
+    server.wait_for(lambda: server.get("/v2/org/m/manifests/main", bearer).status == 200, "it is fetched")
+    assert hub.count("other") == 0
+
+
+def test_a_registrys_model_that_is_too_large_is_an_answer(hubs, cache):
+    server = cache(hubs({"org/m": model()}).url, "--cache-max-bytes", MIB)
+    assert "more than --cache-max-bytes 1048576" in refused(server.get("/v2/org/m/manifests/main"), 507, "UNAVAILABLE")
+
+
+def test_blobs_of_a_registry_count_as_read(hubs, cache, tmp_path):
+    """Of two models the one whose blobs were read last stays."""
+    hub = hubs({f"org/m{i}": model(str(i), 2 * MIB) for i in range(3)})
+    server = cache(hub.url, "--cache-max-bytes", 5 * MIB)
+    for name in ("org/m0", "org/m1"):
+        assert server.get(f"/{name}/resolve/main/model.safetensors").status == 200
+        published(server, name)
+    sha256 = hashlib.sha256(CONFIG).hexdigest()
+    assert server.get(f"/v2/org/m0/blobs/sha256:{sha256}").body == CONFIG
+    assert server.get("/v2/org/m2/manifests/main").status == 503
+    published(server, "org/m2")
+    server.wait_for(lambda: server.ids() == ["org/m0", "org/m2"], "m1 is gone")
+
+
+def test_skopeo_copies_through(hubs, cache, tmp_path):
+    """The first try begins the fetch of a tensord's model and fails; a later one brings every byte."""
+    files = model() | {"sub/extra.bin": pattern(200_000, "extra")}
+    hub = hubs({"org/m": files})
+    hub.open_gate(MIB)
+    first = cache(hub.url, root="first")
+    second = cache(f"http://127.0.0.1:{first.port}", root="second")
+    into = tmp_path / "into"
+
+    def copy():
+        return subprocess.run(["skopeo", "copy", "--src-tls-verify=false", "--preserve-digests",
+                               f"docker://127.0.0.1:{second.port}/org/m:main", f"dir:{into}"],
+                              capture_output=True, text=True, timeout=120, check=False)
+
+    done = copy()
+    assert done.returncode != 0
+    assert "503 Service Unavailable" in done.stderr, done.stderr      # skopeo of this version shows no message
+    hub.open_gate(None)
+    published(second, "org/m")
+    done = copy()
+    assert done.returncode == 0, done.stderr
+    for layer in json.loads((into / "manifest.json").read_bytes())["layers"]:
+        content = files[layer["annotations"]["org.cncf.model.filepath"]]
+        assert (into / layer["digest"].removeprefix("sha256:")).read_bytes() == content
+    assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
 
 
 def test_hf_download_reads_through(hubs, cache, tmp_path):
