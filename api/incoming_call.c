@@ -19,10 +19,46 @@ static bool may_see(const struct td_call *call, struct td_text id)
            (token == NULL || token->models == NULL || td_token_may_see(token, id));
 }
 
+/* Returns whether the caller may see every directory of a model on its way as if it were a model: a directory may turn
+ * out to be one when the model is published, and until then the snapshot shows all files as the outer model's. */
+static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id)
+{
+    struct td_text seen = TD_TEXT(""); /* the directory of the file before */
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        struct td_text path = td_text_of(snapshot->entries[i].path);
+        for (size_t n = id.len + 1; n < path.len; n++) {
+            struct td_text directory = td_text_n(path.p, n);
+            if (path.p[n] != '/' || (n <= seen.len && memcmp(seen.p, path.p, n) == 0))
+                continue;
+            if (!may_see(call, directory))
+                return false;
+            seen = directory;
+        }
+    }
+    return true;
+}
+
 static void fail_ask(const struct td_call *call, const struct td_error *err)
 {
     int status = err->code == TD_RESOURCE_EXHAUSTED ? 507 : 503;
     td_response_fail(call->response, status, NULL, "%s", err->message);
+}
+
+/* Answers 503 and says how far the model is, and what can be done meanwhile. */
+static void fail_underway(const struct td_call *call, struct td_text id, const char *meanwhile)
+{
+    struct td_upstream_progress progress;
+    if (!td_upstream_get_progress(call->api->upstream, id, &progress))
+        progress = (struct td_upstream_progress){.is_listed = false};
+    if (progress.is_listed)
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
+                         " bytes are here; %s",
+                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes, meanwhile);
+    else
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" has been fetched from the upstream and is about to be published",
+                         TD_SHOW(id, 200));
 }
 
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
@@ -35,6 +71,12 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
         return TD_INCOMING_NONE;
     if (!td_upstream_ask(upstream, id, via_of(call->request), &answer, snapshot, &err)) {
         fail_ask(call, &err);
+        return TD_INCOMING_ANSWERED;
+    }
+    if (answer == TD_UPSTREAM_SENDS && !may_see_all(call, *snapshot, id)) {
+        td_snapshot_unref(*snapshot);
+        *snapshot = NULL;
+        fail_underway(call, id, "a token that may not see all of its directories reads it when it is complete");
         return TD_INCOMING_ANSWERED;
     }
     if (answer == TD_UPSTREAM_SENT) {
@@ -54,18 +96,7 @@ bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
 
 void td_incoming_call_fail(const struct td_call *call, struct td_text id)
 {
-    struct td_upstream_progress progress;
-    if (!td_upstream_get_progress(call->api->upstream, id, &progress))
-        progress = (struct td_upstream_progress){.is_listed = false};
-    if (progress.is_listed)
-        td_response_fail(call->response, 503, NULL,
-                         "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
-                         " bytes are here; its files can be read already",
-                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes);
-    else
-        td_response_fail(call->response, 503, NULL,
-                         "model \"%.*s\" has been fetched from the upstream and is about to be published",
-                         TD_SHOW(id, 200));
+    fail_underway(call, id, "its files can be read already");
 }
 
 void td_incoming_call_note_read(const struct td_call *call, struct td_text path)

@@ -301,6 +301,31 @@ def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     assert server.get("/models/org/m/files/config.json", bearer).status == 200
 
 
+def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_path):
+    """Until it is published, a directory that will be a model of its own shows as files of the outer model."""
+    hub = hubs({"outer": model() | {"sub/model.safetensors": model()["model.safetensors"]}})
+    hub.open_gate(MIB)
+    tokens = tmp_path / "tokens.json"
+    bearers = []
+    for name, globs in (("outer", ("outer",)), ("both", ("outer", "outer/*"))):
+        made = subprocess.run([harness.tensord_binary(), "token", "new", name, "--tokens", tokens] +
+                              [word for glob in globs for word in ("--models", glob)],
+                              capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+        bearers.append([("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])])
+    server = cache(hub.url, "--tokens", tokens, ready=False)
+    server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
+    part = [("Range", "bytes=0-99")]
+    paths = "/models/outer/files/sub/model.safetensors", "/outer/resolve/main/sub/model.safetensors"
+    assert [server.get(path, bearers[0] + part).status for path in paths] == [503, 503]
+    assert [server.get(path, bearers[1] + part).status for path in paths] == [206, 206]
+    listed = server.get("/api/models/outer/tree/main?recursive=true", bearers[0])
+    assert (listed.status, b"sub" in listed.body) == (503, False)
+    hub.open_gate(None)
+    server.wait_for(lambda: server.get("/models/outer/files/config.json", bearers[0]).status == 200, "published")
+    assert [server.get(path, bearers[0] + part).status for path in paths] == [404, 404]
+
+
 def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
     ca, other = pki.Authority(tmp_path), pki.Authority(tmp_path, "other")
     pair = ca.sign("server")
