@@ -4,7 +4,8 @@
  * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
  * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
  * process; then those of rank revisions, as the table of virtual digests tells; then, for a client that goes on after a
- * restart or asks another server, all others. */
+ * restart or asks another server, all others. Among the targets are all revisions of a cache, since a commit is a tag,
+ * too. */
 #include "api/oci/oci_make.h"
 
 #include "api/oci/oci_artifact.h"
@@ -146,6 +147,28 @@ static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_te
     return search(oci, targets, count, is_manifest, sha256, made, document, lack);
 }
 
+/* Lists what is searched: the targets of `main`, and the artifact of each other revision of a cache, by its commit.
+ * Refs name the same revisions. Errors as td_oci_targets. */
+static bool list_searched(struct td_oci_call *oci, struct td_oci_target **list, size_t *count, struct td_error *err)
+{
+    const struct td_repo *repo = oci->repo;
+    struct td_oci_target *targets;
+    size_t target_count;
+    *count = 0;
+    if (!td_oci_targets(oci, &targets, &target_count, err))
+        return false;
+    *list = td_arena_array(&oci->arena, target_count + repo->other_count, sizeof **list);
+    if (*list == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < target_count; i++)
+        if (td_text_equals(targets[i].revision, "main"))
+            (*list)[(*count)++] = targets[i];
+    for (size_t i = 1; i <= repo->other_count; i++)
+        (*list)[(*count)++] =
+            (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(repo[i].commit)};
+    return true;
+}
+
 /* Sets the error for a digest that nothing has. Returns false. */
 static bool no_document(const struct td_oci_call *oci, struct td_error *err)
 {
@@ -164,7 +187,7 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
     *made = NULL;
     if (sha256.len == 0)
         return no_document(oci, err);
-    if (!td_oci_targets(oci, &targets, &count, err))
+    if (!list_searched(oci, &targets, &count, err))
         return false;
     oci->until_ns = 0;
     bool found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);

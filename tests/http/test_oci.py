@@ -30,7 +30,7 @@ DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
 MODEL, MODEL_CONFIG = "application/vnd.cncf.model.manifest.v1+json", "application/vnd.cncf.model.config.v1+json"
 LAYER = re.compile(r"application/vnd\.cncf\.model\.(weight|weight\.config|doc|code|dataset)\.v1\.raw")
 FILEPATH, TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
-COMMIT, OTHER = "1" * 40, "2" * 40
+COMMIT, OTHER, NO_REF = "1" * 40, "2" * 40, "3" * 40
 
 
 def digest_of(data):
@@ -77,7 +77,7 @@ def build(root):
     write_by_hand(root / "v2/named/model.safetensors", [tensor("w", "U8", (5,))])
     write(root / "v2/named/blobs/x.txt", b"a file of the Hub")
     cache = root / "models--org--cached"
-    for commit, data in ((COMMIT, b"now"), (OTHER, b"before")):
+    for commit, data in ((COMMIT, b"now"), (OTHER, b"before"), (NO_REF, b"without a ref")):
         write(cache / "snapshots" / commit / "notes.txt", data)
         write_by_hand(cache / "snapshots" / commit / "model.safetensors", [tensor("w", "U8", (9,), commit)])
         write_by_hand(cache / "snapshots" / commit / "inner/model.safetensors", [tensor("v", "U8", (9,), commit)])
@@ -274,6 +274,16 @@ def test_revisions_of_a_cache(s, root):
     assert digests["notes.txt"] == digest_of(b"before")
     assert s.get(f"/v2/org/cached/blobs/{digests['notes.txt']}").body == b"before"
     assert manifest_of(s, "org/cached", OTHER)[1] == manifest
+
+
+@pytest.mark.parametrize("commit, notes", [(OTHER, b"before"), (NO_REF, b"without a ref")])
+def test_a_commit_is_pulled(s, commit, notes):
+    """Whatever a pull by the tag of a commit asks for, by digest: the manifest, the configuration and the layers."""
+    r, manifest = manifest_of(s, "org/cached", commit)
+    assert manifest_of(s, "org/cached", digest_of(r.body))[0].body == r.body
+    got = [s.get(f"/v2/org/cached/blobs/{d['digest']}") for d in (manifest["config"], *manifest["layers"])]
+    assert [digest_of(b.body) for b in got] == [d["digest"] for d in (manifest["config"], *manifest["layers"])]
+    assert notes in [b.body for b in got]
 
 
 # ------------------------------------------------------------------------------------------------ pages, ranges, errors
