@@ -17,6 +17,7 @@ import referencing.jsonschema
 
 import harness
 from harness import Conn, Server, age, pattern, tensor, write_by_hand
+from signing import TokensFile
 from test_tokens import new
 
 # distribution-spec 1.1.1, "Pulling manifests": the grammars of names and tags
@@ -563,6 +564,24 @@ def test_credentials(guarded):
                         [("Authorization", f"Bearer {made['all']}")]):
             assert s.get(target, headers).status == (404 if "none" in target else 200)
     assert "private" in s.get("/v2/demo/manifests/main", basic(made["all"])).get("Cache-Control")
+
+
+def test_signed_urls(root, tmp_path):
+    """A signature stands for the token, here as at the other paths; one that is wrong is told from a missing token."""
+    tokens = TokensFile(tmp_path / "tokens.json").add("some", ["demo"])
+    with Server(root, "--tokens", tokens, rescan="0") as s:
+        r = s.get(tokens.sign("/v2/demo/manifests/main", "some"))
+        assert r.status == 200 and r.get("Docker-Content-Digest") == digest_of(r.body), r
+        layer = json.loads(r.body)["layers"][0]["digest"]
+        target = tokens.sign(f"/v2/demo/blobs/{layer}", "some")
+        assert digest_of(s.get(target).body) == layer
+        assert s.json(tokens.sign("/v2/demo/tags/list?n=1", "some"))["tags"] == ["flat"]
+        bad = target[:-1] + ("0" if target[-1] != "0" else "1")
+        error_of(s.get(bad), 403, "DENIED")
+        error_of(s.get(tokens.sign("/v2/demo/manifests/main", "some", -1)), 403, "DENIED")
+        error_of(s.get(tokens.sign("/v2/org/model_a/manifests/main", "some")), 404, "NAME_UNKNOWN")
+        error_of(s.get(target, basic("td_wrong")), 401, "UNAUTHORIZED")        # the field is judged first
+        assert s.get(target, basic(tokens.text("some"))).status == 200
 
 
 def test_hidden_is_like_absent(guarded):
