@@ -535,6 +535,40 @@ def test_a_changed_file_never_has_its_old_digest(tmp_path):
         error_of(s.get(f"/v2/m/blobs/{old}"), 404, "BLOB_UNKNOWN")
 
 
+def test_an_equal_file_stands_in_for_one_that_has_changed(tmp_path):
+    root, data = tmp_path / "root", b"the licence"
+    for name in ("a.txt", "b.txt"):
+        write(root / "m" / name, data)
+    write_by_hand(root / "m/model.safetensors", [tensor("w", "U8", (5,))])
+    age(root)
+    with Server(root, rescan="0", settle="0") as s:
+        manifest_of(s, "m")
+        target = f"/v2/m/blobs/{digest_of(data)}"
+        write(root / "m/a.txt", b"other bytes")
+        assert s.get(target).body == data
+        write(root / "m/b.txt", b"other bytes")
+        error_of(s.get(target), 503, "UNAVAILABLE")
+
+
+def test_blobs_of_revisions_with_many_files(tmp_path):
+    """Three revisions, each an artifact, with more than 10,000 files together, which share most of these."""
+    cache = tmp_path / "root/models--org--many"
+    (cache / "blobs").mkdir(parents=True)
+    write(cache / "blobs/empty", b"")
+    for commit in (COMMIT, OTHER, NO_REF):
+        write(cache / "snapshots" / commit / "notes.txt", commit.encode())
+        for i in range(4000):
+            (cache / "snapshots" / commit / f"{i}.txt").symlink_to("../../blobs/empty")
+    write(cache / "refs/main", COMMIT.encode())
+    age(tmp_path / "root")
+    with Server(tmp_path / "root", rescan="0") as s:
+        for commit in (COMMIT, OTHER, NO_REF):
+            _, manifest = manifest_of(s, "org/many", commit)
+            digest = digest_of(commit.encode())
+            assert digest in [l["digest"] for l in manifest["layers"]]
+            assert s.get(f"/v2/org/many/blobs/{digest}").body == commit.encode()
+
+
 # ------------------------------------------------------------------------------------------------ tokens
 
 def basic(token, user="any"):
