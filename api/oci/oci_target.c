@@ -65,7 +65,8 @@ static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_e
     size_t gguf_count = 0;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
-    for (size_t i = 0; (model = td_repo_view_model(&view, i)) != NULL; i++) {
+    const struct td_repo_models models = td_repo_view_models(&view);
+    for (size_t i = 0; (model = td_repo_models_get(&models, i)) != NULL; i++) {
         count += model->checkpoint_count;
         for (size_t k = 0; k < model->checkpoint_count; k++)
             gguf_count += strcmp(model->checkpoints[k].format, "gguf") == 0 ? 1 : 0;
