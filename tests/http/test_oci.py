@@ -449,6 +449,28 @@ def test_llama_cpp(s, root):
     assert "layers" in manifest_of(s, "demo", "latest", agent)[1]           # no GGUF there
 
 
+def test_files_in_shards_come_last(tmp_path):
+    """Ollama takes single files alone, llama.cpp also shards, and nobody sets of which a shard is missing."""
+    root = tmp_path / "root"
+    shard = "{}-0000{}-of-00002.gguf".format
+    for file in ("m.gguf", shard("m", 1)):                                       # beside a set that is incomplete
+        write_gguf(root / "o/incomplete" / file, file)
+    for file in (shard("m-Q8_0", 1), shard("m-Q8_0", 2), "m-Q8_0.gguf", shard("n-Q6_K", 1), "o-Q6_K.gguf"):
+        write_gguf(root / "o/both" / file, file)                                 # of one quantisation
+    for file in (shard("m-Q4_K_M", 1), shard("m-Q4_K_M", 2), "m-Q2_K.gguf"):
+        write_gguf(root / "o/usual" / file, file)
+    age(root)
+    agent = [("User-Agent", "llama-cpp/b7000-1a2b3c4")]
+    with Server(root, rescan="0") as s:
+        for name, tag, ollama, llama_cpp in [
+                ("o/incomplete", "latest", "m.gguf", "m.gguf"),
+                ("o/both", "Q8_0", "m-Q8_0.gguf", "m-Q8_0.gguf"), ("o/both", "Q6_K", "o-Q6_K.gguf", "o-Q6_K.gguf"),
+                ("o/usual", "latest", "m-Q2_K.gguf", shard("m-Q4_K_M", 1))]:
+            r, got = ollama_pull(s, name, tag)
+            assert got["application/vnd.ollama.image.model"] == (root / name / ollama).read_bytes(), (name, tag)
+            assert s.get(f"/v2/{name}/manifests/{tag}", agent).json()["ggufFile"]["rfilename"] == llama_cpp, name
+
+
 # ------------------------------------------------------------------------------------------------ digests and restarts
 
 def whole(s):
