@@ -88,7 +88,8 @@ static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bo
     struct td_repo_view view;
     struct td_buffer text;
     *made = NULL;
-    if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err))
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err) ||
+        !td_oci_target_fits(target, view.entry_count, err))
         return false;
     td_buffer_init(&text);
     const char *key = write_key(oci, target, &view, &text);

@@ -115,6 +115,14 @@ static int target_compare(const void *a, const void *b)
     return order;
 }
 
+bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err)
+{
+    return target->form == TD_OCI_GGUF || file_count <= TD_OCI_MOST_FILES ||
+           td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
+                        file_count, TD_OCI_MOST_FILES);
+}
+
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err)
 {
     struct td_oci_target latest;
@@ -127,10 +135,6 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
     };
     *targets = NULL;
     *count = 0;
-    if (oci->repo->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
-                            oci->repo->entry_count, TD_OCI_MOST_FILES);
     if (!has_only_gguf(oci, &is_gguf, err))
         return false;
     bool ok = list_gguf(oci, targets, count, &capacity);

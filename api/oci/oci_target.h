@@ -24,9 +24,13 @@ struct td_oci_target {
     bool is_alias;                    /* another tag stands for the same: it is "latest" */
 };
 
-/* Lists what the tags of oci->repo stand for, sorted by tag, in the call's arena. Errors: TD_FAILED_PRECONDITION for
- * more than TD_OCI_MOST_FILES files; TD_RESOURCE_EXHAUSTED. */
+/* Lists what the tags of oci->repo stand for, sorted by tag, in the call's arena. Some may not fit
+ * (td_oci_target_fits). Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err);
+
+/* Returns whether the target can be made of so many files: a GGUF file always, and the forms that list all files of at
+ * most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
+bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err);
 
 /* Returns the target of a GGUF file that no tag of the list may stand for. */
 struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const struct td_entry *projector);

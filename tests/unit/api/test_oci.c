@@ -297,7 +297,9 @@ static void large_repositories_are_no_artifacts(void **state)
 {
     (void)state;
     enum { FILES = 10001 };
-    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list", ABC_BLOB};
+    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
+                                          "/v2/org/m/manifests/image", "/v2/org/m/manifests/latest",
+                                          "/v2/org/m/tags/list"};
     struct place place;
     struct answer answer;
     char path[64];
@@ -312,6 +314,48 @@ static void large_repositories_are_no_artifacts(void **state)
         assert_non_null(strstr(answer.body, "the repository has 10001 files, and an artifact at most 10000"));
         answer_fini(&answer);
     }
+    close_place(&place);
+}
+
+/* The GGUF files of such a repository have manifests all the same, since these do not list its other files. */
+static void gguf_files_of_large_repositories_are_pulled(void **state)
+{
+    (void)state;
+    enum { FILES = 10001 };
+    static const char *const tags[] = {"Q8_0", "latest", "zz-Q8_0.gguf"};
+    struct place place;
+    struct answer answer;
+    struct answer by_digest;
+    char path[64];
+    char target[192];
+    char buffer[128];
+    tree_open(&place.tree);
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(path, sizeof path, "org/m/%d", i);
+        tree_text(&place.tree, path, "");
+    }
+    copy_data(&place.tree, "gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+    assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"Q8_0\",\"latest\"]}");
+    answer_fini(&answer);
+    for (size_t i = 0; i < COUNT_OF(tags); i++) {
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tags[i]);
+        ask(&place, target, NULL, 200, "application/vnd.docker.distribution.manifest.v2+json", &answer);
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
+                       answer_header(&answer, "Docker-Content-Digest", buffer));
+        ask(&place, target, NULL, 200, NULL, &by_digest);
+        answer_fini(&by_digest);
+        for (const char *at = strstr(answer.body, "sha256:"); at != NULL; at = strstr(at + 1, "sha256:")) {
+            (void)snprintf(target, sizeof target, "/v2/org/m/blobs/%.71s", at);
+            ask(&place, target, NULL, 200, NULL, &by_digest);
+            answer_fini(&by_digest);
+        }
+        answer_fini(&answer);
+    }
+    ask(&place, "/v2/org/m/manifests/main", NULL, 422, NULL, &answer);
+    answer_fini(&answer);
     close_place(&place);
 }
 
@@ -397,6 +441,7 @@ int main(void)
         cmocka_unit_test(paths_have_their_facade),
         cmocka_unit_test(names_are_escaped_in_fields),
         cmocka_unit_test(large_repositories_are_no_artifacts),
+        cmocka_unit_test(gguf_files_of_large_repositories_are_pulled),
         cmocka_unit_test(unknown_digests_cost_little),
         cmocka_unit_test(tags_cost_what_there_are_models),
     };
