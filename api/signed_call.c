@@ -35,13 +35,13 @@ static bool is_signed_for_s3(const struct td_call *call)
            (field != NULL && td_text_begins(field->value, TD_TEXT("AWS")));
 }
 
-bool td_signed_call_admit(struct td_call *call, struct td_refusal *refusal)
+bool td_signed_call_admit(struct td_call *call, td_take_field *take_field, struct td_refusal *refusal)
 {
     size_t at = 0;
     bool is_signed = td_signed_url_is_meant(call->request->target);
     bool has_field = td_request_next_header(call->request, "Authorization", &at) != NULL;
-    bool is_admitted = ((is_signed && !has_field) || td_access_take_bearer(call, refusal)) &&
-                       (!is_signed || take_signature(call, refusal));
+    bool is_admitted =
+        ((is_signed && !has_field) || take_field(call, refusal)) && (!is_signed || take_signature(call, refusal));
     if (!is_admitted && is_signed_for_s3(call))
         (void)snprintf(refusal->message, sizeof refusal->message,
                        "this is not the port for clients of S3, which is that of --s3-listen; this one takes tokens");

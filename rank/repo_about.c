@@ -47,8 +47,9 @@ static void derive(struct td_repo_about *about, const char *tag)
 static void derive_formats(struct td_repo_about *about)
 {
     enum { MOST_MODELS = 32 };
+    const struct td_repo_models models = td_repo_view_models(about->view);
     const struct td_model *model;
-    for (size_t i = 0; i < MOST_MODELS && (model = td_repo_view_model(about->view, i)) != NULL; i++)
+    for (size_t i = 0; i < MOST_MODELS && (model = td_repo_models_get(&models, i)) != NULL; i++)
         for (size_t j = 0; j < model->checkpoint_count; j++)
             derive(about, model->checkpoints[j].format);
 }
@@ -80,7 +81,8 @@ void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *
 
 const struct td_checkpoint *td_repo_about_checkpoint(const struct td_repo_about *about, const char *format)
 {
-    const struct td_model *model = td_repo_view_model(about->view, 0);
+    const struct td_repo_models models = td_repo_view_models(about->view);
+    const struct td_model *model = td_repo_models_get(&models, 0);
     if (model == NULL || about->view->kind != TD_REVISION_FILES || td_repo_view_directory(about->view, model).len > 0)
         return NULL;
     for (size_t i = 0; i < model->checkpoint_count; i++)

@@ -1,7 +1,7 @@
-/* Plan: a view is a run of the snapshot's entries and a kind. models_of() finds the models in it; is_replaced() tells
- * whose checkpoints a rank file replaces; is_kept() tells which files on disk are shown. Listing and finding join these
- * two. Opening a revision tries the repository's own revisions first, then names of virtual revisions, then their
- * commits.
+/* Plan: a view is a run of the snapshot's entries and a kind. td_repo_view_models() finds the models in it;
+ * is_replaced() tells whose checkpoints a rank file replaces; is_kept() tells which files on disk are shown. Listing
+ * and finding join these two. Opening a revision tries the repository's own revisions first, then names of virtual
+ * revisions, then their commits.
  *
  * Hard: (1) a commit decodes to a revision but does not tell its files, so open_commit() encodes it again for every
  * revision of the repository and compares. (2) A view with replaced checkpoints must not show pickles, whatever their
@@ -67,19 +67,10 @@ static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, s
 
 /* ---- the models in a view ------------------------------------------------------------------------------ */
 
-/* The models whose checkpoints may be replaced: those in the view's directory or below. */
-struct model_run {
-    const struct td_model
-        *root; /* the model whose files lie directly in the root, or the model of RANKS; then the only one */
-    const struct td_model *at;       /* the model in the directory itself, or NULL */
-    const struct td_model *children; /* the first model in a directory below it */
-    size_t child_count;
-};
-
-static struct model_run models_of(const struct td_repo_view *view)
+struct td_repo_models td_repo_view_models(const struct td_repo_view *view)
 {
     const struct td_snapshot *snapshot = view->snapshot;
-    struct model_run run = {0};
+    struct td_repo_models run = {0};
     if (view->kind == TD_REVISION_RANKS)
         run.root = view->model;
     if (view->entry_count == 0 || run.root != NULL)
@@ -101,24 +92,20 @@ static struct model_run models_of(const struct td_repo_view *view)
     return run;
 }
 
-static size_t model_run_count(const struct model_run *run)
+static size_t models_count(const struct td_repo_models *models)
 {
-    return run->child_count + (run->at != NULL ? 1 : 0) + (run->root != NULL ? 1 : 0);
+    return models->child_count + (models->at != NULL ? 1 : 0) + (models->root != NULL ? 1 : 0);
 }
 
-static const struct td_model *model_run_get(const struct model_run *run, size_t i)
+const struct td_model *td_repo_models_get(const struct td_repo_models *models, size_t i)
 {
-    if (run->root != NULL)
-        return run->root;
-    if (run->at != NULL)
-        return i == 0 ? run->at : &run->children[i - 1];
-    return &run->children[i];
-}
-
-const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i)
-{
-    struct model_run run = models_of(view);
-    return i < model_run_count(&run) ? model_run_get(&run, i) : NULL;
+    if (i >= models_count(models))
+        return NULL;
+    if (models->root != NULL)
+        return models->root;
+    if (models->at != NULL)
+        return i == 0 ? models->at : &models->children[i - 1];
+    return &models->children[i];
 }
 
 /* Returns whether the view has a rank file in place of this model's checkpoint. */
@@ -131,9 +118,9 @@ static bool is_replaced(const struct td_repo_view *view, const struct td_model *
 
 bool td_repo_view_fits(const struct td_repo_view *view)
 {
-    const struct model_run run = models_of(view);
-    for (size_t i = 0; i < model_run_count(&run); i++) {
-        const struct td_model *model = model_run_get(&run, i);
+    const struct td_repo_models run = td_repo_view_models(view);
+    for (size_t i = 0; i < models_count(&run); i++) {
+        const struct td_model *model = td_repo_models_get(&run, i);
         if (is_replaced(view, model) && !model->checkpoints[0].fits_safetensors)
             return false;
     }
@@ -153,7 +140,7 @@ static bool is_pickles_name(const char *name)
 
 /* Returns whether the view shows this file as it is on disk. A file with a checkpoint's name may be a pickle, whatever
  * its bytes. */
-static bool is_kept(const struct td_repo_view *view, const struct model_run *run, const struct td_entry *entry)
+static bool is_kept(const struct td_repo_view *view, const struct td_repo_models *run, const struct td_entry *entry)
 {
     const char *name = td_base_name(entry->path);
     if (view->kind == TD_REVISION_FILES)
@@ -231,9 +218,9 @@ static bool no_revision(struct td_text revision, struct td_error *err)
 /* Returns whether the view has a model with a checkpoint. */
 static bool has_checkpoint(const struct td_repo_view *view)
 {
-    struct model_run run = models_of(view);
-    for (size_t i = 0; i < model_run_count(&run); i++)
-        if (model_run_get(&run, i)->checkpoint_count > 0)
+    struct td_repo_models run = td_repo_view_models(view);
+    for (size_t i = 0; i < models_count(&run); i++)
+        if (td_repo_models_get(&run, i)->checkpoint_count > 0)
             return true;
     return false;
 }
@@ -282,10 +269,10 @@ static int item_compare(const void *a, const void *b)
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err)
 {
-    struct model_run run = models_of(view);
+    struct td_repo_models run = td_repo_view_models(view);
     size_t most = view->entry_count;
     if (view->kind != TD_REVISION_FILES)
-        most += model_run_count(&run) * rank_files_per_model(view);
+        most += models_count(&run) * rank_files_per_model(view);
     struct td_repo_item *list = td_arena_array(arena, most, sizeof *list);
     if (list == NULL)
         return td_error_no_memory(err);
@@ -297,8 +284,8 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
             list[(*count)++] = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
     }
     size_t kept = *count;
-    for (size_t i = 0; i < model_run_count(&run); i++) {
-        const struct td_model *model = model_run_get(&run, i);
+    for (size_t i = 0; i < models_count(&run); i++) {
+        const struct td_model *model = td_repo_models_get(&run, i);
         uint64_t rank_files = is_replaced(view, model) ? rank_files_per_model(view) : 0;
         for (uint64_t k = 0; k < rank_files; k++)
             if (!set_rank_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
@@ -311,7 +298,7 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
 
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry)
 {
-    struct model_run run = models_of(view);
+    struct td_repo_models run = td_repo_view_models(view);
     return is_kept(view, &run, entry);
 }
 
@@ -353,17 +340,17 @@ static bool find_rank_file(const struct td_repo_view *view, const struct td_mode
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err)
 {
-    struct model_run run = {0};
+    struct td_repo_models run = {0};
     if (view->kind != TD_REVISION_FILES)
-        run = models_of(view);
+        run = td_repo_view_models(view);
     const struct td_entry *entry =
         td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count, view->prefix_len, path);
     if (entry != NULL && is_kept(view, &run, entry)) {
         *item = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
         return true;
     }
-    for (size_t i = 0; i < model_run_count(&run); i++) {
-        const struct td_model *model = model_run_get(&run, i);
+    for (size_t i = 0; i < models_count(&run); i++) {
+        const struct td_model *model = td_repo_models_get(&run, i);
         uint64_t rank;
         if (!is_replaced(view, model) || !find_rank_file(view, model, path, &rank))
             continue;

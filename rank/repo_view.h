@@ -58,8 +58,21 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
  * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);
 
-/* Returns the i-th of the models whose files are in the view; NULL past the last. */
-const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i);
+/* The models whose files are in a view: those in its directory or below. Borrowed from the snapshot. All members are
+ * private. */
+struct td_repo_models {
+    const struct td_model
+        *root; /* the model whose files lie directly in the root, or the model of RANKS; then the only one */
+    const struct td_model *at;       /* the model in the directory itself, or NULL */
+    const struct td_model *children; /* the first model in a directory below it */
+    size_t child_count;
+};
+
+/* Returns the models of the view. Takes time in proportion to their number. */
+struct td_repo_models td_repo_view_models(const struct td_repo_view *view);
+
+/* Returns the i-th of the models; NULL past the last. */
+const struct td_model *td_repo_models_get(const struct td_repo_models *models, size_t i);
 
 /* Returns the model's directory in the view, without a '/' behind it; empty when the files lie in the view's own. */
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model);

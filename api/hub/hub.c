@@ -371,7 +371,7 @@ static bool admit(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
-    if (td_signed_call_admit(call, &refusal))
+    if (td_signed_call_admit(call, td_access_take_bearer, &refusal))
         return true;
     if (refusal.is_invalid) {
         td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);

@@ -66,9 +66,10 @@ bool td_hub_add_errors(struct td_hub_call *hub, struct td_json_builder *json, co
                        struct td_error *err)
 {
     struct errors errors = {.hub = hub, .json = json, .err = err};
+    const struct td_repo_models models = td_repo_view_models(view);
     const struct td_model *model;
     bool ok = add_files(&errors, view);
-    for (size_t i = 0; ok && (model = td_repo_view_model(view, i)) != NULL; i++)
+    for (size_t i = 0; ok && (model = td_repo_models_get(&models, i)) != NULL; i++)
         ok = add_sets(&errors, view, model);
     if (errors.count > 0)
         td_json_end(json);

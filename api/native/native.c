@@ -466,7 +466,7 @@ static bool admit(struct td_call *call)
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
     bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
-    if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, &refusal) || is_probe)
+    if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, td_access_take_bearer, &refusal) || is_probe)
         return true;
     write_refusal(call, &refusal);
     return false;

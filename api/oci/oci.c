@@ -1,8 +1,8 @@
 #include "api/oci/oci.h"
 
-#include "api/access.h"
 #include "api/oci/oci_error.h"
 #include "api/oci/oci_handlers.h"
+#include "api/signed_call.h"
 #include "core/clock.h"
 
 /* Answers /v2/: that the server speaks the protocol. */
@@ -83,7 +83,7 @@ static bool is_text(struct td_text raw_path)
 static bool admit(struct td_call *call)
 {
     struct td_refusal refusal;
-    if (td_access_take_password(call, &refusal))
+    if (td_signed_call_admit(call, td_access_take_password, &refusal))
         return true;
     td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
     td_access_add_basic_challenge(call, &refusal);

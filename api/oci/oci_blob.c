@@ -19,45 +19,80 @@ static void add_location(const struct td_oci_call *oci)
     td_buffer_fini(&path);
 }
 
-static const struct td_entry *find_in(const struct td_oci_call *oci, const struct td_repo *repo, struct td_text hex)
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* A search for the files of a repository and of its cache's other revisions that have one SHA-256. */
+struct search {
+    const struct td_oci_call *oci;
+    struct td_text hex;
+    size_t left;             /* files that may still be looked at */
+    size_t revision, number; /* where to go on: a file of oci->repo[revision] */
+};
+
+/* Returns whether files of the revision can have been named by a manifest. A revision of more files is no artifact, but
+ * GGUF files of `main` have manifests of their own. */
+static bool is_searched(const struct search *search)
 {
-    for (size_t i = 0; i < repo->entry_count; i++) {
-        const struct td_entry *entry = &oci->call->snapshot->entries[repo->first_entry + i];
-        const char *sha256 = td_file_sha256(entry->file);
-        if (sha256 != NULL && td_text_equals(hex, sha256))
-            return entry;
+    return search->revision == 0 || search->oci->repo[search->revision].entry_count <= TD_OCI_MOST_FILES;
+}
+
+/* Returns the next file with the digest; NULL when there is none, or none is known to have it. */
+static const struct td_entry *next_file(struct search *search)
+{
+    const struct td_repo *repo = search->oci->repo;
+    const struct td_entry *entries = search->oci->call->snapshot->entries;
+    for (; search->revision <= repo->other_count; search->revision++, search->number = 0) {
+        const struct td_repo *revision = &repo[search->revision];
+        while (is_searched(search) && search->number < revision->entry_count) {
+            if (search->left-- == 0)
+                return NULL;
+            const struct td_entry *entry = &entries[revision->first_entry + search->number++];
+            const char *sha256 = td_file_sha256(entry->file);
+            if (sha256 != NULL && td_text_equals(search->hex, sha256))
+                return entry;
+        }
     }
     return NULL;
 }
 
-/* Returns the file of the repository, or of another revision of its cache, that has this SHA-256; NULL when none is
- * known to have it. Looks at TD_OCI_MOST_FILES files. */
-static const struct td_entry *find_file(const struct td_oci_call *oci, struct td_text hex)
-{
-    const struct td_entry *entry = NULL;
-    size_t count = 0;
-    for (size_t i = 0; entry == NULL && i <= oci->repo->other_count; i++) {
-        count += oci->repo[i].entry_count;
-        if (count > TD_OCI_MOST_FILES)
-            break;
-        entry = find_in(oci, &oci->repo[i], hex);
-    }
-    return entry;
-}
-
-/* Answers the bytes of a file, with its digest. */
-static void answer_file(const struct td_oci_call *oci, const struct td_entry *entry)
+/* Answers the bytes of a file, with its digest. Returns false with an error of td_file_answer. */
+static bool answer_file(const struct td_oci_call *oci, const struct td_entry *entry, struct td_error *err)
 {
     struct td_response *response = oci->call->response;
-    struct td_error err = TD_ERROR_INIT;
-    if (!td_file_answer(oci->call->api->catalog, oci->call->snapshot, entry, response, &err)) {
-        td_response_fail_error(response, &err);
-        return;
-    }
+    if (!td_file_answer(oci->call->api->catalog, oci->call->snapshot, entry, response, err))
+        return false;
     response->content_type = "application/octet-stream";
     td_oci_add_digest(oci, td_file_sha256(entry->file), true);
     add_location(oci);
+    return true;
 }
+
+/* Answers a file with this SHA-256, looking at `most` files at most; of equal files the first that has not changed
+ * since its digest was taken. Returns false, with no answer, when none is known to have it. */
+static bool answer_files(const struct td_oci_call *oci, struct td_text hex, size_t most)
+{
+    enum { MOST_COPIES = 16 };
+    struct search search = {.oci = oci, .hex = hex, .left = most};
+    const struct td_file *tried = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_entry *entry = next_file(&search);
+    for (int i = 0; entry != NULL && i < MOST_COPIES; entry = next_file(&search)) {
+        if (entry->file == tried) /* of another revision */
+            continue;
+        td_error_init(&err);
+        if (answer_file(oci, entry, &err))
+            return true;
+        if (err.code != TD_UNAVAILABLE)
+            break;
+        tried = entry->file;
+        i++;
+    }
+    if (err.code != TD_OK)
+        td_response_fail_error(oci->call->response, &err);
+    return err.code != TD_OK;
+}
+
+/* ---- what is no file ----------------------------------------------------------------------------------- */
 
 /* Answers what does not exist on disk: a layer of the image, or a rank file. Returns false, with no answer, when none
  * is known to have the digest. */
@@ -71,23 +106,20 @@ static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
     return true;
 }
 
-/* Answers a virtual file, a configuration, a file that was hashed meanwhile, or that nothing has the digest. */
+/* Answers a file of any revision, a virtual file, a configuration, a file that was hashed meanwhile, or that nothing
+ * has the digest. */
 static void answer_other(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_made_documents *made;
     const struct td_made_document *document;
     struct td_error err = TD_ERROR_INIT;
-    if (answer_virtual(oci, hex))
+    if (answer_files(oci, hex, SIZE_MAX) || answer_virtual(oci, hex))
         return;
-    bool is_found = td_oci_find_document(oci, false, hex, &made, &document, &err);
-    const struct td_entry *entry = is_found ? NULL : find_file(oci, hex);
-    if (is_found) {
+    if (td_oci_find_document(oci, false, hex, &made, &document, &err)) {
         td_oci_answer_document(oci, document, true);
         oci->call->response->content_type = "application/octet-stream";
         add_location(oci);
-    } else if (entry != NULL) {
-        answer_file(oci, entry);
-    } else if (!answer_virtual(oci, hex)) {
+    } else if (!answer_files(oci, hex, SIZE_MAX) && !answer_virtual(oci, hex)) {
         (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
     }
     td_made_documents_unref(made);
@@ -96,11 +128,6 @@ static void answer_other(struct td_oci_call *oci, struct td_text hex)
 void td_oci_answer_blob(struct td_oci_call *oci)
 {
     struct td_text hex;
-    if (!td_oci_read_digest(oci, &hex))
-        return;
-    const struct td_entry *entry = find_file(oci, hex);
-    if (entry != NULL)
-        answer_file(oci, entry);
-    else if (td_may_wait(NULL))
+    if (td_oci_read_digest(oci, &hex) && !answer_files(oci, hex, TD_OCI_MOST_FILES) && td_may_wait(NULL))
         answer_other(oci, hex);
 }

@@ -62,7 +62,8 @@ static void add_elements(struct td_json_builder *json, const struct td_checkpoin
 /* Returns the default checkpoint of the repository's own directory; NULL when there is none. */
 static const struct td_checkpoint *default_checkpoint(const struct td_repo_about *about)
 {
-    const struct td_model *model = td_repo_view_model(about->view, 0);
+    const struct td_repo_models models = td_repo_view_models(about->view);
+    const struct td_model *model = td_repo_models_get(&models, 0);
     return model == NULL || model->checkpoint_count == 0 || td_repo_view_directory(about->view, model).len > 0
                ? NULL
                : &model->checkpoints[0];

@@ -108,6 +108,29 @@ void td_oci_answer_catalog(struct td_oci_call *oci)
     fini(&page);
 }
 
+/* Adds the tags behind `last` to the page, but those of targets that cannot be made of so many files; if all are such,
+ * the page fails. */
+static void add_tags(struct page *page, const struct td_oci_target *targets, size_t count, struct td_text last)
+{
+    const struct td_repo *repo = page->oci->repo;
+    const char *before = "";
+    struct td_error err = TD_ERROR_INIT;
+    bool any_fits = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *tag = targets[i].tag;
+        const struct td_repo *revision = td_repo_at(repo, targets[i].revision);
+        if (!td_oci_target_fits(&targets[i], (revision == NULL ? repo : revision)->entry_count, &err))
+            continue;
+        any_fits = true;
+        bool is_new = strcmp(tag, before) != 0 && td_text_compare(td_text_of(tag), last) > 0;
+        if (is_new && !add(page, tag))
+            break;
+        before = tag;
+    }
+    if (!any_fits && page->err.code == TD_OK)
+        (void)td_error_copy(&page->err, &err);
+}
+
 void td_oci_answer_tags(struct td_oci_call *oci)
 {
     struct td_oci_target *targets;
@@ -119,16 +142,9 @@ void td_oci_answer_tags(struct td_oci_call *oci)
     if (!td_oci_targets(oci, &targets, &count, &err)) {
         (void)td_oci_fail_error(oci, &err, "NAME_UNKNOWN");
     } else if (read_parameters(&page, &last)) {
-        const char *before = "";
         td_json_add_text(&page.json, "name", oci->path.name);
         td_json_begin_array(&page.json, "tags");
-        for (size_t i = 0; i < count; i++) {
-            const char *tag = targets[i].tag;
-            bool is_new = strcmp(tag, before) != 0 && td_text_compare(td_text_of(tag), last) > 0;
-            if (is_new && !add(&page, tag))
-                break;
-            before = tag;
-        }
+        add_tags(&page, targets, count, last);
         end(&page);
     }
     fini(&page);

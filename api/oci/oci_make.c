@@ -4,7 +4,8 @@
  * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
  * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
  * process; then those of rank revisions, as the table of virtual digests tells; then, for a client that goes on after a
- * restart or asks another server, all others. */
+ * restart or asks another server, all others. Among the targets are all revisions of a cache, since a commit is a tag,
+ * too. */
 #include "api/oci/oci_make.h"
 
 #include "api/oci/oci_artifact.h"
@@ -44,7 +45,7 @@ static const char *write_key(struct td_oci_call *oci, const struct td_oci_target
     if (!tag_files(oci, view))
         return NULL;
     td_buffer_printf(key, "%d %s %s %s %s", (int)target->form, oci->files_tag, view->commit, oci->repo->id,
-                     target->gguf == NULL ? "" : target->gguf->path);
+                     target->gguf.entry == NULL ? "" : target->gguf.entry->path);
     return td_buffer_terminate(key);
 }
 
@@ -80,20 +81,39 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
     return false;
 }
 
-bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
-                 struct td_error *err)
+/* Makes the documents of a target, or takes them from the store. is_new: they may be made. Else *made may be NULL. */
+static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bool is_new,
+                 struct td_made_documents **made, struct td_error *err)
 {
     struct td_repo_view view;
     struct td_buffer text;
-    if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err))
+    *made = NULL;
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err) ||
+        !td_oci_target_fits(target, view.entry_count, err))
         return false;
     td_buffer_init(&text);
     const char *key = write_key(oci, target, &view, &text);
     *made = key == NULL ? NULL : td_lru_get(&oci->call->api->documents, key);
-    bool ok = *made != NULL || (key == NULL ? td_error_no_memory(err) : make_new(oci, target, &view, key, made, err));
+    bool ok = key != NULL || td_error_no_memory(err);
+    if (ok && *made == NULL && is_new)
+        ok = make_new(oci, target, &view, key, made, err);
     td_buffer_fini(&text);
     return ok;
 }
+
+bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
+                 struct td_error *err)
+{
+    return take(oci, target, true, made, err);
+}
+
+/* ---- by digest ----------------------------------------------------------------------------------------- */
+
+/* What is searched for a digest: targets, of which those from kept_from on may be in the store, but are not made. */
+struct searched {
+    struct td_oci_target *targets;
+    size_t count, kept_from;
+};
 
 /* Returns whether the target may have what is searched for, but could not be made for want of digests or memory. An
  * image of files with known digests, on a server that hashes nothing, was not given out. */
@@ -107,24 +127,21 @@ static bool is_lacking(struct td_oci_call *oci, const struct td_oci_target *targ
 }
 
 /* Searches the documents of all targets. Sets *lack where some could not be made for want of digests or memory. */
-static bool search(struct td_oci_call *oci, const struct td_oci_target *targets, size_t count, bool is_manifest,
-                   struct td_text sha256, struct td_made_documents **made, const struct td_made_document **document,
-                   struct td_error *lack)
+static bool search(struct td_oci_call *oci, const struct searched *list, bool is_manifest, struct td_text sha256,
+                   struct td_made_documents **made, const struct td_made_document **document, struct td_error *lack)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         struct td_error err = TD_ERROR_INIT;
-        if (targets[i].is_alias)
-            continue;
         if (td_cancel_is_asked(oci->call->request->cancel)) {
             (void)td_error_set(lack, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
             return false;
         }
-        if (!td_oci_make(oci, &targets[i], made, &err)) {
-            if (is_lacking(oci, &targets[i], &err))
+        if (!take(oci, &list->targets[i], i < list->kept_from, made, &err)) {
+            if (is_lacking(oci, &list->targets[i], &err))
                 (void)td_error_copy(lack, &err);
             continue;
         }
-        *document = td_made_documents_find(*made, is_manifest, sha256);
+        *document = *made == NULL ? NULL : td_made_documents_find(*made, is_manifest, sha256);
         if (*document != NULL)
             return true;
         td_made_documents_unref(*made);
@@ -141,9 +158,64 @@ static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_te
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
     struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
     size_t count = td_oci_rank_commits(oci, sha256, commits);
+    const struct searched list = {.targets = targets, .count = count, .kept_from = count};
     for (size_t i = 0; i < count; i++)
         targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
-    return search(oci, targets, count, is_manifest, sha256, made, document, lack);
+    return search(oci, &list, is_manifest, sha256, made, document, lack);
+}
+
+/* Adds a target to the list. Returns false for want of memory. */
+static bool add(struct td_oci_call *oci, struct searched *list, size_t *capacity, const struct td_oci_target *target)
+{
+    struct td_oci_target *grown = td_arena_grow(&oci->arena, list->targets, list->count, capacity, sizeof *grown);
+    if (grown == NULL)
+        return false;
+    list->targets = grown;
+    grown[list->count++] = *target;
+    return true;
+}
+
+/* Adds the targets of `main`, and the artifact of each other revision of a cache, by its commit. Refs name the same
+ * revisions, and aliases the same targets. Errors as td_oci_targets. */
+static bool add_tags(struct td_oci_call *oci, struct searched *list, size_t *capacity, struct td_error *err)
+{
+    struct td_oci_target *targets;
+    size_t count;
+    if (!td_oci_targets(oci, &targets, &count, err))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = targets[i].is_alias || !td_text_equals(targets[i].revision, "main") ||
+             add(oci, list, capacity, &targets[i]);
+    for (size_t i = 1; ok && i <= oci->repo->other_count; i++) {
+        const struct td_oci_target other = {
+            .tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(oci->repo[i].commit)};
+        ok = add(oci, list, capacity, &other);
+    }
+    return ok || td_error_no_memory(err);
+}
+
+/* Adds the GGUF files, whose names are tags, too. The documents of the first of them are made if need be. */
+static bool add_names(struct td_oci_call *oci, struct searched *list, size_t *capacity, struct td_error *err)
+{
+    const struct td_entry *projector = td_oci_gguf_projector(oci);
+    struct td_oci_gguf_walk walk = {0};
+    struct td_oci_gguf gguf;
+    list->kept_from = list->count + TD_OCI_GGUF_TAGS;
+    while (td_oci_gguf_next(oci, &walk, &gguf)) {
+        const struct td_oci_target target = td_oci_gguf_target(&gguf, projector);
+        if (!gguf.name.is_sharded && !add(oci, list, capacity, &target))
+            return td_error_no_memory(err);
+    }
+    return true;
+}
+
+/* Lists what is searched. Errors as td_oci_targets. */
+static bool list_searched(struct td_oci_call *oci, struct searched *list, struct td_error *err)
+{
+    size_t capacity = 0;
+    *list = (struct searched){.count = 0};
+    return add_tags(oci, list, &capacity, err) && add_names(oci, list, &capacity, err);
 }
 
 /* Sets the error for a digest that nothing has. Returns false. */
@@ -157,22 +229,21 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err)
 {
-    struct td_oci_target *targets;
-    size_t count;
+    struct searched list;
     uint64_t until_ns = oci->until_ns;
     struct td_error lack = TD_ERROR_INIT;
     *made = NULL;
     if (sha256.len == 0)
         return no_document(oci, err);
-    if (!td_oci_targets(oci, &targets, &count, err))
+    if (!list_searched(oci, &list, err))
         return false;
     oci->until_ns = 0;
-    bool found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);
+    bool found = search(oci, &list, is_manifest, sha256, made, document, &lack);
     oci->until_ns = until_ns;
     found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack);
     if (!found && lack.code != TD_OK) {
         td_error_init(&lack);
-        found = search(oci, targets, count, is_manifest, sha256, made, document, &lack);
+        found = search(oci, &list, is_manifest, sha256, made, document, &lack);
     }
     if (found)
         return true;

@@ -10,9 +10,10 @@
 bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
                  struct td_error *err);
 
-/* Finds the document with this SHA-256 (in hexadecimal; empty: nothing has it) among those of all targets, the
- * manifests or the other ones, which are made if need be. *made then has a reference for the caller and owns *document;
- * else *made is NULL. Errors: TD_NOT_FOUND; where digests of files are not known, as td_oci_know_digests. */
+/* Finds the document with this SHA-256 (in hexadecimal; empty: nothing has it) among those of all targets and of
+ * all revisions, the manifests or the other ones, which are made if need be. *made then has a reference for the caller
+ * and owns *document; else *made is NULL. Errors: TD_NOT_FOUND; where digests of files are not known, as
+ * td_oci_know_digests. */
 bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err);

@@ -26,17 +26,17 @@ static bool varies(const struct td_oci_target *target)
     return target->form == TD_OCI_GGUF || target->is_alias;
 }
 
-/* Sets *target to the GGUF file that llama.cpp means by the tag "latest", where there is one and the tag does not stand
- * for it. Errors as td_oci_targets. */
+/* Sets *target to the GGUF file that llama.cpp, which takes shards, means by the tag "latest", where there is one.
+ * Errors as td_oci_targets. */
 static bool prefer_gguf(struct td_oci_call *oci, struct td_oci_target *target, struct td_error *err)
 {
     struct td_oci_target *targets;
     size_t count;
-    if (target->form == TD_OCI_GGUF || !target->is_alias)
+    if (!target->is_alias)
         return true;
     if (!td_oci_targets(oci, &targets, &count, err))
         return false;
-    const struct td_oci_target *gguf = td_oci_default_gguf(targets, count);
+    const struct td_oci_target *gguf = td_oci_default_gguf(targets, count, true);
     if (gguf != NULL)
         *target = *gguf;
     return true;

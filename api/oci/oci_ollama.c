@@ -60,7 +60,7 @@ static uint64_t count_elements(const struct td_file *file)
 static bool add_config(const struct td_oci_target *target, const struct layers *layers, struct td_made_documents *made,
                        struct td_error *err)
 {
-    const struct td_file *file = target->gguf->file;
+    const struct td_file *file = target->gguf.entry->file;
     const char *family =
         td_metadata_find(file->manifest.metadata, file->manifest.metadata_count, "general.architecture");
     char size[TD_OCI_SIZE_BYTES];
@@ -78,7 +78,7 @@ static bool add_config(const struct td_oci_target *target, const struct layers *
     }
     td_oci_write_size(count_elements(file), size);
     td_json_add_string(&json, "model_type", size);
-    td_json_add_string(&json, "file_type", target->gguf_name.quant[0] == '\0' ? "unknown" : target->gguf_name.quant);
+    td_json_add_string(&json, "file_type", target->gguf.name.quant[0] == '\0' ? "unknown" : target->gguf.name.quant);
     td_json_add_string(&json, "architecture", "amd64");
     td_json_add_string(&json, "os", "linux");
     td_json_begin_object(&json, "rootfs");
@@ -122,12 +122,12 @@ bool td_oci_ollama_make(struct td_oci_call *oci, const struct td_oci_target *tar
                         struct td_made_documents *made, struct td_error *err)
 {
     struct layers layers = {.count = 0};
-    if (target->gguf_name.is_sharded)
+    if (target->gguf.name.is_sharded)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "\"%s\" is one of several shards, and Ollama takes single GGUF files alone: join them with "
                             "llama-gguf-split --merge, or pull the tag main",
-                            target->gguf->path + view->prefix_len);
-    add_layer(&layers, target->gguf, "application/vnd.ollama.image.model");
+                            target->gguf.entry->path + view->prefix_len);
+    add_layer(&layers, target->gguf.entry, "application/vnd.ollama.image.model");
     add_layer(&layers, target->projector, "application/vnd.ollama.image.projector");
     add_texts(&layers, view);
     return td_oci_know_digests(oci, layers.entries, layers.count, err) && add_config(target, &layers, made, err) &&
@@ -158,7 +158,7 @@ void td_oci_llama_cpp_write(const struct td_oci_call *oci, const struct td_oci_t
     struct td_json_builder json;
     td_json_builder_init(&json, out);
     td_json_begin_object(&json, NULL);
-    add_file(&json, "ggufFile", oci->repo, target->gguf);
+    add_file(&json, "ggufFile", oci->repo, target->gguf.entry);
     add_file(&json, "mmprojFile", oci->repo, target->projector);
     td_json_end(&json);
     td_json_builder_fini(&json);

@@ -19,38 +19,24 @@ static bool add(struct td_oci_call *oci, struct td_oci_target **targets, size_t 
     return true;
 }
 
-static const struct td_entry *entry_at(const struct td_oci_call *oci, size_t i)
+struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const struct td_entry *projector)
 {
-    return &oci->call->snapshot->entries[oci->repo->first_entry + i];
-}
-
-/* Returns the image encoder of the repository: the one in F16 of several, else the first. NULL when there is none. */
-static const struct td_entry *find_projector(const struct td_oci_call *oci)
-{
-    const struct td_entry *found = NULL;
-    struct td_oci_gguf_name name;
-    for (size_t i = 0; i < oci->repo->entry_count; i++) {
-        const struct td_entry *entry = entry_at(oci, i);
-        if (!td_oci_gguf_name_read(entry->path, &name) || !name.is_projector || !name.is_first)
-            continue;
-        if (strcmp(name.quant, "F16") == 0)
-            return entry;
-        found = found == NULL ? entry : found;
-    }
-    return found;
+    return (struct td_oci_target){
+        .tag = "", .form = TD_OCI_GGUF, .revision = TD_TEXT("main"), .gguf = *gguf, .projector = projector};
 }
 
 /* Lists the GGUF files of models; a tag is empty where the name says no quantisation. */
 static bool list_gguf(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity)
 {
-    struct td_oci_target target = {.form = TD_OCI_GGUF, .revision = TD_TEXT("main"), .projector = find_projector(oci)};
-    for (size_t i = 0; i < oci->repo->entry_count; i++) {
-        target.gguf = entry_at(oci, i);
-        if (!td_oci_gguf_name_read(target.gguf->path, &target.gguf_name) || target.gguf_name.is_projector ||
-            !target.gguf_name.is_first)
-            continue;
-        target.tag = td_arena_strndup(&oci->arena, td_text_of(target.gguf_name.quant));
-        if (target.tag == NULL || !add(oci, targets, count, capacity, &target))
+    const struct td_entry *projector = td_oci_gguf_projector(oci);
+    struct td_oci_gguf *list;
+    size_t list_count;
+    if (!td_oci_gguf_list(oci, &list, &list_count))
+        return false;
+    for (size_t i = 0; i < list_count; i++) {
+        struct td_oci_target target = td_oci_gguf_target(&list[i], projector);
+        target.tag = list[i].name.quant;
+        if (!add(oci, targets, count, capacity, &target))
             return false;
     }
     return true;
@@ -65,7 +51,8 @@ static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_e
     size_t gguf_count = 0;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
-    for (size_t i = 0; (model = td_repo_view_model(&view, i)) != NULL; i++) {
+    const struct td_repo_models models = td_repo_view_models(&view);
+    for (size_t i = 0; (model = td_repo_models_get(&models, i)) != NULL; i++) {
         count += model->checkpoint_count;
         for (size_t k = 0; k < model->checkpoint_count; k++)
             gguf_count += strcmp(model->checkpoints[k].format, "gguf") == 0 ? 1 : 0;
@@ -74,17 +61,25 @@ static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_e
     return true;
 }
 
-const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count)
+/* Returns whether "latest" means x rather than y. */
+static bool is_better(const struct td_oci_gguf *x, const struct td_oci_gguf *y, bool takes_shards)
 {
-    const struct td_oci_target *first = NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (targets[i].form != TD_OCI_GGUF)
-            continue;
-        if (strcmp(targets[i].gguf_name.quant, "Q4_K_M") == 0)
-            return &targets[i];
-        first = first == NULL ? &targets[i] : first;
-    }
-    return first;
+    bool is_usual = strcmp(x->name.quant, "Q4_K_M") == 0;
+    if (!takes_shards && x->use != y->use)
+        return x->use < y->use;
+    if (is_usual != (strcmp(y->name.quant, "Q4_K_M") == 0))
+        return is_usual;
+    return strcmp(x->entry->path, y->entry->path) < 0;
+}
+
+const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count, bool takes_shards)
+{
+    const struct td_oci_target *best = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (targets[i].form == TD_OCI_GGUF && targets[i].gguf.use != TD_OCI_GGUF_INCOMPLETE &&
+            (best == NULL || is_better(&targets[i].gguf, &best->gguf, takes_shards)))
+            best = &targets[i];
+    return best;
 }
 
 /* Returns whether the tag always stands for the same form of a repository, so that no ref may have it. */
@@ -117,7 +112,15 @@ static int target_compare(const void *a, const void *b)
     int order = strcmp(x->tag, y->tag);
     if (order == 0)
         order = (x->form > y->form) - (x->form < y->form);
-    return order != 0 || x->gguf == NULL || y->gguf == NULL ? order : strcmp(x->gguf->path, y->gguf->path);
+    return order;
+}
+
+bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err)
+{
+    return target->form == TD_OCI_GGUF || file_count <= TD_OCI_MOST_FILES ||
+           td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
+                        file_count, TD_OCI_MOST_FILES);
 }
 
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err)
@@ -132,14 +135,10 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
     };
     *targets = NULL;
     *count = 0;
-    if (oci->repo->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
-                            oci->repo->entry_count, TD_OCI_MOST_FILES);
     if (!has_only_gguf(oci, &is_gguf, err))
         return false;
     bool ok = list_gguf(oci, targets, count, &capacity);
-    const struct td_oci_target *gguf = ok && is_gguf ? td_oci_default_gguf(*targets, *count) : NULL;
+    const struct td_oci_target *gguf = ok && is_gguf ? td_oci_default_gguf(*targets, *count, false) : NULL;
     latest = gguf != NULL ? *gguf : fixed[0];
     latest.tag = "latest";
     latest.is_alias = true;
@@ -175,16 +174,29 @@ static bool no_tag(const struct td_oci_call *oci, const struct td_oci_target *ta
     return false;
 }
 
-/* Returns whether the target is what the tag means, in the pass-th of three ways: the tag itself, a quantisation in any
- * case of letters, and the name of the file. */
-static bool is_meant(const struct td_oci_target *target, struct td_text tag, int pass)
+/* Finds what the tag means in the list: the tag itself, else a quantisation in any case of letters. */
+static const struct td_oci_target *find_listed(const struct td_oci_target *targets, size_t count, struct td_text tag)
 {
-    if (pass == 0)
-        return td_text_equals(tag, target->tag);
-    if (target->form != TD_OCI_GGUF || target->is_alias)
-        return false;
-    return pass == 1 ? td_text_equals_ignore_case(tag, target->tag)
-                     : td_text_equals(tag, td_base_name(target->gguf->path));
+    for (size_t i = 0; i < count; i++)
+        if (td_text_equals(tag, targets[i].tag))
+            return &targets[i];
+    for (size_t i = 0; i < count; i++)
+        if (targets[i].form == TD_OCI_GGUF && !targets[i].is_alias && td_text_equals_ignore_case(tag, targets[i].tag))
+            return &targets[i];
+    return NULL;
+}
+
+/* Finds the GGUF file of this name. */
+static bool find_named(const struct td_oci_call *oci, struct td_text name, struct td_oci_target *target)
+{
+    struct td_oci_gguf_walk walk = {0};
+    struct td_oci_gguf gguf;
+    while (td_oci_gguf_next(oci, &walk, &gguf))
+        if (td_text_equals(name, td_base_name(gguf.entry->path))) {
+            *target = td_oci_gguf_target(&gguf, td_oci_gguf_projector(oci));
+            return true;
+        }
+    return false;
 }
 
 bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_oci_target *target, struct td_error *err)
@@ -194,12 +206,13 @@ bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_o
     size_t count;
     if (!td_oci_targets(oci, &targets, &count, err))
         return false;
-    for (int pass = 0; td_oci_tag_is_valid(tag) && pass < 3; pass++)
-        for (size_t i = 0; i < count; i++)
-            if (is_meant(&targets[i], tag, pass)) {
-                *target = targets[i];
-                return true;
-            }
+    if (td_oci_tag_is_valid(tag)) {
+        const struct td_oci_target *listed = find_listed(targets, count, tag);
+        if (listed != NULL)
+            *target = *listed;
+        if (listed != NULL || find_named(oci, tag, target))
+            return true;
+    }
     *target = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = tag};
     if (td_repo_at(oci->repo, tag) != NULL || td_virtual_revision_read_name(tag, &virtual, err))
         return true;

@@ -3,7 +3,7 @@
 #define TD_API_OCI_OCI_TARGET_H
 
 #include "api/oci/oci_call.h"
-#include "api/oci/oci_quant.h"
+#include "api/oci/oci_gguf.h"
 
 /* The forms in which a repository is served. Each is made by one function (oci_make.c). */
 enum td_oci_form {
@@ -18,20 +18,26 @@ enum td_oci_form {
 struct td_oci_target {
     const char *tag; /* as td_oci_targets lists it */
     enum td_oci_form form;
-    struct td_text revision;           /* of the repository; "main" for all but refs of a cache and rank revisions */
-    const struct td_entry *gguf;       /* of GGUF: the file, or the first shard */
-    struct td_oci_gguf_name gguf_name; /* of GGUF */
-    const struct td_entry *projector;  /* of GGUF: the image encoder that goes with it, or NULL */
-    bool is_alias;                     /* another tag stands for the same: it is "latest" */
+    struct td_text revision;          /* of the repository; "main" for all but refs of a cache and rank revisions */
+    struct td_oci_gguf gguf;          /* of GGUF */
+    const struct td_entry *projector; /* of GGUF: the image encoder that goes with it, or NULL */
+    bool is_alias;                    /* another tag stands for the same: it is "latest" */
 };
 
-/* Lists what the tags of oci->repo stand for, sorted by tag, in the call's arena. Errors: TD_FAILED_PRECONDITION for
- * more than TD_OCI_MOST_FILES files; TD_RESOURCE_EXHAUSTED. */
+/* Lists what the tags of oci->repo stand for, sorted by tag, in the call's arena. Some may not fit
+ * (td_oci_target_fits). Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err);
 
-/* Returns the GGUF file that "latest" means, as the Hub says: the one in Q4_K_M, else the first of the list. NULL: the
- * list has none. */
-const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count);
+/* Returns whether the target can be made of so many files: a GGUF file always, and the forms that list all files of at
+ * most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
+bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err);
+
+/* Returns the target of a GGUF file that no tag of the list may stand for. */
+struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const struct td_entry *projector);
+
+/* Returns the GGUF file that "latest" means, as the Hub says: the one in Q4_K_M, else the first by path. Files in
+ * several shards come last unless the client takes them; incomplete ones are left out. NULL: the list has none. */
+const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count, bool takes_shards);
 
 /* Finds what a tag stands for: one of the list, a quantisation in other letters, the name of a GGUF file, a revision of
  * a cache, or a virtual revision. Errors: TD_NOT_FOUND, with the tags that there are; as td_oci_targets. */

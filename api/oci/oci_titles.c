@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS = 16 };
+enum { DIGITS = 16, TITLE_MAX = 255 };
 
 /* A title while the list is made. */
 struct title {
@@ -22,23 +22,13 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
-/* Returns the path with "--" for each '/', and with the digits of its SHA-256 before it if has_digits; NULL for want of
- * memory. */
-static const char *make(const char *path, bool has_digits, struct td_arena *arena)
+/* Returns the path with "--" for each '/'; NULL for want of memory. */
+static const char *replace(const char *path, struct td_arena *arena)
 {
-    char digits[2 * TD_SHA256_BYTES + 1];
-    uint8_t sum[TD_SHA256_BYTES];
-    char *text = td_arena_alloc(arena, 2 * strlen(path) + DIGITS + 2);
+    char *text = td_arena_alloc(arena, 2 * strlen(path) + 1);
     size_t len = 0;
     if (text == NULL)
         return NULL;
-    if (has_digits) {
-        td_sha256(path, strlen(path), sum);
-        td_hex_write(sum, sizeof sum, digits);
-        memcpy(text, digits, DIGITS);
-        len = DIGITS;
-        text[len++] = '-';
-    }
     for (size_t i = 0; path[i] != '\0'; i++) {
         text[len++] = path[i] == '/' ? '-' : path[i];
         if (path[i] == '/')
@@ -46,6 +36,35 @@ static const char *make(const char *path, bool has_digits, struct td_arena *aren
     }
     text[len] = '\0';
     return text;
+}
+
+/* Returns the text, a title of this path, with the digits of the path's SHA-256 before it. Cuts the beginning of a text
+ * that is too long, between characters of UTF-8. NULL for want of memory. */
+static const char *add_digits(const char *path, const char *text, struct td_arena *arena)
+{
+    enum { REST_MAX = TITLE_MAX - DIGITS - 1 };
+    char digits[2 * TD_SHA256_BYTES + 1];
+    uint8_t sum[TD_SHA256_BYTES];
+    size_t len = strlen(text);
+    const char *rest = len > REST_MAX ? text + len - REST_MAX : text;
+    while (rest > text && ((unsigned char)*rest & 0xC0) == 0x80)
+        rest++;
+    char *title = td_arena_alloc(arena, DIGITS + 1 + strlen(rest) + 1);
+    if (title == NULL)
+        return NULL;
+    td_sha256(path, strlen(path), sum);
+    td_hex_write(sum, sizeof sum, digits);
+    memcpy(title, digits, DIGITS);
+    title[DIGITS] = '-';
+    memcpy(title + DIGITS + 1, rest, strlen(rest) + 1);
+    return title;
+}
+
+/* Returns the title of a path that meets no other; NULL for want of memory. */
+static const char *make(const char *path, struct td_arena *arena)
+{
+    const char *text = replace(path, arena);
+    return text == NULL || strlen(text) <= TITLE_MAX ? text : add_digits(path, text, arena);
 }
 
 /* Gives their digits to the titles that were changed and meet others; the list is sorted. */
@@ -58,7 +77,8 @@ static bool tell_apart(struct title *titles, size_t count, struct td_arena *aren
         for (size_t i = first; end - first > 1 && i < end; i++) {
             if (strchr(titles[i].path, '/') == NULL)
                 continue;
-            titles[i].text = make(titles[i].path, true, arena);
+            const char *replaced = replace(titles[i].path, arena);
+            titles[i].text = replaced == NULL ? NULL : add_digits(titles[i].path, replaced, arena);
             if (titles[i].text == NULL)
                 return false;
         }
@@ -74,7 +94,7 @@ bool td_oci_flat_titles(const char *const *paths, size_t count, struct td_arena 
     if (list == NULL || *titles == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < count; i++) {
-        list[i] = (struct title){.path = paths[i], .text = make(paths[i], false, arena), .place = i};
+        list[i] = (struct title){.path = paths[i], .text = make(paths[i], arena), .place = i};
         if (list[i].text == NULL)
             return td_error_no_memory(err);
     }

@@ -7,8 +7,9 @@
 
 /* Sets *titles, in the arena, to a title for each of these paths, which all differ: the path with "--" for each '/'.
  * Where titles meet, those that were changed get the first 16 hexadecimal digits of the SHA-256 of the path and '-'
- * before them. Takes n log n time. Errors: TD_FAILED_PRECONDITION when titles still meet, which takes a file whose name
- * was chosen to that end; TD_RESOURCE_EXHAUSTED. */
+ * before them. So do titles of more than 255 bytes, the longest name of a file on Linux, and lose their beginnings.
+ * Takes n log n time. Errors: TD_FAILED_PRECONDITION when titles still meet, which takes a file whose name was chosen
+ * to that end; TD_RESOURCE_EXHAUSTED. */
 bool td_oci_flat_titles(const char *const *paths, size_t count, struct td_arena *arena, const char ***titles,
                         struct td_error *err);
 

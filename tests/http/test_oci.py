@@ -17,6 +17,7 @@ import referencing.jsonschema
 
 import harness
 from harness import Conn, Server, age, pattern, tensor, write_by_hand
+from signing import TokensFile
 from test_tokens import new
 
 # distribution-spec 1.1.1, "Pulling manifests": the grammars of names and tags
@@ -30,7 +31,7 @@ DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
 MODEL, MODEL_CONFIG = "application/vnd.cncf.model.manifest.v1+json", "application/vnd.cncf.model.config.v1+json"
 LAYER = re.compile(r"application/vnd\.cncf\.model\.(weight|weight\.config|doc|code|dataset)\.v1\.raw")
 FILEPATH, TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
-COMMIT, OTHER = "1" * 40, "2" * 40
+COMMIT, OTHER, NO_REF = "1" * 40, "2" * 40, "3" * 40
 
 
 def digest_of(data):
@@ -77,7 +78,7 @@ def build(root):
     write_by_hand(root / "v2/named/model.safetensors", [tensor("w", "U8", (5,))])
     write(root / "v2/named/blobs/x.txt", b"a file of the Hub")
     cache = root / "models--org--cached"
-    for commit, data in ((COMMIT, b"now"), (OTHER, b"before")):
+    for commit, data in ((COMMIT, b"now"), (OTHER, b"before"), (NO_REF, b"without a ref")):
         write(cache / "snapshots" / commit / "notes.txt", data)
         write_by_hand(cache / "snapshots" / commit / "model.safetensors", [tensor("w", "U8", (9,), commit)])
         write_by_hand(cache / "snapshots" / commit / "inner/model.safetensors", [tensor("v", "U8", (9,), commit)])
@@ -276,6 +277,16 @@ def test_revisions_of_a_cache(s, root):
     assert manifest_of(s, "org/cached", OTHER)[1] == manifest
 
 
+@pytest.mark.parametrize("commit, notes", [(OTHER, b"before"), (NO_REF, b"without a ref")])
+def test_a_commit_is_pulled(s, commit, notes):
+    """Whatever a pull by the tag of a commit asks for, by digest: the manifest, the configuration and the layers."""
+    r, manifest = manifest_of(s, "org/cached", commit)
+    assert manifest_of(s, "org/cached", digest_of(r.body))[0].body == r.body
+    got = [s.get(f"/v2/org/cached/blobs/{d['digest']}") for d in (manifest["config"], *manifest["layers"])]
+    assert [digest_of(b.body) for b in got] == [d["digest"] for d in (manifest["config"], *manifest["layers"])]
+    assert notes in [b.body for b in got]
+
+
 # ------------------------------------------------------------------------------------------------ pages, ranges, errors
 
 def pages(s, target, key):
@@ -438,6 +449,28 @@ def test_llama_cpp(s, root):
     assert "layers" in manifest_of(s, "demo", "latest", agent)[1]           # no GGUF there
 
 
+def test_files_in_shards_come_last(tmp_path):
+    """Ollama takes single files alone, llama.cpp also shards, and nobody sets of which a shard is missing."""
+    root = tmp_path / "root"
+    shard = "{}-0000{}-of-00002.gguf".format
+    for file in ("m.gguf", shard("m", 1)):                                       # beside a set that is incomplete
+        write_gguf(root / "o/incomplete" / file, file)
+    for file in (shard("m-Q8_0", 1), shard("m-Q8_0", 2), "m-Q8_0.gguf", shard("n-Q6_K", 1), "o-Q6_K.gguf"):
+        write_gguf(root / "o/both" / file, file)                                 # of one quantisation
+    for file in (shard("m-Q4_K_M", 1), shard("m-Q4_K_M", 2), "m-Q2_K.gguf"):
+        write_gguf(root / "o/usual" / file, file)
+    age(root)
+    agent = [("User-Agent", "llama-cpp/b7000-1a2b3c4")]
+    with Server(root, rescan="0") as s:
+        for name, tag, ollama, llama_cpp in [
+                ("o/incomplete", "latest", "m.gguf", "m.gguf"),
+                ("o/both", "Q8_0", "m-Q8_0.gguf", "m-Q8_0.gguf"), ("o/both", "Q6_K", "o-Q6_K.gguf", "o-Q6_K.gguf"),
+                ("o/usual", "latest", "m-Q2_K.gguf", shard("m-Q4_K_M", 1))]:
+            r, got = ollama_pull(s, name, tag)
+            assert got["application/vnd.ollama.image.model"] == (root / name / ollama).read_bytes(), (name, tag)
+            assert s.get(f"/v2/{name}/manifests/{tag}", agent).json()["ggufFile"]["rfilename"] == llama_cpp, name
+
+
 # ------------------------------------------------------------------------------------------------ digests and restarts
 
 def whole(s):
@@ -524,6 +557,40 @@ def test_a_changed_file_never_has_its_old_digest(tmp_path):
         error_of(s.get(f"/v2/m/blobs/{old}"), 404, "BLOB_UNKNOWN")
 
 
+def test_an_equal_file_stands_in_for_one_that_has_changed(tmp_path):
+    root, data = tmp_path / "root", b"the licence"
+    for name in ("a.txt", "b.txt"):
+        write(root / "m" / name, data)
+    write_by_hand(root / "m/model.safetensors", [tensor("w", "U8", (5,))])
+    age(root)
+    with Server(root, rescan="0", settle="0") as s:
+        manifest_of(s, "m")
+        target = f"/v2/m/blobs/{digest_of(data)}"
+        write(root / "m/a.txt", b"other bytes")
+        assert s.get(target).body == data
+        write(root / "m/b.txt", b"other bytes")
+        error_of(s.get(target), 503, "UNAVAILABLE")
+
+
+def test_blobs_of_revisions_with_many_files(tmp_path):
+    """Three revisions, each an artifact, with more than 10,000 files together, which share most of these."""
+    cache = tmp_path / "root/models--org--many"
+    (cache / "blobs").mkdir(parents=True)
+    write(cache / "blobs/empty", b"")
+    for commit in (COMMIT, OTHER, NO_REF):
+        write(cache / "snapshots" / commit / "notes.txt", commit.encode())
+        for i in range(4000):
+            (cache / "snapshots" / commit / f"{i}.txt").symlink_to("../../blobs/empty")
+    write(cache / "refs/main", COMMIT.encode())
+    age(tmp_path / "root")
+    with Server(tmp_path / "root", rescan="0") as s:
+        for commit in (COMMIT, OTHER, NO_REF):
+            _, manifest = manifest_of(s, "org/many", commit)
+            digest = digest_of(commit.encode())
+            assert digest in [l["digest"] for l in manifest["layers"]]
+            assert s.get(f"/v2/org/many/blobs/{digest}").body == commit.encode()
+
+
 # ------------------------------------------------------------------------------------------------ tokens
 
 def basic(token, user="any"):
@@ -553,6 +620,24 @@ def test_credentials(guarded):
                         [("Authorization", f"Bearer {made['all']}")]):
             assert s.get(target, headers).status == (404 if "none" in target else 200)
     assert "private" in s.get("/v2/demo/manifests/main", basic(made["all"])).get("Cache-Control")
+
+
+def test_signed_urls(root, tmp_path):
+    """A signature stands for the token, here as at the other paths; one that is wrong is told from a missing token."""
+    tokens = TokensFile(tmp_path / "tokens.json").add("some", ["demo"])
+    with Server(root, "--tokens", tokens, rescan="0") as s:
+        r = s.get(tokens.sign("/v2/demo/manifests/main", "some"))
+        assert r.status == 200 and r.get("Docker-Content-Digest") == digest_of(r.body), r
+        layer = json.loads(r.body)["layers"][0]["digest"]
+        target = tokens.sign(f"/v2/demo/blobs/{layer}", "some")
+        assert digest_of(s.get(target).body) == layer
+        assert s.json(tokens.sign("/v2/demo/tags/list?n=1", "some"))["tags"] == ["flat"]
+        bad = target[:-1] + ("0" if target[-1] != "0" else "1")
+        error_of(s.get(bad), 403, "DENIED")
+        error_of(s.get(tokens.sign("/v2/demo/manifests/main", "some", -1)), 403, "DENIED")
+        error_of(s.get(tokens.sign("/v2/org/model_a/manifests/main", "some")), 404, "NAME_UNKNOWN")
+        error_of(s.get(target, basic("td_wrong")), 401, "UNAUTHORIZED")        # the field is judged first
+        assert s.get(target, basic(tokens.text("some"))).status == 200
 
 
 def test_hidden_is_like_absent(guarded):

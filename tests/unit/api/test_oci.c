@@ -8,7 +8,9 @@
 #include "core/waiting.h"
 #include "tests/unit/api/hub_place.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <time.h>
 
 #define ABC_BLOB "/v2/org/m/blobs/sha256:" ABC_SHA256
 
@@ -295,7 +297,9 @@ static void large_repositories_are_no_artifacts(void **state)
 {
     (void)state;
     enum { FILES = 10001 };
-    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/tags/list", ABC_BLOB};
+    static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
+                                          "/v2/org/m/manifests/image", "/v2/org/m/manifests/latest",
+                                          "/v2/org/m/tags/list"};
     struct place place;
     struct answer answer;
     char path[64];
@@ -313,6 +317,118 @@ static void large_repositories_are_no_artifacts(void **state)
     close_place(&place);
 }
 
+/* The GGUF files of such a repository have manifests all the same, since these do not list its other files. */
+static void gguf_files_of_large_repositories_are_pulled(void **state)
+{
+    (void)state;
+    enum { FILES = 10001 };
+    static const char *const tags[] = {"Q8_0", "latest", "zz-Q8_0.gguf"};
+    struct place place;
+    struct answer answer;
+    struct answer by_digest;
+    char path[64];
+    char target[192];
+    char buffer[128];
+    tree_open(&place.tree);
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(path, sizeof path, "org/m/%d", i);
+        tree_text(&place.tree, path, "");
+    }
+    copy_data(&place.tree, "gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+    assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"Q8_0\",\"latest\"]}");
+    answer_fini(&answer);
+    for (size_t i = 0; i < COUNT_OF(tags); i++) {
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tags[i]);
+        ask(&place, target, NULL, 200, "application/vnd.docker.distribution.manifest.v2+json", &answer);
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
+                       answer_header(&answer, "Docker-Content-Digest", buffer));
+        ask(&place, target, NULL, 200, NULL, &by_digest);
+        answer_fini(&by_digest);
+        for (const char *at = strstr(answer.body, "sha256:"); at != NULL; at = strstr(at + 1, "sha256:")) {
+            (void)snprintf(target, sizeof target, "/v2/org/m/blobs/%.71s", at);
+            ask(&place, target, NULL, 200, NULL, &by_digest);
+            answer_fini(&by_digest);
+        }
+        answer_fini(&answer);
+    }
+    ask(&place, "/v2/org/m/manifests/main", NULL, 422, NULL, &answer);
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* A repository with very many GGUF files of one quantisation: a digest that nothing has does not cost a manifest for
+ * each of them, but what was given out by the name of any file is found. */
+static void unknown_digests_cost_little(void **state)
+{
+    (void)state;
+    enum { FILES = 600, MOST_MADE = 300 };
+    struct place place;
+    struct answer answer;
+    char name[64];
+    char target[192];
+    char buffer[128];
+    tree_open(&place.tree);
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(name, sizeof name, "org/m/%03d-Q8_0.gguf", i);
+        tree_text(&place.tree, name, i == FILES - 1 ? "last" : "abc");
+    }
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    ask(&place, "/v2/org/m/blobs/sha256:" EMPTY_SHA256, NULL, 404, NULL, &answer);
+    answer_fini(&answer);
+    CHECK(place.loop.api.documents.count <= MOST_MADE, "%zu", place.loop.api.documents.count);
+    ask(&place, "/v2/org/m/manifests/599-Q8_0.gguf", NULL, 200, NULL, &answer);
+    (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
+                   answer_header(&answer, "Docker-Content-Digest", buffer));
+    answer_fini(&answer);
+    ask(&place, target, NULL, 200, NULL, &answer);
+    answer_fini(&answer);
+    ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+    assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"Q8_0\",\"flat\",\"image\",\"latest\",\"main\"]}");
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* Returns the least time of this thread's processor, in ns, that the list of tags takes with so many models below the
+ * repository. */
+static uint64_t time_of_tags(int models)
+{
+    struct place place;
+    struct answer answer;
+    uint64_t least = UINT64_MAX;
+    char name[64];
+    tree_open(&place.tree);
+    for (int i = 0; i < models; i++) {
+        (void)snprintf(name, sizeof name, "org/m/%04d/model.safetensors", i);
+        tree_simple(&place.tree, name, "a");
+    }
+    loopback_open(&place.loop, &place.tree);
+    for (int i = 0; i < 5; i++) {
+        struct timespec from;
+        struct timespec to;
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+        ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+        answer_fini(&answer);
+        uint64_t ns = (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec;
+        least = ns < least ? ns : least;
+    }
+    close_place(&place);
+    return least;
+}
+
+/* Eight times as many models take some eight times as long, and not 64 times. */
+static void tags_cost_what_there_are_models(void **state)
+{
+    (void)state;
+    uint64_t few = time_of_tags(250);
+    uint64_t many = time_of_tags(2000);
+    CHECK(many < 24 * few, "%" PRIu64 " ns and %" PRIu64 " ns", few, many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +441,9 @@ int main(void)
         cmocka_unit_test(paths_have_their_facade),
         cmocka_unit_test(names_are_escaped_in_fields),
         cmocka_unit_test(large_repositories_are_no_artifacts),
+        cmocka_unit_test(gguf_files_of_large_repositories_are_pulled),
+        cmocka_unit_test(unknown_digests_cost_little),
+        cmocka_unit_test(tags_cost_what_there_are_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,39 @@ static void titles_have_no_slashes(void **state)
     td_arena_fini(&arena);
 }
 
+/* A title is the name of a file, which has 255 bytes at most (NAME_MAX in limits.h). */
+static void long_titles_are_cut(void **state)
+{
+    (void)state;
+    enum { LETTERS = 120 }; /* two bytes each */
+    char paths[4][2 + 2 * LETTERS + 32];
+    const char *list[4];
+    struct td_arena arena;
+    struct td_error err = TD_ERROR_INIT;
+    const char **titles;
+    size_t used = 0;
+    char letters[2 * LETTERS + 1];
+    for (int i = 0; i < LETTERS; i++)
+        used += (size_t)snprintf(letters + used, sizeof letters - used, "\xC3\xA9");
+    for (int i = 0; i < 4; i++) { /* 254 to 257 bytes with "--" for '/' */
+        (void)snprintf(paths[i], sizeof paths[i], "%.*s/%s.safetensors", i, "xyz", letters);
+        list[i] = paths[i];
+    }
+    td_arena_init(&arena, 0);
+    assert_true(td_oci_flat_titles(list, 4, &arena, &titles, &err));
+    assert_memory_equal(titles[1], "x--\xC3\xA9", 5);
+    assert_int_equal(strlen(titles[1]), 255);
+    for (int i = 2; i < 4; i++) {
+        size_t len = strlen(titles[i]);
+        CHECK(len == 254 || len == 255, "%zu", len);
+        CHECK(titles[i][16] == '-' && strspn(titles[i], "0123456789abcdef") == 16, "%s", titles[i]);
+        assert_memory_equal(titles[i] + 17, "\xC3\xA9", 2); /* no half of a letter */
+        assert_string_equal(titles[i] + len - 14, "\xC3\xA9.safetensors");
+    }
+    assert_string_not_equal(titles[2], titles[3]);
+    td_arena_fini(&arena);
+}
+
 /* A file whose name was chosen so that the digits do not help. */
 static void titles_that_still_meet_are_an_error(void **state)
 {
@@ -256,7 +289,8 @@ int main(void)
         cmocka_unit_test(paths_are_split),        cmocka_unit_test(digests_are_read),
         cmocka_unit_test(tags_are_checked),       cmocka_unit_test(gguf_names_are_read),
         cmocka_unit_test(titles_have_no_slashes), cmocka_unit_test(titles_that_still_meet_are_an_error),
-        cmocka_unit_test(sizes_are_written),      cmocka_unit_test(files_have_media_types),
+        cmocka_unit_test(long_titles_are_cut),    cmocka_unit_test(sizes_are_written),
+        cmocka_unit_test(files_have_media_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
