@@ -1,5 +1,7 @@
 /* Plan: jobs form a list, the oldest first; the thread hashes the first one and then removes it. Requests that wait
- * hold a reference on their job, so that they learn its end although it has left the list.
+ * hold a reference on their job, so that they learn its end although it has left the list. The thread makes the body
+ * of a job when it begins with it, so that the queue holds neither descriptors nor mappings, however many files the
+ * jobs are made of.
  *
  * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
  * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
@@ -26,8 +28,8 @@ static const uint64_t flush_ns = 1000000000;
 
 struct job {
     struct td_virtual_file file; /* with a reference on the snapshot */
-    uint64_t size_bytes;
-    _Atomic uint64_t done_bytes;
+    struct td_body body;         /* of the thread; empty before it begins */
+    _Atomic uint64_t size_bytes, done_bytes;
     _Atomic int refs; /* the list's one, and one for each request that waits */
     struct job *next; /* under the hasher's lock, as what follows */
     bool is_done, is_known;
@@ -52,10 +54,18 @@ struct td_virtual_hasher {
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
+static void drop_recipe(struct td_virtual_recipe *recipe)
+{
+    if (recipe->free != NULL)
+        recipe->free(recipe->context);
+    *recipe = (struct td_virtual_recipe){.context = NULL};
+}
+
 /* Drops what the job is made of, so that files can be written to and snapshots end. */
 static void drop_file(struct job *job)
 {
-    td_body_fini(&job->file.body);
+    td_body_fini(&job->body);
+    drop_recipe(&job->file.recipe);
     td_snapshot_unref(job->file.snapshot);
     job->file.snapshot = NULL;
 }
@@ -78,17 +88,18 @@ static struct job *find_job(const struct td_virtual_hasher *hasher, const struct
     return job;
 }
 
-/* Makes a job, which takes the file's body over. Returns NULL when memory is short. */
+/* Makes a job, which takes the file's recipe over. Returns NULL when memory is short. */
 static struct job *create_job(struct td_virtual_file *file)
 {
     struct job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return NULL;
     job->file = *file;
-    job->size_bytes = file->body.total_bytes;
     if (file->snapshot != NULL)
         (void)td_snapshot_ref(file->snapshot);
-    td_body_init(&file->body);
+    file->recipe = (struct td_virtual_recipe){.context = NULL};
+    td_body_init(&job->body);
+    atomic_init(&job->size_bytes, file->size_bytes);
     atomic_init(&job->refs, 1);
     td_error_init(&job->err);
     return job;
@@ -127,7 +138,7 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
     if (find_job(hasher, &file->key) == NULL && !td_virtual_digests_find(hasher->digests, &file->key, &known))
         ok = append_job(hasher, file, err);
     pthread_mutex_unlock(&hasher->lock);
-    td_body_fini(&file->body);
+    drop_recipe(&file->recipe);
     return ok;
 }
 
@@ -135,7 +146,7 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
 
 static bool check_unchanged(const struct job *job, struct td_error *err)
 {
-    return td_body_unchanged(&job->file.body) ||
+    return td_body_unchanged(&job->body) ||
            td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
 }
 
@@ -148,8 +159,8 @@ static bool read_bytes(const struct job *job, struct td_body_cursor *cursor, boo
     uint64_t off;
     uint64_t piece;
     if (!by_descriptor)
-        return td_body_read(&job->file.body, cursor, out, len, err);
-    td_body_next(&job->file.body, cursor, len, &blob, &off, &piece);
+        return td_body_read(&job->body, cursor, out, len, err);
+    td_body_next(&job->body, cursor, len, &blob, &off, &piece);
     const int fd = blob->class->descriptor(blob);
     const struct td_input input = td_input_descriptor(&fd, blob->len_bytes);
     return td_input_read(&input, off, out, (size_t)piece, err);
@@ -195,10 +206,12 @@ static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const
 static bool hash_body(struct td_virtual_hasher *hasher, struct job *job, uint8_t sum[TD_SHA256_BYTES],
                       struct td_error *err)
 {
-    struct td_body *body = &job->file.body;
+    struct td_body *body = &job->body;
     struct td_body_cursor cursor = {0};
     struct td_digest *digest = td_digest_create();
     bool ok = digest != NULL || td_error_no_memory(err);
+    ok = ok && job->file.recipe.open(job->file.recipe.context, body, err);
+    atomic_store(&job->size_bytes, body->total_bytes);
     ok = ok && td_body_resolve(body, err);
     for (size_t i = 0; ok && i < body->extent_count; i++)
         ok = hash_extent(hasher, job, &body->extents[i], &cursor, digest, err);
@@ -224,12 +237,13 @@ static void flush_now_and_then(struct td_virtual_hasher *hasher)
 static void do_job(struct td_virtual_hasher *hasher, struct job *job)
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_virtual_digest digest = {.size_bytes = job->size_bytes, .origin = job->file.origin};
+    struct td_virtual_digest digest = {.origin = job->file.origin};
     bool ok = hash_body(hasher, job, digest.sum, &err);
+    digest.size_bytes = job->body.total_bytes;
     if (ok)
         td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
     else
-        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", job->size_bytes, err.message);
+        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", digest.size_bytes, err.message);
     drop_file(job);
     pthread_mutex_lock(&hasher->lock);
     job->is_done = true;
@@ -280,7 +294,7 @@ static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct j
     while (timed_out == 0 && !job->is_done && !atomic_load(&hasher->stop))
         timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
     if (!job->is_done) {
-        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), job->size_bytes};
+        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), atomic_load(&job->size_bytes)};
         return TD_VIRTUAL_UNDER_WAY;
     }
     *out = job->digest;

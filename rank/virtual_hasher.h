@@ -11,17 +11,27 @@
 
 enum {
     TD_VIRTUAL_HASHER_QUEUE = 512, /* most files that wait to be hashed or are being hashed */
-    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each keeps memory of the rank store */
+    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each takes memory of the rank store */
 };
 
 struct td_virtual_hasher;
+
+/* How the body of a virtual file is made. A file in the queue is only its recipe: no file is open for it. */
+struct td_virtual_recipe {
+    void *context; /* owned */
+    /* Appends the whole content to the body, which is empty. The hasher's thread calls it when it begins. */
+    bool (*open)(void *context, struct td_body *body, struct td_error *err);
+    /* Frees the context. */
+    void (*free)(void *context);
+};
 
 /* A virtual file that is to be hashed. */
 struct td_virtual_file {
     struct td_virtual_key key;
     struct td_virtual_revision origin; /* see td_virtual_digest */
-    struct td_body body;               /* the whole content; owned */
-    struct td_snapshot *snapshot;      /* that the body is made of; borrowed; NULL: none */
+    uint64_t size_bytes;               /* for progress; 0: known only once the body is made */
+    struct td_virtual_recipe recipe;
+    struct td_snapshot *snapshot; /* that the recipe needs; borrowed; NULL: none */
 };
 
 /* How far the hashing of one file is. */
@@ -50,14 +60,14 @@ struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *h
  * td_virtual_hasher_begin. Lives as long as the hasher. */
 const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher);
 
-/* Puts the file into the queue, unless its digest is known or it is there already. Takes the body over, also on
+/* Puts the file into the queue, unless its digest is known or it is there already. Takes the recipe over, also on
  * failure, and a reference on the snapshot, which ends with the hashing. Errors: TD_RESOURCE_EXHAUSTED when the queue
  * is full or memory is short. */
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
  * queue. Sets *out when the digest is known, *progress while hashing is under way (else zeros), and *err after a
- * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as td_body_read. */
+ * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as the recipe and td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
                                              uint64_t until_ns, struct td_virtual_digest *out,
                                              struct td_virtual_progress *progress, struct td_error *err);

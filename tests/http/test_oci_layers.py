@@ -12,7 +12,7 @@ import time
 
 import kill_digests
 import pytest
-from harness import Server, age, enc, pattern, tensor, tensord_binary, write_by_hand
+from harness import Server, age, enc, pattern, request_bytes, tensor, tensord_binary, write_by_hand
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -401,3 +401,51 @@ def test_a_file_that_changes_in_the_middle(endless, start):
     age(root)
     s = start(root, "--state-dir", state, hash_threads=1)
     assert unpack(blob(s, "org/m", layer) for layer in image_layers(s, "org/m")) == {"model.safetensors": small}
+
+
+# ------------------------------------------------------------------------------------------------- many files
+
+def many_files(model, count, size):
+    model.mkdir(parents=True)
+    for i in range(count):
+        (model / f"{i}.json").write_bytes(pattern(size, i))
+    write_by_hand(model / "model.safetensors", [tensor("w", "U8", [8])])
+    age(model)
+
+
+def test_layers_that_wait_hold_no_files_open(endless, start):
+    """Behind a layer that takes minutes, the layers of thousands of files wait: they take no descriptors."""
+    root, state, _ = endless
+    many_files(root / "org" / "many", 2000, 9)
+    s = start(root, "--state-dir", state, hash_threads=1)
+    s.wait_hashed()
+    answers = []
+    threads = [ask_in_thread(s, "org/m/manifests/image", answers)]
+    s.wait_for(lambda: b"large.dat" in open(f"/proc/{s.pid}/maps", "rb").read(), "the file is mapped")
+    before = len(s.fds())
+    threads.append(ask_in_thread(s, "org/many/manifests/image", answers))
+    for thread in threads:
+        thread.join()
+    assert [r.status for r, _ in answers] == [503, 503]
+    assert len(s.fds()) < before + 50
+
+
+def test_layers_that_are_sent_hold_few_files_open(tmp_path, start):
+    """A layer of many files has one of them open while a slow client reads, not all."""
+    root = tmp_path / "root"
+    many_files(root / "org" / "many", 1000, 60000)
+    s = start(root, "--max-maps", "64", hash_threads=1)
+    s.wait_hashed()
+    layers = image_layers(s, "org/many")
+    assert len(layers) == 100
+    before, readers = len(s.fds()), []
+    for layer in layers[:30]:
+        readers.append(s.conn(rcvbuf=4096))
+        readers[-1].send(request_bytes(f"/v2/org/many/blobs/{layer['digest']}"))
+    heads = [c.read_head() for c in readers]
+    assert {r.status for r in heads} == {200}
+    assert len(s.fds()) < before + 2 * len(readers) + 64
+    data = readers[3].read_exact(layers[3]["size"], heads[3])
+    assert digest(data) == layers[3]["digest"]
+    for c in readers:
+        c.close()
