@@ -438,8 +438,7 @@ static uint64_t bytes_ahead(const struct td_hasher *hasher)
     return bytes;
 }
 
-/* Under the lock. */
-/* Returns whether the wanted thread can hash the file until until_ns, at its measured rate. */
+/* Returns whether the wanted thread can hash the file until until_ns, at its measured rate. Under the lock. */
 static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns, uint64_t until_ns)
 {
     uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 : 0;
@@ -447,7 +446,8 @@ static bool can_be_done(const struct td_hasher *hasher, const struct td_file *fi
     return bytes <= left_us * hasher->rate && bytes_ahead(hasher) <= left_us * hasher->rate - bytes;
 }
 
-bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file, uint64_t until_ns)
+bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file,
+                    const struct td_digest_wait *how)
 {
     if (td_file_sha256(file) != NULL)
         return true;
@@ -455,14 +455,15 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
         return false;
     pthread_mutex_lock(&hasher->lock);
     if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&
-        can_be_done(hasher, file, td_clock_ns(), until_ns)) {
+        can_be_done(hasher, file, td_clock_ns(), how->until_ns)) {
         hasher->wanted[hasher->wanted_count++] = (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
         pthread_cond_broadcast(&hasher->work);
     }
-    const struct timespec until = td_clock_timespec(until_ns);
-    int timed_out = 0;
-    while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) && !atomic_load(&hasher->stop))
-        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    while (td_file_sha256(file) == NULL && is_wanted(hasher, file) && !atomic_load(&hasher->stop) &&
+           td_clock_ns() < how->until_ns && !td_cancel_is_asked(how->cancel)) {
+        const struct timespec until = td_clock_timespec(td_clock_part_ns(how->until_ns));
+        (void)pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    }
     pthread_mutex_unlock(&hasher->lock);
     return td_file_sha256(file) != NULL;
 }

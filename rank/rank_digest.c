@@ -76,7 +76,7 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     struct td_virtual_progress progress;
     if (!make_key(view, item, false, &wanted.key, err))
         return false;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
     td_rank_digest_origin(view, &wanted.origin);
     struct td_body *body = malloc(sizeof *body);

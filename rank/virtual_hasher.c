@@ -284,15 +284,23 @@ static void *hasher_main(void *argument)
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
-/* Waits for the end of a job, on which the caller holds a reference. Under the lock. */
-static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct job *job, uint64_t until_ns,
-                                      struct td_virtual_digest *out, struct td_virtual_progress *progress,
-                                      struct td_error *err)
+/* Waits for the end of a job, on which the caller holds a reference. Looks now and then whether anybody needs the
+ * result. Under the lock. */
+static void wait_end(struct td_virtual_hasher *hasher, const struct job *job, uint64_t until_ns,
+                     const struct td_cancel *cancel)
 {
-    const struct timespec until = td_clock_timespec(until_ns);
-    int timed_out = until_ns == 0 || !td_may_wait(NULL) ? ETIMEDOUT : 0;
-    while (timed_out == 0 && !job->is_done && !atomic_load(&hasher->stop))
-        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    if (until_ns == 0 || !td_may_wait(NULL))
+        return;
+    while (!job->is_done && !atomic_load(&hasher->stop) && td_clock_ns() < until_ns && !td_cancel_is_asked(cancel)) {
+        const struct timespec until = td_clock_timespec(td_clock_part_ns(until_ns));
+        (void)pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    }
+}
+
+/* Returns the state of a job, which is in the queue or has just left it. Under the lock. */
+static enum td_virtual_state report_job(const struct job *job, struct td_virtual_digest *out,
+                                        struct td_virtual_progress *progress, struct td_error *err)
+{
     if (!job->is_done) {
         *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), atomic_load(&job->size_bytes)};
         return TD_VIRTUAL_UNDER_WAY;
@@ -305,8 +313,9 @@ static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct j
 }
 
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out,
-                                             struct td_virtual_progress *progress, struct td_error *err)
+                                             uint64_t until_ns, const struct td_cancel *cancel,
+                                             struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                             struct td_error *err)
 {
     enum td_virtual_state state = TD_VIRTUAL_UNKNOWN;
     *progress = (struct td_virtual_progress){0};
@@ -314,7 +323,8 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
     struct job *job = find_job(hasher, key);
     if (job != NULL) {
         atomic_fetch_add(&job->refs, 1);
-        state = wait_job(hasher, job, until_ns, out, progress, err);
+        wait_end(hasher, job, until_ns, cancel);
+        state = report_job(job, out, progress, err);
     } else if (td_virtual_digests_find(hasher->digests, key, out)) {
         state = TD_VIRTUAL_KNOWN;
     }

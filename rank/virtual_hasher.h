@@ -66,10 +66,12 @@ const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher 
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
- * queue. Sets *out when the digest is known, *progress while hashing is under way (else zeros), and *err after a
- * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as the recipe and td_body_read. */
+ * queue, and no longer once `cancel` (NULL: none) is asked. Sets *out when the digest is known, *progress while hashing
+ * is under way (else zeros), and *err after a failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is
+ * no digest; as the recipe and td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out,
-                                             struct td_virtual_progress *progress, struct td_error *err);
+                                             uint64_t until_ns, const struct td_cancel *cancel,
+                                             struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                             struct td_error *err);
 
 #endif

@@ -20,8 +20,8 @@ static bool wait_all(const struct td_oci_call *oci, struct td_oci_virtual *files
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)
             continue;
-        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, &files[i].digest,
-                                       &progress, err)) {
+        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, oci->call->request->cancel,
+                                       &files[i].digest, &progress, err)) {
         case TD_VIRTUAL_KNOWN:
             files[i].is_known = true;
             break;
@@ -52,7 +52,7 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
             bytes += (double)files[i].digest.size_bytes;
             continue;
         }
-        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, &digest, &progress, NULL);
+        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
         done_bytes += (double)progress.done_bytes;
         bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }

@@ -177,7 +177,7 @@ static bool begin_layer(void *context, size_t i, struct td_error *err)
         .key = image->layers[i].key, .size_bytes = image->layers[i].size_bytes, .snapshot = image->oci->call->snapshot};
     struct td_virtual_digest known;
     struct td_virtual_progress progress;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
     return make_recipe(image, i, &wanted.recipe, err) && td_virtual_hasher_begin(hasher, &wanted, err);
 }

@@ -380,6 +380,23 @@ def test_a_long_wait_is_told(endless, start):
     assert time.monotonic() - began < 5
 
 
+def test_sigterm_ends_requests_that_wait(endless, start):
+    """Requests for a digest that takes minutes end with --drain-timeout."""
+    root, state, _ = endless
+    s = start(root, "--state-dir", state, "--drain-timeout", "1", hash_threads=1)
+    s.wait_hashed()
+    clients = [s.conn() for _ in range(5)]
+    for c in clients:
+        c.send(request_bytes("/v2/org/m/manifests/image"))
+    s.wait_for(lambda: b"large.dat" in open(f"/proc/{s.pid}/maps", "rb").read(), "the file is mapped")
+    began = time.monotonic()
+    s.term()
+    s.wait_exit()
+    assert time.monotonic() - began < 3
+    for c in clients:
+        c.close()
+
+
 def test_a_file_that_changes_in_the_middle(endless, start):
     """Who waits learns of it at once, and no digest is kept. The same after a kill in the middle."""
     root, state, large = endless

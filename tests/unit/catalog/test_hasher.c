@@ -202,7 +202,8 @@ static bool is_known(const struct place *place, const char *path)
 
 static bool wait_for_file(const struct place *place, const char *path, uint64_t ns)
 {
-    return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), td_clock_ns() + ns);
+    const struct td_digest_wait how = {.until_ns = td_clock_ns() + ns};
+    return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), &how);
 }
 
 /* Makes a sparse file of zeros. */
@@ -494,7 +495,7 @@ static void without_threads_nothing_is_hashed(void **state)
     assert_false(status_of(&place).enabled);
     assert_int_equal(times_begun(10), 0);
     stop(&place);
-    assert_false(td_hasher_wait(NULL, place.scanner.root, file_of(&place, "m/a"), 0));
+    assert_false(td_hasher_wait(NULL, place.scanner.root, file_of(&place, "m/a"), &(struct td_digest_wait){0}));
     td_hasher_recall(NULL, file_of(&place, "m/a"));
     td_hasher_set_snapshot(NULL, NULL);
     struct td_hasher_status status = status_of(&place);
@@ -610,8 +611,8 @@ static void *crowd_main(void *argument)
     for (unsigned i = crowd->seed; !atomic_load(&crowd->stop); i++) {
         struct td_hasher_status status;
         struct td_file *file = crowd->snapshot->entries[i % crowd->snapshot->entry_count].file;
-        (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file,
-                             td_clock_ns() + (uint64_t)(i % 3) * 1000000);
+        const struct td_digest_wait how = {.until_ns = td_clock_ns() + (uint64_t)(i % 3) * 1000000};
+        (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file, &how);
         td_hasher_get_status(crowd->place->hasher, &status);
         if (i % 16 == 0)
             td_hasher_set_snapshot(crowd->place->hasher, crowd->snapshot);

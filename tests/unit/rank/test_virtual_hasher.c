@@ -134,7 +134,7 @@ static enum td_virtual_state wait_for(struct td_virtual_hasher *hasher, uint64_t
 {
     struct td_virtual_key key = key_of(i);
     struct td_virtual_progress progress;
-    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, out, &progress, err);
+    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, NULL, out, &progress, err);
     assert_true(progress.done_bytes <= progress.total_bytes);
     assert_int_equal(progress.total_bytes > 0, state == TD_VIRTUAL_UNDER_WAY);
     return state;
@@ -218,6 +218,44 @@ static void work_goes_on_without_a_waiter(void **state)
     gated_open(&gated);
     assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     check_digest(&digest, 1);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
+static bool is_asked(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
+}
+
+static void *ask_later(void *argument)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* either order must work */
+    atomic_store((_Atomic bool *)argument, true);
+    return NULL;
+}
+
+/* A request that nobody needs any more does not wait on. */
+static void a_cancelled_request_waits_no_longer(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_virtual_progress progress;
+    struct gated gated;
+    pthread_t thread;
+    struct td_virtual_key key = key_of(1);
+    _Atomic bool asked = false;
+    const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_int_equal(pthread_create(&thread, NULL, ask_later, &asked), 0);
+    uint64_t began_ns = td_clock_ns();
+    assert_int_equal(td_virtual_hasher_wait(hasher, &key, soon(), &cancel, &digest, &progress, NULL),
+                     TD_VIRTUAL_UNDER_WAY);
+    assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    gated_open(&gated);
     td_virtual_hasher_destroy(hasher);
     gated_fini(&gated);
 }
@@ -435,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_requests_hash_once),
         cmocka_unit_test(work_goes_on_without_a_waiter),
+        cmocka_unit_test(a_cancelled_request_waits_no_longer),
         cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
