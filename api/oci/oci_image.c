@@ -11,6 +11,7 @@
 #include "core/digits.h"
 #include "rank/tar_layer.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,17 @@ struct image {
 static size_t first_file(const struct image *image, size_t layer)
 {
     return image->file_count * layer / image->layer_count; /* at most 10,000 files and 100 layers */
+}
+
+/* Checks how long the headers may become. */
+static bool check_headers(const struct image *image, struct td_error *err)
+{
+    uint64_t bytes = td_tar_header_bound(image->files, image->file_count);
+    return bytes <= TD_OCI_IMAGE_HEADER_BYTES ||
+           td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the paths of the repository's files are so long and deep that an image needs %" PRIu64
+                        " MiB of headers for them, and may have %d",
+                        bytes >> 20, TD_OCI_IMAGE_HEADER_BYTES >> 20);
 }
 
 /* Lists the files of a view of files on disk. */
@@ -56,7 +68,7 @@ static bool list_files(struct image *image, const struct td_repo_view *view, str
         if (!td_tar_path_check(items[i].path, err))
             return false;
     }
-    return true;
+    return check_headers(image, err);
 }
 
 /* Makes the keys of all layers. The digests of all files are known. */
@@ -74,8 +86,8 @@ static bool set_layers(struct image *image, struct td_error *err)
         const struct td_tar_file *files = image->files + first_file(image, i);
         size_t count = first_file(image, i + 1) - first_file(image, i);
         image->layers[i].is_known = false;
-        if (!td_tar_layer_key(files, count, &image->layers[i].key, err) ||
-            !td_tar_layer_size(files, count, &image->layers[i].size_bytes, err))
+        if (!td_tar_layer_key(image->oci->repo->id, files, count, &image->layers[i].key, &image->layers[i].size_bytes,
+                              err))
             return false;
     }
     return true;

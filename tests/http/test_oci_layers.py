@@ -466,3 +466,18 @@ def test_layers_that_are_sent_hold_few_files_open(tmp_path, start):
     assert digest(data) == layers[3]["digest"]
     for c in readers:
         c.close()
+
+
+def test_headers_are_bounded(tmp_path, start):
+    """400 files of 3 bytes, each below 40 directories of its own with long names: headers of 40 MB."""
+    root = tmp_path / "root"
+    model = root / "org" / "deep"
+    write_by_hand(model / "model.safetensors", [tensor("w", "U8", [8])])
+    for i in range(400):
+        path = model / f"d{i}" / "/".join(["d" * 63] * 40)
+        path.mkdir(parents=True)
+        (path / "f").write_bytes(b"abc")
+    age(root)
+    s = start(root, hash_threads=1)
+    r = get(s, "org/deep/manifests/image", 422)
+    assert "32" in r.body.decode() and "headers" in r.body.decode()
