@@ -79,6 +79,7 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
     td_rank_digest_origin(view, &wanted.origin);
+    wanted.owner = td_virtual_owner(item->model->id);
     struct td_body *body = malloc(sizeof *body);
     if (body == NULL)
         return td_error_no_memory(err);

@@ -181,12 +181,22 @@ static bool make_recipe(const struct image *image, size_t i, struct td_virtual_r
     return true;
 }
 
+/* Returns whether the client asked by a digest, which may be of another image or of nothing. */
+static bool is_by_digest(const struct td_oci_call *oci)
+{
+    struct td_text hex;
+    return td_oci_digest_read(oci->path.reference, &hex) != TD_OCI_DIGEST_WRONG;
+}
+
 static bool begin_layer(void *context, size_t i, struct td_error *err)
 {
     const struct image *image = context;
     struct td_virtual_hasher *hasher = image->oci->call->api->hasher;
-    struct td_virtual_file wanted = {
-        .key = image->layers[i].key, .size_bytes = image->layers[i].size_bytes, .snapshot = image->oci->call->snapshot};
+    struct td_virtual_file wanted = {.key = image->layers[i].key,
+                                     .size_bytes = image->layers[i].size_bytes,
+                                     .owner = td_virtual_owner(image->oci->repo->id),
+                                     .is_unasked = is_by_digest(image->oci),
+                                     .snapshot = image->oci->call->snapshot};
     struct td_virtual_digest known;
     struct td_virtual_progress progress;
     if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)

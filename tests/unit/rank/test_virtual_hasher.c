@@ -116,7 +116,8 @@ static bool begin_as(enum td_revision_kind kind, struct td_virtual_hasher *hashe
     struct td_virtual_file file = {
         .key = key_of(i),
         .origin = {.kind = kind, .tp_size = 9, .rank = i},
-        .size_bytes = blob->len_bytes,
+        .size_bytes = blob->len_bytes + TD_VIRTUAL_QUICK_BYTES, /* for the thread of all files */
+        .owner = i % 8,
         .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
     };
     bool ok = td_virtual_hasher_begin(hasher, &file, err);
@@ -353,6 +354,73 @@ static void the_queue_is_bounded(void **state)
     gated_fini(&gated);
 }
 
+/* Begins with a blob as number i, with its own size. */
+static bool begin_of(struct td_virtual_hasher *hasher, uint64_t owner, bool is_unasked, uint64_t i,
+                     struct td_blob *blob, uint64_t size_bytes)
+{
+    struct td_virtual_file file = {
+        .key = key_of(i),
+        .origin = {.kind = TD_REVISION_FILES},
+        .size_bytes = size_bytes,
+        .owner = owner,
+        .is_unasked = is_unasked,
+        .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
+    };
+    return td_virtual_hasher_begin(hasher, &file, NULL);
+}
+
+/* Small files do not wait for large ones, and owners take turns. */
+static void nobody_waits_for_all_of_another(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct gated gated;
+    struct gated second;
+    struct td_blob *small = NULL;
+    gated_init(&gated, false);
+    gated_init(&second, false);
+    assert_true(td_blob_from_heap(calloc(1, 10), 10, &small, NULL));
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_of(hasher, 1, false, 0, &gated.blob, UINT64_C(1) << 40));
+    gated_wait_read(&gated);
+    assert_true(begin_of(hasher, 2, false, 1, small, 10));
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN); /* the gate is closed */
+    for (uint64_t i = 2; i <= TD_VIRTUAL_HASHER_OWN; i++) /* the second of them waits at the other gate */
+        assert_true(begin_of(hasher, 1, false, i, i == 3 ? &second.blob : small, UINT64_C(1) << 40));
+    assert_false(begin_of(hasher, 1, false, 1000, small, 10)); /* one owner's share is full */
+    assert_true(begin_of(hasher, 2, false, 1001, small, UINT64_C(1) << 40));
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, 1001, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_OWN, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    gated_open(&second);
+    td_virtual_hasher_destroy(hasher);
+    td_blob_unref(small);
+    gated_fini(&gated);
+    gated_fini(&second);
+}
+
+/* Digests that nobody knows have the files of one owner hashed at a time. */
+static void what_nobody_asked_for_is_of_one_owner(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_of(hasher, 1, true, 0, &gated.blob, 10));
+    assert_true(begin_of(hasher, 1, true, 1, &gated.blob, 10));
+    assert_false(begin_of(hasher, 2, true, 2, &gated.blob, 10));
+    assert_true(begin_of(hasher, 2, false, 2, &gated.blob, 10));
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, 0, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin_of(hasher, 3, true, 3, &gated.blob, 10));
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
 static void *open_later(void *argument)
 {
     struct gated *gated = argument;
@@ -477,6 +545,8 @@ int main(void)
         cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(nobody_waits_for_all_of_another),
+        cmocka_unit_test(what_nobody_asked_for_is_of_one_owner),
         cmocka_unit_test(it_stops_in_the_middle),
         cmocka_unit_test(the_page_cache_is_left_as_it_was),
     };
