@@ -1,6 +1,6 @@
 /* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first. Its
- * background threads read only when nothing else wants the processor or the disk. One further thread, of normal
- * priority, hashes files that callers wait for. Thread-safe. */
+ * background threads read only when nothing else wants the processor or the disk. Two further threads, of normal
+ * priority, hash files that callers wait for: one those that will be done in time, one the others. Thread-safe. */
 #ifndef TD_CATALOG_HASHER_H
 #define TD_CATALOG_HASHER_H
 
@@ -32,6 +32,7 @@ struct td_hasher_status {
 struct td_digest_wait {
     uint64_t until_ns;              /* monotonic */
     const struct td_cancel *cancel; /* ends the wait within 0.2 s; NULL: nothing does */
+    bool takes_any;                 /* also a file that cannot be hashed in time, and that the caller asks for again */
 };
 
 struct td_hasher;
@@ -55,7 +56,8 @@ void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot);
 
 /* Hashes a file of this root before all others and waits for the digest. Returns whether the SHA-256 is known; returns
- * false at once when hashing cannot end in time, or hasher is NULL or has no threads. */
+ * false at once when hashing cannot end in time, unless how->takes_any: hashing then goes on when the wait is over.
+ * Returns false at once when too many files wait, or hasher is NULL or has no threads. */
 bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file,
                     const struct td_digest_wait *how);
 

@@ -206,6 +206,11 @@ static bool wait_for_file(const struct place *place, const char *path, uint64_t 
     return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), &how);
 }
 
+static bool is_asked(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
+}
+
 /* Makes a sparse file of zeros. */
 static void sparse(const struct place *place, const char *name, uint64_t size)
 {
@@ -430,6 +435,29 @@ static void waiting(void **state)
     assert_true(took_ns >= 200000000 && took_ns < 20 * second);
     disk_open();
     WAIT_FOR(is_known(&place, "m/c")); /* hashing continues, and later waits find the digest */
+    finish(&place);
+}
+
+/* Whoever takes any file waits, however large it is, and does not keep others from theirs. */
+static void a_large_file_is_waited_for(void **state)
+{
+    (void)state;
+    struct place place;
+    _Atomic bool asked = false;
+    place_open(&place);
+    sparse(&place, "m/huge", UINT64_C(1) << 42);
+    sparse(&place, "m/small", 3 << 20);
+    start(&place);
+    (void)scanner_scan(&place.scanner);
+    struct td_digest_wait how = {.until_ns = td_clock_ns() + second / 5, .takes_any = true};
+    assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/huge"), &how));
+    assert_true(td_clock_ns() >= how.until_ns);
+    assert_true(wait_for_file(&place, "m/small", 60 * second)); /* meanwhile the other is read on */
+    const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
+    how = (struct td_digest_wait){.until_ns = td_clock_ns() + 60 * second, .cancel = &cancel, .takes_any = true};
+    atomic_store(&asked, true);
+    assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/huge"), &how));
+    assert_true(td_clock_ns() < how.until_ns);
     finish(&place);
 }
 
@@ -667,6 +695,7 @@ int main(void)
         cmocka_unit_test(failures_are_counted_once),
         cmocka_unit_test(a_blob_that_is_not_its_name),
         cmocka_unit_test(waiting),
+        cmocka_unit_test(a_large_file_is_waited_for),
         cmocka_unit_test(what_was_not_read_is_not_measured),
         cmocka_unit_test(more_wait_than_there_is_room_for),
         cmocka_unit_test(without_threads_nothing_is_hashed),
