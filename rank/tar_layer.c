@@ -243,7 +243,7 @@ static uint64_t entry_bound(size_t path_len, bool needs_pax)
 {
     enum { OF_RECORDS = 64 }; /* keys, lengths, and a size */
     size_t records = path_len + OF_RECORDS;
-    return needs_pax || path_len > NAME_BYTES ? 2 * BLOCK_BYTES + records + padding(records) : BLOCK_BYTES;
+    return needs_pax || path_len > NAME_BYTES ? (size_t)2 * BLOCK_BYTES + records + padding(records) : BLOCK_BYTES;
 }
 
 uint64_t td_tar_header_bound(const struct td_tar_file *files, size_t count)
