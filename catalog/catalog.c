@@ -779,11 +779,11 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
 }
 
 bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
-                            uint64_t until_ns)
+                            const struct td_digest_wait *how)
 {
     if (file->source.incoming != NULL) /* the file is not whole yet */
         return td_file_sha256(file) != NULL;
-    return td_hasher_wait(catalog->hasher, snapshot->root, file, until_ns);
+    return td_hasher_wait(catalog->hasher, snapshot->root, file, how);
 }
 
 void td_catalog_note_digest(struct td_catalog *catalog, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES])

@@ -113,10 +113,10 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
 /* Copies the current state to *status. */
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
 
-/* Has a file of the snapshot hashed and waits for the digest until until_ns (monotonic). Returns whether the SHA-256 is
- * known; returns false at once when hashing cannot end by then. */
+/* Has a file of the snapshot hashed and waits for the digest. Returns whether the SHA-256 is known; returns false at
+ * once when hashing cannot end in time. */
 bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
-                            uint64_t until_ns);
+                            const struct td_digest_wait *how);
 
 /* Notes the SHA-256 of a file that is about to appear in the served directory with this identity. May wait for the
  * disk.

@@ -1,13 +1,13 @@
 /* Plan: background workers go over the entries of the snapshot twice, first over the files up to 1 MiB, then over the
  * rest. A worker claims a few entries under the lock, and hashes them without it. When all are done and a digest is
  * new, one worker flushes and compacts the log of digests and calls on_known, which rescans so that tags use the
- * digests. The wanted thread serves td_hasher_wait() from a queue of its own.
+ * digests. Two further threads serve td_hasher_wait(), each from a queue of its own.
  *
  * Hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so each
  * worker has a reader thread that only reads and hashes, takes no lock of ours, and talks to its worker by two
  * semaphores. (2) One content under several names: a worker skips a file whose identity another worker is hashing, and
- * looks for it in the log in a later pass. (3) A waiter that cannot be served in time must not queue: can_be_done()
- * compares the bytes ahead with a measured rate. */
+ * looks for it in the log in a later pass. (3) A waiter that cannot be served in time must not queue before those
+ * that can: can_be_done() compares the bytes ahead with a measured rate, and the others have the long queue. */
 #include "catalog/hasher.h"
 
 #include "catalog/content_hash.h"
@@ -62,13 +62,23 @@ struct worker {
     const struct td_file *busy; /* the file that is being hashed; under the hasher's lock */
 };
 
+/* Files that callers wait for, and the thread that hashes them. */
+struct wanted_queue {
+    struct td_hasher *hasher;
+    pthread_t thread;
+    bool has_thread;
+    struct job jobs[MAX_WANTED]; /* under the hasher's lock, as what follows */
+    size_t count;
+    const struct td_file *running; /* the file that the thread hashes */
+};
+
 struct td_hasher {
     struct td_hasher_config config;
     struct td_digest_log *log;
     struct worker workers[MAX_THREADS];
     size_t worker_count;
-    pthread_t wanted_thread; /* serves td_hasher_wait */
-    bool has_wanted_thread;
+    struct wanted_queue quick; /* files that are hashed in time */
+    struct wanted_queue slow;  /* the others */
     _Atomic bool stop;
     _Atomic uint64_t hashed_bytes;
     _Atomic uint64_t last_flush_ns;
@@ -82,10 +92,7 @@ struct td_hasher {
     bool was_skipped;    /* a file was skipped, because another path to its content was being hashed */
     bool has_news;       /* a digest became known after the last call of on_known */
     size_t claim_count;  /* background threads at work */
-    struct job wanted[MAX_WANTED];
-    size_t wanted_count;
-    const struct td_file *running; /* the file that wanted_thread hashes */
-    uint64_t rate;                 /* of that thread, bytes per microsecond */
+    uint64_t rate;       /* of the quick queue's thread, bytes per microsecond */
     struct td_hasher_status status;
 };
 
@@ -138,13 +145,13 @@ static bool claim_files(struct td_hasher *hasher, struct claim *claim)
     return true;
 }
 
-/* Takes the first job of the queue of td_hasher_wait. Returns false when the queue is empty. Under the lock. */
-static bool next_wanted(struct td_hasher *hasher, struct job *job)
+/* Takes the first job of a queue of td_hasher_wait. Returns false when the queue is empty. Under the lock. */
+static bool next_wanted(struct wanted_queue *queue, struct job *job)
 {
-    if (hasher->wanted_count == 0)
+    if (queue->count == 0)
         return false;
-    *job = hasher->wanted[0];
-    memmove(&hasher->wanted[0], &hasher->wanted[1], --hasher->wanted_count * sizeof hasher->wanted[0]);
+    *job = queue->jobs[0];
+    memmove(&queue->jobs[0], &queue->jobs[1], --queue->count * sizeof queue->jobs[0]);
     return true;
 }
 
@@ -391,23 +398,24 @@ static void measure(struct td_hasher *hasher, uint64_t bytes, uint64_t took_ns)
 
 static void *wanted_main(void *argument)
 {
-    struct td_hasher *hasher = argument;
+    struct wanted_queue *queue = argument;
+    struct td_hasher *hasher = queue->hasher;
     struct job job;
     pthread_mutex_lock(&hasher->lock);
     while (!atomic_load(&hasher->stop)) {
-        if (!next_wanted(hasher, &job)) {
+        if (!next_wanted(queue, &job)) {
             pthread_cond_wait(&hasher->work, &hasher->lock);
             continue;
         }
-        hasher->running = job.file;
+        queue->running = job.file;
         pthread_mutex_unlock(&hasher->lock);
         uint64_t started_ns = td_clock_ns();
         bool was_read = td_file_sha256(job.file) == NULL && hash_file(hasher, &job, NULL);
         uint64_t took_ns = td_clock_ns() - started_ns;
         pthread_mutex_lock(&hasher->lock);
-        if (was_read)
+        if (was_read && queue == &hasher->quick)
             measure(hasher, job.file->source.id.size_bytes, took_ns);
-        hasher->running = NULL;
+        queue->running = NULL;
         pthread_cond_broadcast(&hasher->done);
         pthread_cond_broadcast(&hasher->work); /* a worker reports the digest */
         pthread_mutex_unlock(&hasher->lock);
@@ -420,49 +428,63 @@ static void *wanted_main(void *argument)
 
 /* ---- waiting for a digest ------------------------------------------------------------------------------ */
 
-/* Returns whether the wanted thread hashes the file or will. Under the lock. */
-static bool is_wanted(const struct td_hasher *hasher, const struct td_file *file)
+/* Returns whether the queue's thread hashes the file or will. Under the lock. */
+static bool is_in_queue(const struct wanted_queue *queue, const struct td_file *file)
 {
-    bool found = hasher->running == file;
-    for (size_t i = 0; i < hasher->wanted_count && !found; i++)
-        found = hasher->wanted[i].file == file;
+    bool found = queue->running == file;
+    for (size_t i = 0; i < queue->count && !found; i++)
+        found = queue->jobs[i].file == file;
     return found;
 }
 
-/* Returns the bytes that the wanted thread hashes before a new job. Under the lock. */
-static uint64_t bytes_ahead(const struct td_hasher *hasher)
+/* Does the same for both queues. */
+static bool is_wanted(const struct td_hasher *hasher, const struct td_file *file)
 {
-    uint64_t bytes = hasher->running != NULL ? hasher->running->source.id.size_bytes : 0;
-    for (size_t i = 0; i < hasher->wanted_count; i++)
-        bytes += hasher->wanted[i].file->source.id.size_bytes;
+    return is_in_queue(&hasher->quick, file) || is_in_queue(&hasher->slow, file);
+}
+
+/* Returns the bytes that the queue's thread hashes before a new job. Under the lock. */
+static uint64_t bytes_ahead(const struct wanted_queue *queue)
+{
+    uint64_t bytes = queue->running != NULL ? queue->running->source.id.size_bytes : 0;
+    for (size_t i = 0; i < queue->count; i++)
+        bytes += queue->jobs[i].file->source.id.size_bytes;
     return bytes;
 }
 
-/* Under the lock. */
-/* Returns whether the wanted thread can hash the file until until_ns, at its measured rate. */
+/* Returns whether the quick queue can hash the file until until_ns, at its measured rate. Under the lock. */
 static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns, uint64_t until_ns)
 {
     uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 : 0;
     uint64_t bytes = file->source.id.size_bytes;
-    return bytes <= left_us * hasher->rate && bytes_ahead(hasher) <= left_us * hasher->rate - bytes;
+    return bytes <= left_us * hasher->rate && bytes_ahead(&hasher->quick) <= left_us * hasher->rate - bytes;
 }
 
-bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file, uint64_t until_ns)
+/* Puts the file into the queue that it belongs in, unless that is full or the file is in one. Under the lock. */
+static void want(struct td_hasher *hasher, struct td_root *root, struct td_file *file, const struct td_digest_wait *how)
+{
+    bool is_quick = can_be_done(hasher, file, td_clock_ns(), how->until_ns);
+    struct wanted_queue *queue = is_quick ? &hasher->quick : &hasher->slow;
+    if (is_wanted(hasher, file) || queue->count == MAX_WANTED || (!is_quick && !how->takes_any))
+        return;
+    queue->jobs[queue->count++] = (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
+    pthread_cond_broadcast(&hasher->work);
+}
+
+bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file,
+                    const struct td_digest_wait *how)
 {
     if (td_file_sha256(file) != NULL)
         return true;
-    if (hasher == NULL || !hasher->has_wanted_thread || !td_may_wait(NULL))
+    if (hasher == NULL || !hasher->slow.has_thread || !td_may_wait(NULL))
         return false;
     pthread_mutex_lock(&hasher->lock);
-    if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&
-        can_be_done(hasher, file, td_clock_ns(), until_ns)) {
-        hasher->wanted[hasher->wanted_count++] = (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
-        pthread_cond_broadcast(&hasher->work);
+    want(hasher, root, file, how);
+    while (td_file_sha256(file) == NULL && is_wanted(hasher, file) && !atomic_load(&hasher->stop) &&
+           td_clock_ns() < how->until_ns && !td_cancel_is_asked(how->cancel)) {
+        const struct timespec until = td_clock_timespec(td_clock_part_ns(how->until_ns));
+        (void)pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
     }
-    const struct timespec until = td_clock_timespec(until_ns);
-    int timed_out = 0;
-    while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) && !atomic_load(&hasher->stop))
-        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
     pthread_mutex_unlock(&hasher->lock);
     return td_file_sha256(file) != NULL;
 }
@@ -519,7 +541,7 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
         status->known_count = status->file_count;
     if (status->known_bytes > status->file_bytes)
         status->known_bytes = status->file_bytes;
-    status->enabled = hasher->has_wanted_thread;
+    status->enabled = hasher->slow.has_thread;
     status->stored = td_digest_log_is_stored(hasher->log);
     status->hashed_bytes = atomic_load(&hasher->hashed_bytes);
 }
@@ -546,26 +568,34 @@ static bool start_worker(struct td_hasher *hasher)
     return true;
 }
 
+static bool start_queue(struct td_hasher *hasher, struct wanted_queue *queue)
+{
+    queue->hasher = hasher;
+    queue->has_thread = pthread_create(&queue->thread, NULL, wanted_main, queue) == 0;
+    return queue->has_thread;
+}
+
 /* Starts the threads. Workers look at each other only under the lock, and there is nothing to hash yet. */
 static bool start_threads(struct td_hasher *hasher, struct td_error *err)
 {
     size_t wanted = hasher->config.threads < MAX_THREADS ? hasher->config.threads : MAX_THREADS;
     if (wanted == 0)
         return true;
-    hasher->has_wanted_thread = pthread_create(&hasher->wanted_thread, NULL, wanted_main, hasher) == 0;
-    bool ok = hasher->has_wanted_thread;
+    bool ok = start_queue(hasher, &hasher->quick) && start_queue(hasher, &hasher->slow);
     pthread_mutex_lock(&hasher->lock);
     while (ok && hasher->worker_count < wanted)
         ok = start_worker(hasher);
     pthread_mutex_unlock(&hasher->lock);
     return ok ||
-           td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads", 2 * wanted + 1);
+           td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads", 2 * wanted + 2);
 }
 
 static void join_threads(struct td_hasher *hasher)
 {
-    if (hasher->has_wanted_thread)
-        (void)pthread_join(hasher->wanted_thread, NULL);
+    if (hasher->quick.has_thread)
+        (void)pthread_join(hasher->quick.thread, NULL);
+    if (hasher->slow.has_thread)
+        (void)pthread_join(hasher->slow.thread, NULL);
     for (size_t i = 0; i < hasher->worker_count; i++) {
         struct worker *worker = &hasher->workers[i];
         (void)pthread_join(worker->thread, NULL);
@@ -597,6 +627,12 @@ bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **
     return true;
 }
 
+static void drop_queue(struct wanted_queue *queue)
+{
+    for (size_t i = 0; i < queue->count; i++)
+        job_drop(&queue->jobs[i]);
+}
+
 void td_hasher_destroy(struct td_hasher *hasher)
 {
     if (hasher == NULL)
@@ -607,8 +643,8 @@ void td_hasher_destroy(struct td_hasher *hasher)
     pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
     join_threads(hasher);
-    for (size_t i = 0; i < hasher->wanted_count; i++)
-        job_drop(&hasher->wanted[i]);
+    drop_queue(&hasher->quick);
+    drop_queue(&hasher->slow);
     td_snapshot_unref(hasher->snapshot);
     td_digest_log_close(hasher->log);
     (void)pthread_cond_destroy(&hasher->work);

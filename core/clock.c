@@ -25,6 +25,12 @@ struct timespec td_clock_timespec(uint64_t ns)
     return (struct timespec){.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
 }
 
+uint64_t td_clock_part_ns(uint64_t until_ns)
+{
+    uint64_t part_ns = td_clock_ns() + SECOND_NS / 5;
+    return part_ns < until_ns ? part_ns : until_ns;
+}
+
 bool td_clock_condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;

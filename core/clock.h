@@ -23,6 +23,10 @@ uint64_t td_clock_ns(void);
 /* Returns a time of td_clock_ns as a timespec, for pthread_cond_timedwait. */
 struct timespec td_clock_timespec(uint64_t ns);
 
+/* Returns the end of a part of a wait until until_ns: at most 0.2 s from now, after which whoever waits looks whether
+ * somebody still needs the result (core/cancel.h). */
+uint64_t td_clock_part_ns(uint64_t until_ns);
+
 /* Initialises a condition variable. Its timed waits take times of td_clock_ns. The caller destroys the variable with
  * pthread_cond_destroy. Returns false, with nothing to destroy, when the system refuses. */
 bool td_clock_condition_init(pthread_cond_t *condition);

@@ -3,6 +3,8 @@
 #include "rank/tensor_source.h"
 #include "slicing/engine/engine.h"
 
+#include <stdlib.h>
+
 /* Makes the key of a tag: the current one, or the one before all files were hashed. */
 static bool make_key(const struct td_repo_view *view, const struct td_repo_item *item, bool former,
                      struct td_virtual_key *key, struct td_error *err)
@@ -47,6 +49,22 @@ bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_
     return true;
 }
 
+/* The recipe of a rank file: its body, which opens the checkpoint's files when they are read. */
+static bool give_body(void *context, struct td_body *body, struct td_error *err)
+{
+    struct td_body *made = context;
+    (void)err;
+    *body = *made;
+    td_body_init(made);
+    return true;
+}
+
+static void free_body(void *context)
+{
+    td_body_fini(context);
+    free(context);
+}
+
 bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
                           const struct td_repo_view *view, const struct td_repo_item *item, struct td_error *err)
 {
@@ -58,16 +76,22 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     struct td_virtual_progress progress;
     if (!make_key(view, item, false, &wanted.key, err))
         return false;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
     td_rank_digest_origin(view, &wanted.origin);
-    td_body_init(&wanted.body);
+    wanted.owner = td_virtual_owner(item->model->id);
+    struct td_body *body = malloc(sizeof *body);
+    if (body == NULL)
+        return td_error_no_memory(err);
+    td_body_init(body);
     bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&
               td_rank_file_append(store->catalog, view->snapshot, set.checkpoint, file,
-                                  td_virtual_hasher_cancel(hasher), &wanted.body, err);
+                                  td_virtual_hasher_cancel(hasher), body, err);
     td_rank_file_unref(file);
+    wanted.size_bytes = body->total_bytes;
+    wanted.recipe = (struct td_virtual_recipe){.context = body, .open = give_body, .free = free_body};
     if (ok)
         return td_virtual_hasher_begin(hasher, &wanted, err);
-    td_body_fini(&wanted.body);
+    free_body(body);
     return false;
 }

@@ -203,50 +203,61 @@ static bool each_header(const struct td_tar_file *files, size_t count,
     return ok;
 }
 
-struct sizing {
-    const struct td_tar_file *files;
-    uint64_t total_bytes;
-};
-
-static bool add_size(void *context, size_t i, struct td_text header, struct td_error *err)
+/* Adds the bytes of a file in a layer to *total. Returns false past 2^63-1. */
+static bool add_size(uint64_t header_bytes, uint64_t size_bytes, uint64_t *total)
 {
-    struct sizing *sizing = context;
-    uint64_t size_bytes = sizing->files[i].size_bytes;
-    uint64_t *total = &sizing->total_bytes;
-    return (td_add_u64(*total, header.len, total) && td_add_u64(*total, size_bytes, total) &&
-            td_add_u64(*total, padding(size_bytes), total) && *total <= INT64_MAX - END_BYTES) ||
-           td_error_set(err, TD_FAILED_PRECONDITION, "the files of a layer have more than 2^63-1 bytes");
-}
-
-bool td_tar_layer_size(const struct td_tar_file *files, size_t count, uint64_t *size_bytes, struct td_error *err)
-{
-    struct sizing sizing = {.files = files};
-    if (!each_header(files, count, add_size, &sizing, err))
-        return false;
-    *size_bytes = sizing.total_bytes + END_BYTES;
-    return true;
+    return td_add_u64(*total, header_bytes, total) && td_add_u64(*total, size_bytes, total) &&
+           td_add_u64(*total, padding(size_bytes), total) && *total <= INT64_MAX - END_BYTES;
 }
 
 struct keying {
     const struct td_tar_file *files;
     struct td_digest *digest;
+    uint64_t total_bytes;
 };
 
-static bool add_key(void *context, size_t i, struct td_text header, struct td_error *err)
+static bool add_file(void *context, size_t i, struct td_text header, struct td_error *err)
 {
-    const struct keying *keying = context;
-    (void)err;
+    struct keying *keying = context;
     td_digest_add(keying->digest, header.p, header.len);
     td_digest_add_cstring(keying->digest, keying->files[i].sha256);
-    return true;
+    return add_size(header.len, keying->files[i].size_bytes, &keying->total_bytes) ||
+           td_error_set(err, TD_FAILED_PRECONDITION, "the files of a layer have more than 2^63-1 bytes");
 }
 
-bool td_tar_layer_key(const struct td_tar_file *files, size_t count, struct td_virtual_key *key, struct td_error *err)
+bool td_tar_layer_key(const char *owner, const struct td_tar_file *files, size_t count, struct td_virtual_key *key,
+                      uint64_t *size_bytes, struct td_error *err)
 {
     struct keying keying = {.files = files, .digest = td_digest_create()};
-    td_digest_add_cstring(keying.digest, "tar layer");
-    bool ok = each_header(files, count, add_key, &keying, err);
-    return (td_digest_finish_binary(keying.digest, key->bytes) && ok) || td_error_no_memory(err);
+    td_digest_add_cstring(keying.digest, "tar layer of");
+    td_digest_add_cstring(keying.digest, owner);
+    bool ok = each_header(files, count, add_file, &keying, err);
+    bool is_made = td_digest_finish_binary(keying.digest, key->bytes);
+    *size_bytes = keying.total_bytes + END_BYTES;
+    return ok && (is_made || td_error_no_memory(err));
+}
+
+/* Returns a bound on the bytes of an entry with a path of this length: its block, and a pax header with its records,
+ * where it needs one. */
+static uint64_t entry_bound(size_t path_len, bool needs_pax)
+{
+    enum { OF_RECORDS = 64 }; /* keys, lengths, and a size */
+    size_t records = path_len + OF_RECORDS;
+    return needs_pax || path_len > NAME_BYTES ? (size_t)2 * BLOCK_BYTES + records + padding(records) : BLOCK_BYTES;
+}
+
+uint64_t td_tar_header_bound(const struct td_tar_file *files, size_t count)
+{
+    uint64_t bound = 0;
+    for (size_t k = 0; k < count; k++) {
+        const char *path = files[k].path;
+        bool needs_pax = !is_ascii(td_text_of(path));
+        size_t i = shared_directories(path, k == 0 ? NULL : files[k - 1].path);
+        for (; path[i] != '\0'; i++)
+            bound += path[i] == '/' ? entry_bound(i + 1, needs_pax) : 0;
+        bound += entry_bound(i, needs_pax || files[k].size_bytes > LARGEST_USTAR_BYTES);
+    }
+    return bound;
 }
 
 struct appending {

@@ -32,12 +32,15 @@ bool td_tar_path_check(const char *path, struct td_error *err);
  * and its own header. The content, and zeros up to a multiple of 512 bytes, must follow. */
 void td_tar_write_header(struct td_buffer *out, const struct td_tar_file *file, const char *before);
 
-/* Sets *size_bytes to the size of the layer of these files. Errors: TD_RESOURCE_EXHAUSTED; TD_FAILED_PRECONDITION when
- * it is more than 2^63-1 bytes. */
-bool td_tar_layer_size(const struct td_tar_file *files, size_t count, uint64_t *size_bytes, struct td_error *err);
+/* Returns a bound on the bytes of all headers of these files, also of directories: computed from the paths' lengths,
+ * without making one. */
+uint64_t td_tar_header_bound(const struct td_tar_file *files, size_t count);
 
-/* Makes the content key of the layer of these files, without reading one. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_tar_layer_key(const struct td_tar_file *files, size_t count, struct td_virtual_key *key, struct td_error *err);
+/* Makes the content key of the layer of these files, without reading one, and sets *size_bytes to its size. `owner` is
+ * part of the key: whoever may see one owner's files does not learn, from how long hashing takes, what another has.
+ * Errors: TD_RESOURCE_EXHAUSTED; TD_FAILED_PRECONDITION when the size is more than 2^63-1 bytes. */
+bool td_tar_layer_key(const char *owner, const struct td_tar_file *files, size_t count, struct td_virtual_key *key,
+                      uint64_t *size_bytes, struct td_error *err);
 
 /* Appends the layer to a body: headers and padding from memory, contents from the files. Each blob must have its file's
  * size. Errors: as the opener; TD_UNAVAILABLE for another size; TD_RESOURCE_EXHAUSTED. */

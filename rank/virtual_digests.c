@@ -1,6 +1,6 @@
-/* Plan: the records lie in an array, in the order in which they were added. Two hash tables (open addressing) hold
- * numbers of records: one by key, one by SHA-256, from which records with an equal SHA-256 are linked, the newest
- * first. A full array loses its older half; both tables are then made anew, and so is the log.
+/* Plan: each share has its records in an array, in the order in which they were added. Two hash tables (open
+ * addressing) hold numbers of records: one by key, one by SHA-256, from which records with an equal SHA-256 are linked,
+ * the newest first. A full array loses a half; both tables are then made anew, and so is the log.
  *
  * Hard: (1) two locks, so that a look-up never waits for a disk, as in catalog/digest_log.c: file_lock is taken first.
  * (2) A record whose key was added again with another digest stays in the array but is no longer found by its key, so
@@ -25,6 +25,8 @@ struct stored {
 
 static_assert(sizeof(struct stored) == 96, "a record has no padding");
 
+enum { OF_DOCUMENT = 256 }; /* is added to the kind */
+
 static const struct td_record_log_kind kind = {.name = "virtual-digests",
                                                .new_name = "virtual-digests.new",
                                                .lock_name = "virtual-lock",
@@ -39,15 +41,27 @@ enum { NONE = 0 }; /* tables and links hold numbers of records plus 1 */
 struct record {
     struct td_virtual_key key;
     struct td_virtual_digest digest;
-    uint32_t next; /* the record before with an equal SHA-256, plus 1; or NONE */
+    uint64_t last_use; /* grows with each use of any record; 0: is to be dropped */
+    uint32_t next;     /* the record before with an equal SHA-256, plus 1; or NONE */
 };
+
+/* The records of one share. */
+struct table {
+    struct record *records;
+    size_t count, capacity, most;
+    uint32_t *by_key, *by_sum; /* slot_count slots each, at most half full */
+    size_t slot_count;
+};
+
+enum { LAYERS, RANKS, DOCUMENTS, SHARES };
+
+static const size_t most_records[SHARES] = {
+    [LAYERS] = TD_VIRTUAL_LAYERS_MAX, [RANKS] = TD_VIRTUAL_RANKS_MAX, [DOCUMENTS] = TD_VIRTUAL_DOCUMENTS_MAX};
 
 struct td_virtual_digests {
     pthread_mutex_t lock;
-    struct record *records;
-    size_t count, capacity;
-    uint32_t *by_key, *by_sum; /* slot_count slots each, at most half full */
-    size_t slot_count;
+    struct table tables[SHARES];
+    uint64_t uses;
     struct stored batch[TD_RECORD_LOG_BATCH]; /* records that the file lacks */
     size_t batch_count;
     bool is_halved; /* older records were dropped, so the log is to be written anew */
@@ -60,53 +74,53 @@ struct td_virtual_digests {
 /* ---- the tables ---------------------------------------------------------------------------------------- */
 
 /* Returns the slot that a key or a SHA-256 begins to look at: its first bytes are as good as any hash. */
-static size_t first_slot(const struct td_virtual_digests *digests, const uint8_t *bytes)
+static size_t first_slot(const struct table *table, const uint8_t *bytes)
 {
     uint64_t hash;
     memcpy(&hash, bytes, sizeof hash);
-    return (size_t)hash & (digests->slot_count - 1);
+    return (size_t)hash & (table->slot_count - 1);
 }
 
 /* Returns the slot of this key, or the free one where it belongs. There is always a free one. */
-static uint32_t *slot_of_key(const struct td_virtual_digests *digests, const struct td_virtual_key *key)
+static uint32_t *slot_of_key(const struct table *table, const struct td_virtual_key *key)
 {
-    size_t at = first_slot(digests, key->bytes);
-    while (digests->by_key[at] != NONE &&
-           memcmp(digests->records[digests->by_key[at] - 1].key.bytes, key->bytes, sizeof key->bytes) != 0)
-        at = (at + 1) & (digests->slot_count - 1);
-    return &digests->by_key[at];
+    size_t at = first_slot(table, key->bytes);
+    while (table->by_key[at] != NONE &&
+           memcmp(table->records[table->by_key[at] - 1].key.bytes, key->bytes, sizeof key->bytes) != 0)
+        at = (at + 1) & (table->slot_count - 1);
+    return &table->by_key[at];
 }
 
 /* Does the same for a SHA-256. */
-static uint32_t *slot_of_sum(const struct td_virtual_digests *digests, const uint8_t *sum)
+static uint32_t *slot_of_sum(const struct table *table, const uint8_t *sum)
 {
-    size_t at = first_slot(digests, sum);
-    while (digests->by_sum[at] != NONE &&
-           memcmp(digests->records[digests->by_sum[at] - 1].digest.sum, sum, TD_SHA256_BYTES) != 0)
-        at = (at + 1) & (digests->slot_count - 1);
-    return &digests->by_sum[at];
+    size_t at = first_slot(table, sum);
+    while (table->by_sum[at] != NONE &&
+           memcmp(table->records[table->by_sum[at] - 1].digest.sum, sum, TD_SHA256_BYTES) != 0)
+        at = (at + 1) & (table->slot_count - 1);
+    return &table->by_sum[at];
 }
 
 /* Puts record i into both tables. */
-static void link_record(struct td_virtual_digests *digests, size_t i)
+static void link_record(struct table *table, size_t i)
 {
-    struct record *record = &digests->records[i];
-    uint32_t *newest = slot_of_sum(digests, record->digest.sum);
-    *slot_of_key(digests, &record->key) = (uint32_t)i + 1;
+    struct record *record = &table->records[i];
+    uint32_t *newest = slot_of_sum(table, record->digest.sum);
+    *slot_of_key(table, &record->key) = (uint32_t)i + 1;
     record->next = *newest;
     *newest = (uint32_t)i + 1;
 }
 
-static void link_all(struct td_virtual_digests *digests)
+static void link_all(struct table *table)
 {
-    memset(digests->by_key, 0, digests->slot_count * sizeof *digests->by_key);
-    memset(digests->by_sum, 0, digests->slot_count * sizeof *digests->by_sum);
-    for (size_t i = 0; i < digests->count; i++)
-        link_record(digests, i);
+    memset(table->by_key, 0, table->slot_count * sizeof *table->by_key);
+    memset(table->by_sum, 0, table->slot_count * sizeof *table->by_sum);
+    for (size_t i = 0; i < table->count; i++)
+        link_record(table, i);
 }
 
 /* Makes both tables anew with this number of slots, a power of two. */
-static bool set_slots(struct td_virtual_digests *digests, size_t slot_count)
+static bool set_slots(struct table *table, size_t slot_count)
 {
     uint32_t *by_key = calloc(slot_count, sizeof *by_key);
     uint32_t *by_sum = calloc(slot_count, sizeof *by_sum);
@@ -115,32 +129,71 @@ static bool set_slots(struct td_virtual_digests *digests, size_t slot_count)
         free(by_sum);
         return false;
     }
-    free(digests->by_key);
-    free(digests->by_sum);
-    digests->by_key = by_key;
-    digests->by_sum = by_sum;
-    digests->slot_count = slot_count;
-    link_all(digests);
+    free(table->by_key);
+    free(table->by_sum);
+    table->by_key = by_key;
+    table->by_sum = by_sum;
+    table->slot_count = slot_count;
+    link_all(table);
     return true;
 }
 
-/* Drops the older half of the records. */
-static void halve(struct td_virtual_digests *digests)
+static bool is_large(const struct record *record)
 {
-    size_t dropped = digests->count / 2;
-    digests->count -= dropped;
-    memmove(digests->records, digests->records + dropped, digests->count * sizeof *digests->records);
-    link_all(digests);
-    digests->is_halved = true;
+    return record->digest.size_bytes >= TD_VIRTUAL_LARGE_BYTES;
 }
 
-/* Makes room for one more record. Returns false for want of memory. */
-static bool make_room(struct td_virtual_digests *digests)
+/* What may be dropped first comes first: small contents before large ones, then what was not used for longest. */
+static int compare_worth(const void *a, const void *b)
 {
-    if (digests->count == TD_VIRTUAL_DIGESTS_MAX)
-        halve(digests);
-    return TD_ARRAY_GROW(digests->records, digests->count, digests->capacity, NULL) &&
-           (digests->count + 1 <= digests->slot_count / 2 || set_slots(digests, digests->slot_count * 2));
+    const struct record *x = *(struct record *const *)a;
+    const struct record *y = *(struct record *const *)b;
+    if (is_large(x) != is_large(y))
+        return is_large(x) ? 1 : -1;
+    return x->last_use < y->last_use ? -1 : 1; /* no two are equal */
+}
+
+/* Marks a number of records to be dropped: those of the least worth, or the oldest where memory is short. */
+static void mark_dropped(struct table *table, size_t number)
+{
+    struct record **by_worth = malloc(table->count * sizeof(struct record *));
+    for (size_t i = 0; by_worth != NULL && i < table->count; i++)
+        by_worth[i] = &table->records[i];
+    if (by_worth != NULL)
+        qsort(by_worth, table->count, sizeof(struct record *), compare_worth);
+    for (size_t i = 0; i < number; i++)
+        (by_worth != NULL ? by_worth[i] : &table->records[i])->last_use = 0;
+    free(by_worth);
+}
+
+/* Drops a half of the records. */
+static void halve(struct table *table)
+{
+    size_t kept = 0;
+    mark_dropped(table, table->count / 2);
+    for (size_t i = 0; i < table->count; i++)
+        if (table->records[i].last_use != 0)
+            table->records[kept++] = table->records[i];
+    table->count = kept;
+    link_all(table);
+}
+
+/* Makes room for one more record. Returns false for want of memory. Sets *halved if others were dropped. */
+static bool make_room(struct table *table, bool *halved)
+{
+    if (table->count == table->most) {
+        halve(table);
+        *halved = true;
+    }
+    return TD_ARRAY_GROW(table->records, table->count, table->capacity, NULL) &&
+           (table->count + 1 <= table->slot_count / 2 || set_slots(table, table->slot_count * 2));
+}
+
+static struct table *table_of(struct td_virtual_digests *digests, const struct td_virtual_digest *digest)
+{
+    if (digest->is_document)
+        return &digests->tables[DOCUMENTS];
+    return &digests->tables[digest->origin.kind == TD_REVISION_FILES ? LAYERS : RANKS];
 }
 
 /* Adds a record. Returns false when memory is short. Sets *news to whether the key was unknown or had another digest.
@@ -148,16 +201,29 @@ static bool make_room(struct td_virtual_digests *digests)
 static bool put(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                 const struct td_virtual_digest *digest, bool *news)
 {
-    uint32_t known = *slot_of_key(digests, key);
-    *news = known == NONE || memcmp(digests->records[known - 1].digest.sum, digest->sum, TD_SHA256_BYTES) != 0;
+    struct table *table = table_of(digests, digest);
+    uint32_t known = *slot_of_key(table, key);
+    *news = known == NONE || memcmp(table->records[known - 1].digest.sum, digest->sum, TD_SHA256_BYTES) != 0;
     if (!*news)
         return true;
-    if (!make_room(digests))
+    if (!make_room(table, &digests->is_halved))
         return false;
-    digests->records[digests->count] = (struct record){.key = *key, .digest = *digest};
-    link_record(digests, digests->count);
-    digests->count++;
+    table->records[table->count] = (struct record){.key = *key, .digest = *digest, .last_use = ++digests->uses};
+    link_record(table, table->count);
+    table->count++;
     return true;
+}
+
+/* Returns the record with this key, or NULL. */
+static struct record *find(struct td_virtual_digests *digests, const struct td_virtual_key *key)
+{
+    struct record *record = NULL;
+    for (size_t i = 0; record == NULL && i < SHARES; i++) {
+        uint32_t known = *slot_of_key(&digests->tables[i], key);
+        if (known != NONE)
+            record = &digests->tables[i].records[known - 1];
+    }
+    return record;
 }
 
 /* ---- the log ------------------------------------------------------------------------------------------- */
@@ -165,7 +231,7 @@ static bool put(struct td_virtual_digests *digests, const struct td_virtual_key 
 static struct stored stored_of(const struct td_virtual_key *key, const struct td_virtual_digest *digest)
 {
     struct stored stored = {.size_bytes = digest->size_bytes,
-                            .kind = (uint32_t)digest->origin.kind,
+                            .kind = (uint32_t)digest->origin.kind + (digest->is_document ? OF_DOCUMENT : 0),
                             .engine = digest->origin.engine,
                             .tp_size = digest->origin.tp_size,
                             .rank = digest->origin.rank};
@@ -180,8 +246,11 @@ static bool take_stored(void *context, const void *payload)
     struct td_virtual_key key;
     bool news;
     memcpy(&stored, payload, sizeof stored);
+    bool is_document = stored.kind >= OF_DOCUMENT;
+    uint32_t revision_kind = is_document ? stored.kind - OF_DOCUMENT : stored.kind;
     struct td_virtual_digest digest = {.size_bytes = stored.size_bytes,
-                                       .origin = {.kind = (enum td_revision_kind)stored.kind,
+                                       .is_document = is_document,
+                                       .origin = {.kind = (enum td_revision_kind)revision_kind,
                                                   .engine = stored.engine,
                                                   .tp_size = stored.tp_size,
                                                   .rank = stored.rank}};
@@ -192,10 +261,10 @@ static bool take_stored(void *context, const void *payload)
     return put(context, &key, &digest, &news);
 }
 
-/* A place in the array, while the log is written anew. */
+/* A place in the arrays, while the log is written anew. */
 struct writing_place {
     struct td_virtual_digests *digests;
-    size_t at;
+    size_t share, at;
 };
 
 static size_t next_stored(void *context, void *payloads, size_t most)
@@ -205,8 +274,13 @@ static size_t next_stored(void *context, void *payloads, size_t most)
     struct stored *stored = payloads;
     size_t count = 0;
     pthread_mutex_lock(&digests->lock);
-    for (; place->at < digests->count && count < most; place->at++)
-        stored[count++] = stored_of(&digests->records[place->at].key, &digests->records[place->at].digest);
+    for (; place->share < SHARES && count < most; place->share++, place->at = 0) {
+        const struct table *table = &digests->tables[place->share];
+        for (; place->at < table->count && count < most; place->at++)
+            stored[count++] = stored_of(&table->records[place->at].key, &table->records[place->at].digest);
+        if (place->at < table->count)
+            break;
+    }
     pthread_mutex_unlock(&digests->lock);
     return count;
 }
@@ -231,14 +305,34 @@ void td_virtual_digests_flush(struct td_virtual_digests *digests)
 
 /* ---- use ----------------------------------------------------------------------------------------------- */
 
-bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err)
+static bool init_tables(struct td_virtual_digests *digests)
 {
     enum { FIRST_SLOTS = 256 };
+    bool ok = true;
+    for (size_t i = 0; ok && i < SHARES; i++) {
+        digests->tables[i].most = most_records[i];
+        ok = set_slots(&digests->tables[i], FIRST_SLOTS);
+    }
+    return ok;
+}
+
+static void fini_tables(struct td_virtual_digests *digests)
+{
+    for (size_t i = 0; i < SHARES; i++) {
+        free(digests->tables[i].records);
+        free(digests->tables[i].by_key);
+        free(digests->tables[i].by_sum);
+    }
+}
+
+bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err)
+{
     struct td_virtual_digests *digests = calloc(1, sizeof *digests);
     if (digests == NULL)
         return td_error_no_memory(err);
     if (pthread_mutex_init(&digests->lock, NULL) != 0 || pthread_mutex_init(&digests->file_lock, NULL) != 0 ||
-        !set_slots(digests, FIRST_SLOTS)) {
+        !init_tables(digests)) {
+        fini_tables(digests);
         free(digests);
         return td_error_no_memory(err);
     }
@@ -261,9 +355,7 @@ void td_virtual_digests_destroy(struct td_virtual_digests *digests)
     td_record_log_close(digests->file);
     (void)pthread_mutex_destroy(&digests->lock);
     (void)pthread_mutex_destroy(&digests->file_lock);
-    free(digests->records);
-    free(digests->by_key);
-    free(digests->by_sum);
+    fini_tables(digests);
     free(digests);
 }
 
@@ -271,11 +363,13 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
                              struct td_virtual_digest *out)
 {
     pthread_mutex_lock(&digests->lock);
-    uint32_t known = *slot_of_key(digests, key);
-    if (known != NONE)
-        *out = digests->records[known - 1].digest;
+    struct record *record = find(digests, key);
+    if (record != NULL) {
+        record->last_use = ++digests->uses;
+        *out = record->digest;
+    }
     pthread_mutex_unlock(&digests->lock);
-    return known != NONE;
+    return record != NULL;
 }
 
 void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,
@@ -301,21 +395,30 @@ static bool is_same(const struct td_virtual_revision *a, const struct td_virtual
     return a->kind == b->kind && a->engine == b->engine && a->tp_size == b->tp_size && a->rank == b->rank;
 }
 
+/* Adds the origins of the table's records with this SHA-256 that are not in `out` yet. */
+static void add_origins(struct td_virtual_digests *digests, struct table *table, const uint8_t sum[TD_SHA256_BYTES],
+                        struct td_virtual_revision *out, size_t capacity, size_t *count)
+{
+    size_t looks = 0;
+    for (uint32_t at = *slot_of_sum(table, sum); at != NONE && *count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
+         at = table->records[at - 1].next, looks++) {
+        const struct td_virtual_revision *origin = &table->records[at - 1].digest.origin;
+        bool is_known = origin->kind == TD_REVISION_FILES;
+        table->records[at - 1].last_use = ++digests->uses;
+        for (size_t i = 0; i < *count && !is_known; i++)
+            is_known = is_same(&out[i], origin);
+        if (!is_known)
+            out[(*count)++] = *origin;
+    }
+}
+
 size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint8_t sum[TD_SHA256_BYTES],
                                   struct td_virtual_revision *out, size_t capacity)
 {
     size_t count = 0;
-    size_t looks = 0;
     pthread_mutex_lock(&digests->lock);
-    for (uint32_t at = *slot_of_sum(digests, sum); at != NONE && count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
-         at = digests->records[at - 1].next, looks++) {
-        const struct td_virtual_revision *origin = &digests->records[at - 1].digest.origin;
-        bool is_known = origin->kind == TD_REVISION_FILES;
-        for (size_t i = 0; i < count && !is_known; i++)
-            is_known = is_same(&out[i], origin);
-        if (!is_known)
-            out[count++] = *origin;
-    }
+    add_origins(digests, &digests->tables[RANKS], sum, out, capacity, &count);
+    add_origins(digests, &digests->tables[DOCUMENTS], sum, out, capacity, &count);
     pthread_mutex_unlock(&digests->lock);
     return count;
 }
@@ -323,7 +426,9 @@ size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint
 size_t td_virtual_digests_count(struct td_virtual_digests *digests)
 {
     pthread_mutex_lock(&digests->lock);
-    size_t count = digests->count;
+    size_t count = 0;
+    for (size_t i = 0; i < SHARES; i++)
+        count += digests->tables[i].count;
     pthread_mutex_unlock(&digests->lock);
     return count;
 }

@@ -3,8 +3,8 @@
  * directory, a log on disk remembers them (catalog/record_log.h): only a cache. Thread-safe.
  *
  * The file "virtual-digests" is a log of records with the magic "tvirtual", version and type 1. A payload is the key,
- * the SHA-256, the size (8 bytes), and the origin: kind and engine (4 bytes each), number of ranks and rank (8 bytes
- * each). */
+ * the SHA-256, the size (8 bytes), and the origin: kind (of a document, 256 more) and engine (4 bytes each), number of
+ * ranks and rank (8 bytes each). */
 #ifndef TD_RANK_VIRTUAL_DIGESTS_H
 #define TD_RANK_VIRTUAL_DIGESTS_H
 
@@ -17,8 +17,13 @@
 #include <stdint.h>
 
 enum {
-    TD_VIRTUAL_DIGESTS_MAX = 65536, /* most digests; then the older half is dropped. They take 12 MiB of memory */
-    TD_VIRTUAL_ORIGINS_MAX = 64,    /* most digests that are looked at for td_virtual_digests_origins */
+    /* Most digests of layers, of rank files, and of documents. When one of them is full, it loses a half; see
+     * td_virtual_digests_add. All together take 14 MiB of memory. */
+    TD_VIRTUAL_LAYERS_MAX = 32768,
+    TD_VIRTUAL_RANKS_MAX = 16384,
+    TD_VIRTUAL_DOCUMENTS_MAX = 16384,
+    TD_VIRTUAL_LARGE_BYTES = 64 * 1024 * 1024, /* digests of larger contents are kept before others */
+    TD_VIRTUAL_ORIGINS_MAX = 64,               /* most digests that are looked at for td_virtual_digests_origins */
 };
 
 /* The content key of a virtual file: a SHA-256 over everything that decides its bytes. Equal keys mean equal bytes. */
@@ -32,6 +37,7 @@ struct td_virtual_digest {
     uint64_t size_bytes;
     /* The revision that has the file, for whoever has only the digest. kind TD_REVISION_FILES: it is in none */
     struct td_virtual_revision origin;
+    bool is_document; /* of a document of that revision, which is noted for its origin alone */
 };
 
 struct td_virtual_digests;
@@ -52,7 +58,9 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
                              struct td_virtual_digest *out);
 
 /* Notes a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is short,
- * the digest is not noted. */
+ * the digest is not noted. Layers, rank files and documents have a share each, so that none pushes out others. A full
+ * share loses the half that was not asked for longest; contents of less than TD_VIRTUAL_LARGE_BYTES go first, since
+ * they are soon hashed again. */
 void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                             const struct td_virtual_digest *digest);
 

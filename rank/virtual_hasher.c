@@ -1,5 +1,9 @@
-/* Plan: jobs form a list, the oldest first; the thread hashes the first one and then removes it. Requests that wait
- * hold a reference on their job, so that they learn its end although it has left the list.
+/* Plan: jobs form a list, sorted by turns; a thread takes the first one that it may, hashes it and then removes it. A
+ * job's turn is one more than that of its owner's job before, and at least that of the job that was taken last. So the
+ * n-th jobs of all owners come before the next ones, and none waits forever. Requests that wait
+ * hold a reference on their job, so that they learn its end although it has left the list. The thread makes the body
+ * of a job when it begins with it, so that the queue holds neither descriptors nor mappings, however many files the
+ * jobs are made of.
  *
  * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
  * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
@@ -20,42 +24,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024 };
+enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, WORKERS = 2 };
 
 static const uint64_t flush_ns = 1000000000;
 
 struct job {
     struct td_virtual_file file; /* with a reference on the snapshot */
-    uint64_t size_bytes;
-    _Atomic uint64_t done_bytes;
+    struct td_body body;         /* of the thread; empty before it begins */
+    _Atomic uint64_t size_bytes, done_bytes;
     _Atomic int refs; /* the list's one, and one for each request that waits */
+    uint64_t turn;
     struct job *next; /* under the hasher's lock, as what follows */
-    bool is_done, is_known;
+    bool is_taken, is_done, is_known;
     struct td_virtual_digest digest; /* when it is known */
     struct td_error err;             /* when it is done and not known */
 };
 
-struct td_virtual_hasher {
-    struct td_virtual_digests *digests;
+/* A thread. */
+struct worker {
+    struct td_virtual_hasher *hasher;
     pthread_t thread;
     bool has_thread;
+    uint64_t most_bytes; /* of the files that it takes */
+    uint8_t *window;
+    uint64_t last_flush_ns;
+};
+
+struct td_virtual_hasher {
+    struct td_virtual_digests *digests;
+    struct worker workers[WORKERS];
     _Atomic bool stop;
     struct td_cancel cancel;
-    uint8_t *window;        /* of the thread */
-    uint64_t last_flush_ns; /* of the thread */
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     struct job *first;            /* under the lock */
     size_t job_count, rank_count; /* under the lock; of all jobs, and of those for rank files */
+    uint64_t turn;                /* under the lock; of the job that was taken last */
 };
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
+static void drop_recipe(struct td_virtual_recipe *recipe)
+{
+    if (recipe->free != NULL)
+        recipe->free(recipe->context);
+    *recipe = (struct td_virtual_recipe){.context = NULL};
+}
+
 /* Drops what the job is made of, so that files can be written to and snapshots end. */
 static void drop_file(struct job *job)
 {
-    td_body_fini(&job->file.body);
+    td_body_fini(&job->body);
+    drop_recipe(&job->file.recipe);
     td_snapshot_unref(job->file.snapshot);
     job->file.snapshot = NULL;
 }
@@ -78,17 +99,18 @@ static struct job *find_job(const struct td_virtual_hasher *hasher, const struct
     return job;
 }
 
-/* Makes a job, which takes the file's body over. Returns NULL when memory is short. */
+/* Makes a job, which takes the file's recipe over. Returns NULL when memory is short. */
 static struct job *create_job(struct td_virtual_file *file)
 {
     struct job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return NULL;
     job->file = *file;
-    job->size_bytes = file->body.total_bytes;
     if (file->snapshot != NULL)
         (void)td_snapshot_ref(file->snapshot);
-    td_body_init(&file->body);
+    file->recipe = (struct td_virtual_recipe){.context = NULL};
+    td_body_init(&job->body);
+    atomic_init(&job->size_bytes, file->size_bytes);
     atomic_init(&job->refs, 1);
     td_error_init(&job->err);
     return job;
@@ -99,24 +121,93 @@ static bool is_rank_file(const struct td_virtual_file *file)
     return file->origin.kind != TD_REVISION_FILES;
 }
 
-/* Appends the file's job to the list. Under the lock. */
-static bool append_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
+/* Checks that the queue has room for the file. Under the lock. */
+static bool has_room(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct td_error *err)
 {
-    struct job **end = &hasher->first;
     bool is_rank = is_rank_file(file);
-    if (hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE || (is_rank && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS))
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
-                            is_rank ? hasher->rank_count : hasher->job_count);
+    size_t own = 0;
+    bool waits = false; /* behind what another owner was not asked for */
+    for (const struct job *job = hasher->first; job != NULL; job = job->next) {
+        own += job->file.owner == file->owner ? 1 : 0;
+        waits = waits || (file->is_unasked && job->file.is_unasked && job->file.owner != file->owner);
+    }
+    if (waits)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "files of another repository are being hashed for a digest that was not known; try again, "
+                            "or ask for the tag first");
+    if (hasher->job_count < TD_VIRTUAL_HASHER_QUEUE && own < TD_VIRTUAL_HASHER_OWN &&
+        (!is_rank || hasher->rank_count < TD_VIRTUAL_HASHER_RANKS))
+        return true;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
+                        is_rank ? hasher->rank_count : hasher->job_count);
+}
+
+/* Inserts a job into the list, by its turn. Under the lock. */
+static void insert_job(struct td_virtual_hasher *hasher, struct job *job)
+{
+    job->turn = hasher->turn;
+    for (const struct job *other = hasher->first; other != NULL; other = other->next)
+        if (other->file.owner == job->file.owner && other->turn >= job->turn)
+            job->turn = other->turn + 1;
+    struct job **at = &hasher->first;
+    while (*at != NULL && (*at)->turn <= job->turn)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+}
+
+/* Adds the file's job to the list. Under the lock. */
+static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
+{
+    if (!has_room(hasher, file, err))
+        return false;
     struct job *job = create_job(file);
     if (job == NULL)
         return td_error_no_memory(err);
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = job;
+    insert_job(hasher, job);
     hasher->job_count++;
-    hasher->rank_count += is_rank ? 1 : 0;
-    (void)pthread_cond_signal(&hasher->work);
+    hasher->rank_count += is_rank_file(file) ? 1 : 0;
+    (void)pthread_cond_broadcast(&hasher->work);
     return true;
+}
+
+/* Returns the size of a job's file, as far as it is known. */
+static uint64_t size_of(const struct job *job)
+{
+    return job->file.size_bytes > 0 ? job->file.size_bytes : UINT64_MAX;
+}
+
+/* Takes the first job for a thread. Returns NULL when there is none. Under the lock. */
+static struct job *take_job(struct worker *worker)
+{
+    struct job *job = worker->hasher->first;
+    while (job != NULL && (job->is_taken || size_of(job) > worker->most_bytes))
+        job = job->next;
+    if (job != NULL) {
+        job->is_taken = true;
+        worker->hasher->turn = job->turn > worker->hasher->turn ? job->turn : worker->hasher->turn;
+    }
+    return job;
+}
+
+/* Removes a job from the list. Under the lock. */
+static void remove_job(struct td_virtual_hasher *hasher, const struct job *job)
+{
+    struct job **at = &hasher->first;
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    hasher->job_count--;
+    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
+}
+
+uint64_t td_virtual_owner(const char *id)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    uint64_t owner;
+    td_sha256((const uint8_t *)id, strlen(id), sum);
+    memcpy(&owner, sum, sizeof owner);
+    return owner;
 }
 
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
@@ -125,9 +216,9 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
     bool ok = true;
     pthread_mutex_lock(&hasher->lock);
     if (find_job(hasher, &file->key) == NULL && !td_virtual_digests_find(hasher->digests, &file->key, &known))
-        ok = append_job(hasher, file, err);
+        ok = add_job(hasher, file, err);
     pthread_mutex_unlock(&hasher->lock);
-    td_body_fini(&file->body);
+    drop_recipe(&file->recipe);
     return ok;
 }
 
@@ -135,7 +226,7 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
 
 static bool check_unchanged(const struct job *job, struct td_error *err)
 {
-    return td_body_unchanged(&job->file.body) ||
+    return td_body_unchanged(&job->body) ||
            td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
 }
 
@@ -148,24 +239,24 @@ static bool read_bytes(const struct job *job, struct td_body_cursor *cursor, boo
     uint64_t off;
     uint64_t piece;
     if (!by_descriptor)
-        return td_body_read(&job->file.body, cursor, out, len, err);
-    td_body_next(&job->file.body, cursor, len, &blob, &off, &piece);
+        return td_body_read(&job->body, cursor, out, len, err);
+    td_body_next(&job->body, cursor, len, &blob, &off, &piece);
     const int fd = blob->class->descriptor(blob);
     const struct td_input input = td_input_descriptor(&fd, blob->len_bytes);
     return td_input_read(&input, off, out, (size_t)piece, err);
 }
 
 /* Hashes the next len bytes of the body, window by window; by_descriptor as in read_bytes. */
-static bool hash_bytes(struct td_virtual_hasher *hasher, struct job *job, struct td_body_cursor *cursor,
-                       bool by_descriptor, uint64_t len, struct td_digest *digest, struct td_error *err)
+static bool hash_bytes(struct worker *worker, struct job *job, struct td_body_cursor *cursor, bool by_descriptor,
+                       uint64_t len, struct td_digest *digest, struct td_error *err)
 {
     for (uint64_t done = 0; done < len;) {
         size_t n = len - done < WINDOW_BYTES ? (size_t)(len - done) : WINDOW_BYTES;
-        if (atomic_load(&hasher->stop))
+        if (atomic_load(&worker->hasher->stop))
             return td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
-        if (!read_bytes(job, cursor, by_descriptor, hasher->window, n, err))
+        if (!read_bytes(job, cursor, by_descriptor, worker->window, n, err))
             return false;
-        td_digest_add_content(digest, hasher->window, n);
+        td_digest_add_content(digest, worker->window, n);
         atomic_fetch_add(&job->done_bytes, n);
         done += n;
     }
@@ -173,7 +264,7 @@ static bool hash_bytes(struct td_virtual_hasher *hasher, struct job *job, struct
 }
 
 /* Hashes one extent of the body, span by span. Drops a span of a file from the page cache if it was not in it. */
-static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const struct td_extent *extent,
+static bool hash_extent(struct worker *worker, struct job *job, const struct td_extent *extent,
                         struct td_body_cursor *cursor, struct td_digest *digest, struct td_error *err)
 {
     struct td_blob *blob = extent->blob;
@@ -182,7 +273,7 @@ static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const
     for (uint64_t done = 0; done < total;) {
         uint64_t n = total - done < SPAN_BYTES ? total - done : SPAN_BYTES;
         bool drops = is_file && !td_blob_is_resident(blob, extent->off + done, n);
-        if (!hash_bytes(hasher, job, cursor, drops, n, digest, err) || !check_unchanged(job, err))
+        if (!hash_bytes(worker, job, cursor, drops, n, digest, err) || !check_unchanged(job, err))
             return false;
         if (drops)
             (void)posix_fadvise(blob->class->descriptor(blob), (off_t)(extent->off + done), (off_t)n,
@@ -192,16 +283,17 @@ static bool hash_extent(struct td_virtual_hasher *hasher, struct job *job, const
     return true;
 }
 
-static bool hash_body(struct td_virtual_hasher *hasher, struct job *job, uint8_t sum[TD_SHA256_BYTES],
-                      struct td_error *err)
+static bool hash_body(struct worker *worker, struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
 {
-    struct td_body *body = &job->file.body;
+    struct td_body *body = &job->body;
     struct td_body_cursor cursor = {0};
     struct td_digest *digest = td_digest_create();
     bool ok = digest != NULL || td_error_no_memory(err);
+    ok = ok && job->file.recipe.open(job->file.recipe.context, body, err);
+    atomic_store(&job->size_bytes, body->total_bytes);
     ok = ok && td_body_resolve(body, err);
     for (size_t i = 0; ok && i < body->extent_count; i++)
-        ok = hash_extent(hasher, job, &body->extents[i], &cursor, digest, err);
+        ok = hash_extent(worker, job, &body->extents[i], &cursor, digest, err);
     ok = ok && check_unchanged(job, err);
     uint8_t made[TD_SHA256_BYTES];
     if (!td_digest_finish_binary(digest, made))
@@ -211,54 +303,55 @@ static bool hash_body(struct td_virtual_hasher *hasher, struct job *job, uint8_t
     return ok;
 }
 
-static void flush_now_and_then(struct td_virtual_hasher *hasher)
+static void flush_now_and_then(struct worker *worker)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - hasher->last_flush_ns < flush_ns)
+    if (now_ns - worker->last_flush_ns < flush_ns)
         return;
-    hasher->last_flush_ns = now_ns;
-    td_virtual_digests_flush(hasher->digests);
+    worker->last_flush_ns = now_ns;
+    td_virtual_digests_flush(worker->hasher->digests);
 }
 
 /* Hashes the job's file and notes the result. */
-static void do_job(struct td_virtual_hasher *hasher, struct job *job)
+static void do_job(struct worker *worker, struct job *job)
 {
+    struct td_virtual_hasher *hasher = worker->hasher;
     struct td_error err = TD_ERROR_INIT;
-    struct td_virtual_digest digest = {.size_bytes = job->size_bytes, .origin = job->file.origin};
-    bool ok = hash_body(hasher, job, digest.sum, &err);
+    struct td_virtual_digest digest = {.origin = job->file.origin};
+    bool ok = hash_body(worker, job, digest.sum, &err);
+    digest.size_bytes = job->body.total_bytes;
     if (ok)
         td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
     else
-        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", job->size_bytes, err.message);
+        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", digest.size_bytes, err.message);
     drop_file(job);
     pthread_mutex_lock(&hasher->lock);
     job->is_done = true;
     job->is_known = ok;
     job->digest = digest;
     job->err = err;
-    hasher->first = job->next;
-    hasher->job_count--;
-    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
+    remove_job(hasher, job);
     (void)pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
     job_unref(job);
-    flush_now_and_then(hasher);
+    flush_now_and_then(worker);
 }
 
 static void *hasher_main(void *argument)
 {
-    struct td_virtual_hasher *hasher = argument;
+    struct worker *worker = argument;
+    struct td_virtual_hasher *hasher = worker->hasher;
     bool has_news = false; /* digests may wait to be written */
     pthread_mutex_lock(&hasher->lock);
     while (!atomic_load(&hasher->stop)) {
-        struct job *job = hasher->first;
+        struct job *job = take_job(worker);
         if (job == NULL && !has_news) {
             (void)pthread_cond_wait(&hasher->work, &hasher->lock);
             continue;
         }
         pthread_mutex_unlock(&hasher->lock);
         if (job != NULL)
-            do_job(hasher, job);
+            do_job(worker, job);
         else
             td_virtual_digests_flush(hasher->digests);
         has_news = job != NULL;
@@ -270,17 +363,25 @@ static void *hasher_main(void *argument)
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
-/* Waits for the end of a job, on which the caller holds a reference. Under the lock. */
-static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct job *job, uint64_t until_ns,
-                                      struct td_virtual_digest *out, struct td_virtual_progress *progress,
-                                      struct td_error *err)
+/* Waits for the end of a job, on which the caller holds a reference. Looks now and then whether anybody needs the
+ * result. Under the lock. */
+static void wait_end(struct td_virtual_hasher *hasher, const struct job *job, uint64_t until_ns,
+                     const struct td_cancel *cancel)
 {
-    const struct timespec until = td_clock_timespec(until_ns);
-    int timed_out = until_ns == 0 || !td_may_wait(NULL) ? ETIMEDOUT : 0;
-    while (timed_out == 0 && !job->is_done && !atomic_load(&hasher->stop))
-        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    if (until_ns == 0 || !td_may_wait(NULL))
+        return;
+    while (!job->is_done && !atomic_load(&hasher->stop) && td_clock_ns() < until_ns && !td_cancel_is_asked(cancel)) {
+        const struct timespec until = td_clock_timespec(td_clock_part_ns(until_ns));
+        (void)pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    }
+}
+
+/* Returns the state of a job, which is in the queue or has just left it. Under the lock. */
+static enum td_virtual_state report_job(const struct job *job, struct td_virtual_digest *out,
+                                        struct td_virtual_progress *progress, struct td_error *err)
+{
     if (!job->is_done) {
-        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), job->size_bytes};
+        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), atomic_load(&job->size_bytes)};
         return TD_VIRTUAL_UNDER_WAY;
     }
     *out = job->digest;
@@ -291,8 +392,9 @@ static enum td_virtual_state wait_job(struct td_virtual_hasher *hasher, struct j
 }
 
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out,
-                                             struct td_virtual_progress *progress, struct td_error *err)
+                                             uint64_t until_ns, const struct td_cancel *cancel,
+                                             struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                             struct td_error *err)
 {
     enum td_virtual_state state = TD_VIRTUAL_UNKNOWN;
     *progress = (struct td_virtual_progress){0};
@@ -300,7 +402,8 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
     struct job *job = find_job(hasher, key);
     if (job != NULL) {
         atomic_fetch_add(&job->refs, 1);
-        state = wait_job(hasher, job, until_ns, out, progress, err);
+        wait_end(hasher, job, until_ns, cancel);
+        state = report_job(job, out, progress, err);
     } else if (td_virtual_digests_find(hasher->digests, key, out)) {
         state = TD_VIRTUAL_KNOWN;
     }
@@ -333,6 +436,20 @@ static bool init_sync(struct td_virtual_hasher *hasher)
            pthread_mutex_init(&hasher->lock, NULL) == 0;
 }
 
+/* Starts a thread for files of at most most_bytes. */
+static bool start_worker(struct td_virtual_hasher *hasher, struct worker *worker, uint64_t most_bytes,
+                         struct td_error *err)
+{
+    worker->hasher = hasher;
+    worker->most_bytes = most_bytes;
+    worker->window = malloc(WINDOW_BYTES);
+    if (worker->window == NULL)
+        return td_error_no_memory(err);
+    worker->has_thread = pthread_create(&worker->thread, NULL, hasher_main, worker) == 0;
+    return worker->has_thread ||
+           td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start a thread that hashes virtual files");
+}
+
 bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err)
 {
     struct td_virtual_hasher *hasher = calloc(1, sizeof *hasher);
@@ -343,11 +460,9 @@ bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *e
         free(hasher);
         return td_error_no_memory(err);
     }
-    hasher->window = malloc(WINDOW_BYTES);
-    bool ok = hasher->window != NULL ? td_virtual_digests_create(&hasher->digests, err) : td_error_no_memory(err);
-    hasher->has_thread = ok && pthread_create(&hasher->thread, NULL, hasher_main, hasher) == 0;
-    if (ok && !hasher->has_thread)
-        ok = td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start a thread that hashes virtual files");
+    bool ok = td_virtual_digests_create(&hasher->digests, err) &&
+              start_worker(hasher, &hasher->workers[0], UINT64_MAX, err) &&
+              start_worker(hasher, &hasher->workers[1], TD_VIRTUAL_QUICK_BYTES, err);
     if (!ok) {
         td_virtual_hasher_destroy(hasher);
         return false;
@@ -365,15 +480,17 @@ void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher)
     (void)pthread_cond_broadcast(&hasher->work);
     (void)pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
-    if (hasher->has_thread)
-        (void)pthread_join(hasher->thread, NULL);
+    for (size_t i = 0; i < WORKERS; i++)
+        if (hasher->workers[i].has_thread)
+            (void)pthread_join(hasher->workers[i].thread, NULL);
     while (hasher->first != NULL) {
         struct job *job = hasher->first;
         hasher->first = job->next;
         job_unref(job);
     }
     td_virtual_digests_destroy(hasher->digests);
-    free(hasher->window);
+    for (size_t i = 0; i < WORKERS; i++)
+        free(hasher->workers[i].window);
     (void)pthread_cond_destroy(&hasher->work);
     (void)pthread_cond_destroy(&hasher->done);
     (void)pthread_mutex_destroy(&hasher->lock);

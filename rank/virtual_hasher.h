@@ -1,5 +1,6 @@
-/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: one
- * thread of normal priority, which works off a queue, one file for each content key however many requests wait. A
+/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: threads
+ * of normal priority work off a queue, one file for each content key however many requests wait. One takes all files,
+ * the other small ones alone, so that they do not wait for large ones. Owners, which are repositories, take turns. A
  * request that gives up waiting leaves its file in the queue; the next one finds the work going on. Thread-safe. */
 #ifndef TD_RANK_VIRTUAL_HASHER_H
 #define TD_RANK_VIRTUAL_HASHER_H
@@ -11,17 +12,31 @@
 
 enum {
     TD_VIRTUAL_HASHER_QUEUE = 512, /* most files that wait to be hashed or are being hashed */
-    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each keeps memory of the rank store */
+    TD_VIRTUAL_HASHER_OWN = 128,   /* most among them of one owner */
+    TD_VIRTUAL_HASHER_RANKS = 64,  /* most rank files among them, since each takes memory of the rank store */
+    TD_VIRTUAL_QUICK_BYTES = 64 * 1024 * 1024, /* files up to this size have a thread of their own */
 };
 
 struct td_virtual_hasher;
+
+/* How the body of a virtual file is made. A file in the queue is only its recipe: no file is open for it. */
+struct td_virtual_recipe {
+    void *context; /* owned */
+    /* Appends the whole content to the body, which is empty. The hasher's thread calls it when it begins. */
+    bool (*open)(void *context, struct td_body *body, struct td_error *err);
+    /* Frees the context. */
+    void (*free)(void *context);
+};
 
 /* A virtual file that is to be hashed. */
 struct td_virtual_file {
     struct td_virtual_key key;
     struct td_virtual_revision origin; /* see td_virtual_digest */
-    struct td_body body;               /* the whole content; owned */
-    struct td_snapshot *snapshot;      /* that the body is made of; borrowed; NULL: none */
+    uint64_t size_bytes;               /* 0: known only once the body is made */
+    uint64_t owner;                    /* td_virtual_owner of a repository or a model */
+    bool is_unasked;                   /* nobody asked for it by name: a digest that is looked for may be its own */
+    struct td_virtual_recipe recipe;
+    struct td_snapshot *snapshot; /* that the recipe needs; borrowed; NULL: none */
 };
 
 /* How far the hashing of one file is. */
@@ -36,10 +51,13 @@ struct td_virtual_progress {
     uint64_t done_bytes, total_bytes; /* of one file */
 };
 
-/* Starts the thread, with an empty table of digests. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Returns the owner of the files of a repository or a model. Owners that are equal by chance share their turns. */
+uint64_t td_virtual_owner(const char *id);
+
+/* Starts the threads, with an empty table of digests. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err);
 
-/* Stops the thread, also in the middle of a file, waits for its end, and frees the hasher. Drops its references on
+/* Stops the threads, also in the middle of a file, waits for their end, and frees the hasher. Drops its references on
  * snapshots. Nobody may wait any more. NULL: does nothing. */
 void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher);
 
@@ -50,16 +68,18 @@ struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *h
  * td_virtual_hasher_begin. Lives as long as the hasher. */
 const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher);
 
-/* Puts the file into the queue, unless its digest is known or it is there already. Takes the body over, also on
+/* Puts the file into the queue, unless its digest is known or it is there already. Takes the recipe over, also on
  * failure, and a reference on the snapshot, which ends with the hashing. Errors: TD_RESOURCE_EXHAUSTED when the queue
- * is full or memory is short. */
+ * is full or memory is short, and for a file that nobody asked for, while such files of another owner are in it. */
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
- * queue. Sets *out when the digest is known, *progress while hashing is under way (else zeros), and *err after a
- * failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is no digest; as td_body_read. */
+ * queue, and no longer once `cancel` (NULL: none) is asked. Sets *out when the digest is known, *progress while hashing
+ * is under way (else zeros), and *err after a failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is
+ * no digest; as the recipe and td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
-                                             uint64_t until_ns, struct td_virtual_digest *out,
-                                             struct td_virtual_progress *progress, struct td_error *err);
+                                             uint64_t until_ns, const struct td_cancel *cancel,
+                                             struct td_virtual_digest *out, struct td_virtual_progress *progress,
+                                             struct td_error *err);
 
 #endif

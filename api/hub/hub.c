@@ -55,9 +55,9 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         (void)(err.code == TD_NOT_FOUND ? td_hub_no_file(hub, "file", path) : td_hub_fail_error(hub, &err));
         return;
     }
+    const struct td_digest_wait how = {.until_ns = td_clock_ns() + TD_HUB_WAIT_NS, .cancel = call->request->cancel};
     if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
-        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file,
-                                     td_clock_ns() + TD_HUB_WAIT_NS);
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file, &how);
     if (!td_repo_item_answer(&call->api->ranks, &hub->view, &item, call->response, &err)) {
         (void)td_hub_fail_error(hub, &err);
         return;

@@ -40,9 +40,10 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
 {
     struct td_repo_stat stat;
     const struct td_call *call = hub->call;
+    const struct td_digest_wait how = {.until_ns = until_ns, .cancel = call->request->cancel};
     memset(blob, 0, sizeof *blob);
     if (item->entry != NULL)
-        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, until_ns);
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, &how);
     else if (td_clock_ns() > until_ns + TD_HUB_PLAN_NS)
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "planning so many files takes too long for one answer; what was planned is kept "

@@ -6,8 +6,9 @@
 static bool know(const struct td_oci_call *oci, struct td_file *file)
 {
     const struct td_call *call = oci->call;
+    const struct td_digest_wait how = {.until_ns = oci->until_ns, .cancel = call->request->cancel, .takes_any = true};
     return td_file_sha256(file) != NULL ||
-           (oci->until_ns > 0 && td_catalog_wait_digest(call->api->catalog, call->snapshot, file, oci->until_ns));
+           (oci->until_ns > 0 && td_catalog_wait_digest(call->api->catalog, call->snapshot, file, &how));
 }
 
 /* Sets the error for files whose digests are not known. */

@@ -3,8 +3,6 @@
 #include "core/clock.h"
 #include "core/digits.h"
 
-static const uint64_t look_ns = 500000000; /* between looks whether to wait on */
-
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->hasher);
@@ -16,33 +14,23 @@ bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files,
     return all;
 }
 
-/* Returns until when to wait next: 0 when the time is over, the server drains, or nobody waits for the answer. */
-static uint64_t next_until(const struct td_oci_call *oci)
+/* Returns whether nobody waits for the answer any more, or the server drains: what waits would then hold it up. */
+static bool is_over(void *context)
 {
-    uint64_t now_ns = td_clock_ns();
-    if (now_ns >= oci->until_ns || atomic_load(&oci->call->api->draining) ||
-        td_cancel_is_asked(oci->call->request->cancel))
-        return 0;
-    return oci->until_ns - now_ns < look_ns ? oci->until_ns : now_ns + look_ns;
-}
-
-/* Waits for the digest of one file, and looks now and then whether to wait on. */
-static enum td_virtual_state wait_one(const struct td_oci_call *oci, struct td_oci_virtual *file, struct td_error *err)
-{
-    struct td_virtual_progress progress;
-    enum td_virtual_state state = TD_VIRTUAL_UNDER_WAY;
-    for (uint64_t until_ns = next_until(oci); state == TD_VIRTUAL_UNDER_WAY && until_ns > 0; until_ns = next_until(oci))
-        state = td_virtual_hasher_wait(oci->call->api->hasher, &file->key, until_ns, &file->digest, &progress, err);
-    return state;
+    const struct td_oci_call *oci = context;
+    return atomic_load(&oci->call->api->draining) || td_cancel_is_asked(oci->call->request->cancel);
 }
 
 /* Waits for the digests in their order. Errors: of a file whose hashing failed. */
-static bool wait_all(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, struct td_error *err)
+static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, struct td_error *err)
 {
+    const struct td_cancel over = {.is_asked = is_over, .context = oci};
+    struct td_virtual_progress progress;
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)
             continue;
-        switch (wait_one(oci, &files[i], err)) {
+        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, &over, &files[i].digest,
+                                       &progress, err)) {
         case TD_VIRTUAL_KNOWN:
             files[i].is_known = true;
             break;
@@ -73,7 +61,7 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
             bytes += (double)files[i].digest.size_bytes;
             continue;
         }
-        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, &digest, &progress, NULL);
+        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
         done_bytes += (double)progress.done_bytes;
         bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }

@@ -7,8 +7,13 @@
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_hashing.h"
 #include "api/oci/oci_media.h"
+#include "catalog/late_file.h"
 #include "core/digits.h"
 #include "rank/tar_layer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const architectures[] = {"amd64", "arm64"};
 
@@ -28,6 +33,17 @@ struct image {
 static size_t first_file(const struct image *image, size_t layer)
 {
     return image->file_count * layer / image->layer_count; /* at most 10,000 files and 100 layers */
+}
+
+/* Checks how long the headers may become. */
+static bool check_headers(const struct image *image, struct td_error *err)
+{
+    uint64_t bytes = td_tar_header_bound(image->files, image->file_count);
+    return bytes <= TD_OCI_IMAGE_HEADER_BYTES ||
+           td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the paths of the repository's files are so long and deep that an image needs %" PRIu64
+                        " MiB of headers for them, and may have %d",
+                        bytes >> 20, TD_OCI_IMAGE_HEADER_BYTES >> 20);
 }
 
 /* Lists the files of a view of files on disk. */
@@ -52,7 +68,7 @@ static bool list_files(struct image *image, const struct td_repo_view *view, str
         if (!td_tar_path_check(items[i].path, err))
             return false;
     }
-    return true;
+    return check_headers(image, err);
 }
 
 /* Makes the keys of all layers. The digests of all files are known. */
@@ -70,8 +86,8 @@ static bool set_layers(struct image *image, struct td_error *err)
         const struct td_tar_file *files = image->files + first_file(image, i);
         size_t count = first_file(image, i + 1) - first_file(image, i);
         image->layers[i].is_known = false;
-        if (!td_tar_layer_key(files, count, &image->layers[i].key, err) ||
-            !td_tar_layer_size(files, count, &image->layers[i].size_bytes, err))
+        if (!td_tar_layer_key(image->oci->repo->id, files, count, &image->layers[i].key, &image->layers[i].size_bytes,
+                              err))
             return false;
     }
     return true;
@@ -79,42 +95,113 @@ static bool set_layers(struct image *image, struct td_error *err)
 
 /* ---- the bytes of layers ------------------------------------------------------------------------------- */
 
-/* The files of one layer, for td_tar_opener. */
-struct layer_files {
-    const struct image *image;
-    size_t first;
+/* The files of one layer; all borrowed. */
+struct layer {
+    struct td_mapping_cache *maps;
+    struct td_root *root;
+    const struct td_tar_file *files;
+    const struct td_entry *const *entries; /* the same */
+    size_t count;
+    size_t kept; /* the number of the file that an answer keeps open; count: none */
 };
 
-static bool open_file(void *context, size_t i, struct td_blob **blob, struct td_error *err)
+static struct layer layer_of(const struct image *image, size_t i)
 {
-    const struct layer_files *files = context;
-    const struct td_call *call = files->image->oci->call;
-    struct td_file *file = files->image->entries[files->first + i]->file;
-    return td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, blob, err);
+    const struct td_call *call = image->oci->call;
+    size_t first = first_file(image, i);
+    return (struct layer){.maps = td_catalog_maps(call->api->catalog),
+                          .root = call->snapshot->root,
+                          .files = image->files + first,
+                          .entries = image->entries + first,
+                          .count = first_file(image, i + 1) - first};
 }
 
-static bool append_layer(const struct image *image, size_t layer, struct td_body *body, struct td_error *err)
+/* Opens a file of the layer for the thread that hashes: one layer at a time is open. */
+static bool open_file(void *context, size_t i, struct td_blob **blob, struct td_error *err)
 {
-    struct layer_files files = {.image = image, .first = first_file(image, layer)};
-    const struct td_tar_opener opener = {.context = &files, .open = open_file};
-    return td_tar_layer_append(image->files + files.first, first_file(image, layer + 1) - files.first, &opener, body,
-                               err);
+    const struct layer *layer = context;
+    return td_file_source_map(layer->maps, layer->root, &layer->entries[i]->file->source, blob, err);
+}
+
+/* Opens a file of the layer for an answer, of which there may be thousands at once. */
+static bool open_late(void *context, size_t i, struct td_blob **blob, struct td_error *err)
+{
+    const struct layer *layer = context;
+    return i == layer->kept ? open_file(context, i, blob, err)
+                            : td_late_file(layer->maps, layer->root, layer->entries[i]->file, blob, err);
+}
+
+/* Returns the number of the layer's largest file, which is sent without a copy. */
+static size_t largest_file(const struct layer *layer)
+{
+    size_t largest = 0;
+    for (size_t i = 1; i < layer->count; i++)
+        if (layer->files[i].size_bytes > layer->files[largest].size_bytes)
+            largest = i;
+    return largest;
+}
+
+/* Appends the layer to the body of an answer, which keeps one file open. */
+static bool append_layer(const struct image *image, size_t i, struct td_body *body, struct td_error *err)
+{
+    struct layer layer = layer_of(image, i);
+    const struct td_tar_opener opener = {.context = &layer, .open = open_late};
+    layer.kept = largest_file(&layer);
+    return td_tar_layer_append(layer.files, layer.count, &opener, body, err);
+}
+
+/* The recipe of a layer that waits to be hashed: a copy of its lists. What those name lives in the snapshot. */
+static bool open_layer(void *context, struct td_body *body, struct td_error *err)
+{
+    struct layer *layer = context;
+    const struct td_tar_opener opener = {.context = layer, .open = open_file};
+    return td_tar_layer_append(layer->files, layer->count, &opener, body, err);
+}
+
+static void free_layer(void *context)
+{
+    free(context);
+}
+
+/* Makes a recipe, one piece of memory. */
+static bool make_recipe(const struct image *image, size_t i, struct td_virtual_recipe *recipe, struct td_error *err)
+{
+    struct layer layer = layer_of(image, i);
+    size_t files_bytes = layer.count * sizeof *layer.files; /* of at most 101 files */
+    size_t entries_bytes = layer.count * sizeof(const struct td_entry *);
+    char *memory = malloc(sizeof layer + files_bytes + entries_bytes);
+    if (memory == NULL)
+        return td_error_no_memory(err);
+    memcpy(memory + sizeof layer, layer.files, files_bytes);
+    memcpy(memory + sizeof layer + files_bytes, layer.entries, entries_bytes);
+    layer.files = (const void *)(memory + sizeof layer);
+    layer.entries = (const void *)(memory + sizeof layer + files_bytes);
+    memcpy(memory, &layer, sizeof layer);
+    *recipe = (struct td_virtual_recipe){.context = memory, .open = open_layer, .free = free_layer};
+    return true;
+}
+
+/* Returns whether the client asked by a digest, which may be of another image or of nothing. */
+static bool is_by_digest(const struct td_oci_call *oci)
+{
+    struct td_text hex;
+    return td_oci_digest_read(oci->path.reference, &hex) != TD_OCI_DIGEST_WRONG;
 }
 
 static bool begin_layer(void *context, size_t i, struct td_error *err)
 {
     const struct image *image = context;
     struct td_virtual_hasher *hasher = image->oci->call->api->hasher;
-    struct td_virtual_file wanted = {.key = image->layers[i].key, .snapshot = image->oci->call->snapshot};
+    struct td_virtual_file wanted = {.key = image->layers[i].key,
+                                     .size_bytes = image->layers[i].size_bytes,
+                                     .owner = td_virtual_owner(image->oci->repo->id),
+                                     .is_unasked = is_by_digest(image->oci),
+                                     .snapshot = image->oci->call->snapshot};
     struct td_virtual_digest known;
     struct td_virtual_progress progress;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
         return true;
-    td_body_init(&wanted.body);
-    if (append_layer(image, i, &wanted.body, err))
-        return td_virtual_hasher_begin(hasher, &wanted, err);
-    td_body_fini(&wanted.body);
-    return false;
+    return make_recipe(image, i, &wanted.recipe, err) && td_virtual_hasher_begin(hasher, &wanted, err);
 }
 
 /* ---- documents ----------------------------------------------------------------------------------------- */
@@ -211,22 +298,14 @@ static bool add_index(struct td_made_documents *made, struct td_error *err)
     return ok;
 }
 
-/* Returns for how many layers the files may be open at once. */
-static size_t layers_at_once(const struct image *image)
-{
-    enum { OPEN_FILES = 1000 };
-    return OPEN_FILES / (image->file_count / TD_OCI_IMAGE_LAYERS + 1); /* at least 9, of 10,000 files */
-}
-
 bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                        struct td_made_documents *made, struct td_error *err)
 {
     struct image image = {.oci = oci};
     (void)target;
-    bool ok =
-        list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
-        set_layers(&image, err) &&
-        td_oci_know_virtual(oci, image.layers, image.layer_count, layers_at_once(&image), begin_layer, &image, err);
+    bool ok = list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
+              set_layers(&image, err) &&
+              td_oci_know_virtual(oci, image.layers, image.layer_count, TD_OCI_IMAGE_LAYERS, begin_layer, &image, err);
     for (size_t i = 0; ok && i < ARCHITECTURES; i++)
         ok = add_config(&image, architectures[i], made, err) && add_manifest(&image, made, err);
     return ok && add_index(made, err);

@@ -6,13 +6,19 @@
 #include "api/oci/oci_target.h"
 #include "rank/repo_view.h"
 
-/* The most layers of an image. Docker Engine takes 125 (daemon, layer: "max depth exceeded"), overlayfs 500. */
-enum { TD_OCI_IMAGE_LAYERS = 100 };
+enum {
+    /* The most layers of an image. Docker Engine takes 125 (daemon, layer: "max depth exceeded"), overlayfs 500. */
+    TD_OCI_IMAGE_LAYERS = 100,
+    /* The most bytes of the tar headers of an image, which an answer has in memory: they are made of paths, and those
+     * of many deep directories are longer than the files. */
+    TD_OCI_IMAGE_HEADER_BYTES = 32 * 1024 * 1024,
+};
 
 /* Makes an index, and for each of linux/amd64 and linux/arm64 a manifest and a configuration (image-spec), over the
  * same layers. Each file is a layer (rank/tar_layer.h); of more files than TD_OCI_IMAGE_LAYERS, consecutive ones share
  * layers. The bytes follow from paths and contents alone. Errors as td_oci_know_digests, td_oci_know_virtual and
- * td_tar_path_check; TD_RESOURCE_EXHAUSTED. */
+ * td_tar_path_check; TD_FAILED_PRECONDITION for more than TD_OCI_MOST_FILES files, and for paths so long that headers
+ * may pass TD_OCI_IMAGE_HEADER_BYTES; TD_RESOURCE_EXHAUSTED. */
 bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                        struct td_made_documents *made, struct td_error *err);
 

@@ -22,7 +22,7 @@ static void note(struct td_virtual_digests *digests, const struct td_virtual_dig
 void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *view,
                       const struct td_made_documents *made)
 {
-    struct td_virtual_digest digest;
+    struct td_virtual_digest digest = {.is_document = true};
     td_rank_digest_origin(view, &digest.origin);
     for (size_t i = 0; i < made->count; i++) {
         const struct td_blob *bytes = made->items[i].bytes;

@@ -12,7 +12,7 @@ import time
 
 import kill_digests
 import pytest
-from harness import Server, age, enc, pattern, tensor, tensord_binary, write_by_hand
+from harness import Server, age, enc, pattern, request_bytes, tensor, tensord_binary, write_by_hand
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -382,6 +382,23 @@ def test_a_long_wait_is_told(endless, start):
         assert 0 < done < 1000 and 1099 < of < 1100
 
 
+def test_sigterm_ends_requests_that_wait(endless, start):
+    """Requests for a digest that takes minutes end with --drain-timeout."""
+    root, state, _ = endless
+    s = start(root, "--state-dir", state, "--drain-timeout", "1", hash_threads=1)
+    s.wait_hashed()
+    clients = [s.conn() for _ in range(5)]
+    for c in clients:
+        c.send(request_bytes("/v2/org/m/manifests/image"))
+    s.wait_for(lambda: b"large.dat" in open(f"/proc/{s.pid}/maps", "rb").read(), "the file is mapped")
+    began = time.monotonic()
+    s.term()
+    s.wait_exit()
+    assert time.monotonic() - began < 3
+    for c in clients:
+        c.close()
+
+
 def test_a_file_that_changes_in_the_middle(endless, start):
     """Who waits learns of it at once, and no digest is kept. The same after a kill in the middle."""
     root, state, large = endless
@@ -403,3 +420,71 @@ def test_a_file_that_changes_in_the_middle(endless, start):
     age(root)
     s = start(root, "--state-dir", state, hash_threads=1)
     assert unpack(blob(s, "org/m", layer) for layer in image_layers(s, "org/m")) == {"model.safetensors": small}
+
+
+# ------------------------------------------------------------------------------------------------- many files
+
+def many_files(model, count, size):
+    model.mkdir(parents=True)
+    for i in range(count):
+        (model / f"{i}.json").write_bytes(pattern(size, i))
+    write_by_hand(model / "model.safetensors", [tensor("w", "U8", [8])])
+    age(model)
+
+
+def test_layers_that_wait_hold_no_files_open(endless, start):
+    """Behind a layer that takes minutes, the layers of thousands of files wait: they take no descriptors."""
+    root, state, _ = endless
+    many_files(root / "org" / "many", 1000, 9)
+    with open(state / "digests", "ab") as log:      # claims to know them, too
+        for path in (root / "org" / "many").glob("*.json"):
+            os.truncate(path, 8 << 20)              # so that each layer has more than 64 MiB
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+            log.write(kill_digests.record(kill_digests.identity(path.stat()), bytes(32)))
+    s = start(root, "--state-dir", state, hash_threads=1)
+    s.wait_hashed()
+    answers = []
+    threads = [ask_in_thread(s, "org/m/manifests/image", answers)]
+    s.wait_for(lambda: b"large.dat" in open(f"/proc/{s.pid}/maps", "rb").read(), "the file is mapped")
+    before = len(s.fds())
+    threads.append(ask_in_thread(s, "org/many/manifests/image", answers))
+    for thread in threads:
+        thread.join()
+    assert [r.status for r, _ in answers] == [503, 503]
+    assert len(s.fds()) < before + 50
+
+
+def test_layers_that_are_sent_hold_few_files_open(tmp_path, start):
+    """A layer of many files has one of them open while a slow client reads, not all."""
+    root = tmp_path / "root"
+    many_files(root / "org" / "many", 1000, 60000)
+    s = start(root, "--max-maps", "64", hash_threads=1)
+    s.wait_hashed()
+    layers = image_layers(s, "org/many")
+    assert len(layers) == 100
+    before, readers = len(s.fds()), []
+    for layer in layers[:30]:
+        readers.append(s.conn(rcvbuf=4096))
+        readers[-1].send(request_bytes(f"/v2/org/many/blobs/{layer['digest']}"))
+    heads = [c.read_head() for c in readers]
+    assert {r.status for r in heads} == {200}
+    assert len(s.fds()) < before + 2 * len(readers) + 64
+    data = readers[3].read_exact(layers[3]["size"], heads[3])
+    assert digest(data) == layers[3]["digest"]
+    for c in readers:
+        c.close()
+
+
+def test_headers_are_bounded(tmp_path, start):
+    """400 files of 3 bytes, each below 40 directories of its own with long names: headers of 40 MB."""
+    root = tmp_path / "root"
+    model = root / "org" / "deep"
+    write_by_hand(model / "model.safetensors", [tensor("w", "U8", [8])])
+    for i in range(400):
+        path = model / f"d{i}" / "/".join(["d" * 63] * 40)
+        path.mkdir(parents=True)
+        (path / "f").write_bytes(b"abc")
+    age(root)
+    s = start(root, hash_threads=1)
+    r = get(s, "org/deep/manifests/image", 422)
+    assert "32" in r.body.decode() and "headers" in r.body.decode()

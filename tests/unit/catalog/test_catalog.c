@@ -597,7 +597,7 @@ static void digests_are_published(void **state)
         assert_true((status.hasher.hashed_bytes > 0) == (run == 0));
         struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
         struct td_file *file = snapshot->entries[1].file;
-        assert_true(td_catalog_wait_digest(place.catalog, snapshot, file, 0));
+        assert_true(td_catalog_wait_digest(place.catalog, snapshot, file, &(struct td_digest_wait){0}));
         assert_string_equal(td_file_sha256(file), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_int_equal(snapshot->hashed_count, 2);
         td_snapshot_unref(snapshot);

@@ -202,7 +202,13 @@ static bool is_known(const struct place *place, const char *path)
 
 static bool wait_for_file(const struct place *place, const char *path, uint64_t ns)
 {
-    return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), td_clock_ns() + ns);
+    const struct td_digest_wait how = {.until_ns = td_clock_ns() + ns};
+    return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), &how);
+}
+
+static bool is_asked(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
 }
 
 /* Makes a sparse file of zeros. */
@@ -432,6 +438,29 @@ static void waiting(void **state)
     finish(&place);
 }
 
+/* Whoever takes any file waits, however large it is, and does not keep others from theirs. */
+static void a_large_file_is_waited_for(void **state)
+{
+    (void)state;
+    struct place place;
+    _Atomic bool asked = false;
+    place_open(&place);
+    sparse(&place, "m/huge", UINT64_C(1) << 42);
+    sparse(&place, "m/small", 3 << 20);
+    start(&place);
+    (void)scanner_scan(&place.scanner);
+    struct td_digest_wait how = {.until_ns = td_clock_ns() + second / 5, .takes_any = true};
+    assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/huge"), &how));
+    assert_true(td_clock_ns() >= how.until_ns);
+    assert_true(wait_for_file(&place, "m/small", 60 * second)); /* meanwhile the other is read on */
+    const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
+    how = (struct td_digest_wait){.until_ns = td_clock_ns() + 60 * second, .cancel = &cancel, .takes_any = true};
+    atomic_store(&asked, true);
+    assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/huge"), &how));
+    assert_true(td_clock_ns() < how.until_ns);
+    finish(&place);
+}
+
 /* A digest from the log needed no reading and does not count for the speed of reading. */
 static void what_was_not_read_is_not_measured(void **state)
 {
@@ -494,7 +523,7 @@ static void without_threads_nothing_is_hashed(void **state)
     assert_false(status_of(&place).enabled);
     assert_int_equal(times_begun(10), 0);
     stop(&place);
-    assert_false(td_hasher_wait(NULL, place.scanner.root, file_of(&place, "m/a"), 0));
+    assert_false(td_hasher_wait(NULL, place.scanner.root, file_of(&place, "m/a"), &(struct td_digest_wait){0}));
     td_hasher_recall(NULL, file_of(&place, "m/a"));
     td_hasher_set_snapshot(NULL, NULL);
     struct td_hasher_status status = status_of(&place);
@@ -610,8 +639,8 @@ static void *crowd_main(void *argument)
     for (unsigned i = crowd->seed; !atomic_load(&crowd->stop); i++) {
         struct td_hasher_status status;
         struct td_file *file = crowd->snapshot->entries[i % crowd->snapshot->entry_count].file;
-        (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file,
-                             td_clock_ns() + (uint64_t)(i % 3) * 1000000);
+        const struct td_digest_wait how = {.until_ns = td_clock_ns() + (uint64_t)(i % 3) * 1000000};
+        (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file, &how);
         td_hasher_get_status(crowd->place->hasher, &status);
         if (i % 16 == 0)
             td_hasher_set_snapshot(crowd->place->hasher, crowd->snapshot);
@@ -666,6 +695,7 @@ int main(void)
         cmocka_unit_test(failures_are_counted_once),
         cmocka_unit_test(a_blob_that_is_not_its_name),
         cmocka_unit_test(waiting),
+        cmocka_unit_test(a_large_file_is_waited_for),
         cmocka_unit_test(what_was_not_read_is_not_measured),
         cmocka_unit_test(more_wait_than_there_is_room_for),
         cmocka_unit_test(without_threads_nothing_is_hashed),

@@ -123,6 +123,40 @@ static void every_length_of_a_path(void **state)
     check_headers("mod\303\250le/poids.safetensors", 5);
 }
 
+static bool size_of(const struct td_tar_file *files, size_t count, uint64_t *size_bytes, struct td_error *err)
+{
+    struct td_virtual_key key;
+    return td_tar_layer_key("id", files, count, &key, size_bytes, err);
+}
+
+/* Makes the headers of files in deep directories with long names. */
+static void the_bound_of_headers_holds(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {1, 2, 50, 63, 99, 100, 101, 155, 255, 256, 300};
+    static char paths[2][64 * 301 + 2];
+    for (size_t k = 0; k < COUNT_OF(lengths); k++) {
+        for (size_t depth = 0; depth <= 60; depth += 6) {
+            for (size_t f = 0; f < 2; f++) { /* the second file has directories of its own */
+                memset(paths[f], f == 0 ? 'a' : 'b', sizeof paths[f]);
+                for (size_t i = 1; i <= depth; i++)
+                    paths[f][i * (lengths[k] + 1) - 1] = '/';
+                paths[f][depth * (lengths[k] + 1) + lengths[k]] = '\0';
+            }
+            const struct td_tar_file files[] = {{.path = paths[0], .size_bytes = UINT64_C(1) << 40, .sha256 = ""},
+                                                {.path = paths[1], .size_bytes = 1, .sha256 = ""}};
+            struct td_buffer header;
+            td_buffer_init(&header);
+            td_tar_write_header(&header, &files[0], NULL);
+            td_tar_write_header(&header, &files[1], paths[0]);
+            uint64_t bound = td_tar_header_bound(files, 2);
+            CHECK(!header.failed && header.len <= bound && bound <= 4 * header.len, "%zu, %zu: %zu of %zu", lengths[k],
+                  depth, header.len, (size_t)bound);
+            td_buffer_fini(&header);
+        }
+    }
+}
+
 static void sizes_around_8_gib(void **state)
 {
     (void)state;
@@ -142,7 +176,7 @@ static void sizes_around_8_gib(void **state)
         check_headers("a/b", sizes[i]);
         td_buffer_init(&header);
         td_tar_write_header(&header, &file, NULL);
-        assert_true(td_tar_layer_size(&file, 1, &size_bytes, NULL));
+        assert_true(size_of(&file, 1, &size_bytes, NULL));
         assert_int_equal(size_bytes, header.len + (sizes[i] + 511) / 512 * 512 + 1024);
         /* base-256 is not used: a size of 8 GiB takes two more blocks */
         assert_int_equal(header.len, sizes[i] < UINT64_C(8589934592) ? 2 * BLOCK : 4 * BLOCK);
@@ -151,10 +185,10 @@ static void sizes_around_8_gib(void **state)
     struct td_error err = TD_ERROR_INIT;
     struct td_tar_file file = {.path = "a", .size_bytes = INT64_MAX - UINT64_C(1024), .sha256 = ""};
     uint64_t size_bytes;
-    assert_false(td_tar_layer_size(&file, 1, &size_bytes, &err));
+    assert_false(size_of(&file, 1, &size_bytes, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     file.size_bytes = UINT64_MAX;
-    assert_false(td_tar_layer_size(&file, 1, &size_bytes, NULL));
+    assert_false(size_of(&file, 1, &size_bytes, NULL));
 }
 
 static const struct td_tar_file three[] = {
@@ -185,7 +219,7 @@ static void a_layer_of_several_files(void **state)
     uint64_t size_bytes;
     td_body_init(&body);
     assert_true(td_tar_layer_append(three, COUNT_OF(three), &opener, &body, NULL));
-    assert_true(td_tar_layer_size(three, COUNT_OF(three), &size_bytes, NULL));
+    assert_true(size_of(three, COUNT_OF(three), &size_bytes, NULL));
     assert_int_equal(body.total_bytes, size_bytes);
     assert_true(size_bytes <= sizeof bytes && size_bytes % BLOCK == 0);
     assert_true(td_body_read(&body, &cursor, bytes, (size_t)size_bytes, NULL));
@@ -208,21 +242,23 @@ static void keys_tell_layers_apart(void **state)
     (void)state;
     struct td_virtual_key keys[6];
     struct td_tar_file files[3];
+    uint64_t size_bytes;
     memcpy(files, three, sizeof files);
-    assert_true(td_tar_layer_key(files, 3, &keys[0], NULL));
-    assert_true(td_tar_layer_key(files, 2, &keys[1], NULL));
+    assert_true(td_tar_layer_key("id", files, 3, &keys[0], &size_bytes, NULL));
+    assert_true(td_tar_layer_key("id", files, 2, &keys[1], &size_bytes, NULL));
     files[2].path = "a/d";
-    assert_true(td_tar_layer_key(files, 3, &keys[2], NULL));
+    assert_true(td_tar_layer_key("id", files, 3, &keys[2], &size_bytes, NULL));
     files[2].path = "a/c";
     files[2].size_bytes++;
-    assert_true(td_tar_layer_key(files, 3, &keys[3], NULL));
+    assert_true(td_tar_layer_key("id", files, 3, &keys[3], &size_bytes, NULL));
     files[2].size_bytes--;
     files[2].sha256 = "34";
-    assert_true(td_tar_layer_key(files, 3, &keys[4], NULL));
+    assert_true(td_tar_layer_key("id", files, 3, &keys[4], &size_bytes, NULL));
     files[2].sha256 = "33";
-    assert_true(td_tar_layer_key(files, 3, &keys[5], NULL));
+    assert_true(td_tar_layer_key("id", files, 3, &keys[5], &size_bytes, NULL));
     assert_memory_equal(&keys[0], &keys[5], sizeof keys[0]);
-    for (size_t i = 0; i < 5; i++)
+    assert_true(td_tar_layer_key("another", files, 3, &keys[5], &size_bytes, NULL)); /* of another repository */
+    for (size_t i = 0; i < 6; i++)
         for (size_t k = 0; k < i; k++)
             assert_memory_not_equal(&keys[i], &keys[k], sizeof keys[i]);
 }
@@ -255,8 +291,8 @@ static bool exercise(void)
     memcpy(files, three, sizeof files);
     files[1].path = path; /* needs a pax header */
     td_body_init(&body);
-    bool ok = td_tar_layer_append(files, 3, &opener, &body, &err) && td_tar_layer_size(files, 3, &size_bytes, &err) &&
-              td_tar_layer_key(files, 3, &key, &err);
+    bool ok = td_tar_layer_append(files, 3, &opener, &body, &err) &&
+              td_tar_layer_key("id", files, 3, &key, &size_bytes, &err);
     assert_true(ok || err.code == TD_RESOURCE_EXHAUSTED);
     td_body_fini(&body);
     return ok;
@@ -282,9 +318,10 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_of_a_path),   cmocka_unit_test(sizes_around_8_gib),
-        cmocka_unit_test(a_layer_of_several_files), cmocka_unit_test(keys_tell_layers_apart),
-        cmocka_unit_test(whiteouts_are_no_files),   cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_length_of_a_path),     cmocka_unit_test(sizes_around_8_gib),
+        cmocka_unit_test(the_bound_of_headers_holds), cmocka_unit_test(a_layer_of_several_files),
+        cmocka_unit_test(keys_tell_layers_apart),     cmocka_unit_test(whiteouts_are_no_files),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -226,29 +226,85 @@ static void the_last_digest_of_a_key_counts(void **state)
     tree_close(&place.tree);
 }
 
-/* A full table loses its older half, also on the disk. */
-static void the_table_is_bounded(void **state)
+/* Returns the i-th entry as one of a share. */
+static struct td_virtual_digest digest_in(size_t i, bool is_layer, bool is_document, uint64_t size_bytes)
+{
+    struct td_virtual_digest digest = digest_of(i);
+    digest.size_bytes = size_bytes;
+    digest.is_document = is_document;
+    if (is_layer)
+        digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_FILES};
+    return digest;
+}
+
+/* Adds `count` entries from number `first` on. */
+static void add_many(struct td_virtual_digests *digests, size_t first, size_t count, bool is_layer, bool is_document)
+{
+    for (size_t i = first; i < first + count; i++) {
+        struct td_virtual_key key = key_of(i);
+        struct td_virtual_digest digest = digest_in(i, is_layer, is_document, 1000);
+        td_virtual_digests_add(digests, &key, &digest);
+    }
+}
+
+static bool knows(struct td_virtual_digests *digests, size_t i)
+{
+    struct td_virtual_key key = key_of(i);
+    struct td_virtual_digest found;
+    return td_virtual_digests_find(digests, &key, &found);
+}
+
+/* A full share loses the half that was not used for longest, also on the disk; large contents stay. */
+static void a_share_is_bounded(void **state)
 {
     (void)state;
+    enum { MOST = TD_VIRTUAL_RANKS_MAX };
     struct place place;
+    struct stat st;
     place_open(&place);
     struct td_virtual_digests *digests = opened(&place);
-    for (size_t i = 0; i < TD_VIRTUAL_DIGESTS_MAX; i++)
-        add(digests, i);
-    knows_the_first(digests, TD_VIRTUAL_DIGESTS_MAX, TD_VIRTUAL_DIGESTS_MAX);
-    add(digests, TD_VIRTUAL_DIGESTS_MAX);
+    struct td_virtual_key key = key_of(1);
+    struct td_virtual_digest large = digest_in(1, false, false, TD_VIRTUAL_LARGE_BYTES);
+    td_virtual_digests_add(digests, &key, &large);
+    add_many(digests, 2, MOST - 1, false, false);
+    assert_int_equal(td_virtual_digests_count(digests), MOST);
+    assert_true(knows(digests, 5)); /* is used */
+    add_many(digests, MOST + 1, 1, false, false);
     for (int round = 0; round < 2; round++) {
-        assert_int_equal(td_virtual_digests_count(digests), TD_VIRTUAL_DIGESTS_MAX / 2 + 1);
-        for (size_t i = 0; i <= TD_VIRTUAL_DIGESTS_MAX; i += 97)
-            CHECK(has(digests, i) == (i >= TD_VIRTUAL_DIGESTS_MAX / 2), "%zu", i);
-        assert_true(has(digests, TD_VIRTUAL_DIGESTS_MAX));
+        assert_int_equal(td_virtual_digests_count(digests), MOST / 2 + 1);
+        assert_true(td_virtual_digests_find(digests, &key, &large));
+        assert_true(knows(digests, 5) && knows(digests, MOST + 1) && knows(digests, MOST));
+        for (size_t i = 6; i < MOST; i += 97)
+            CHECK(knows(digests, i) == (i >= MOST / 2 + 4), "%zu", i);
         td_virtual_digests_destroy(digests);
         digests = opened(&place);
     }
     td_virtual_digests_destroy(digests);
-    struct stat st;
     assert_int_equal(stat(place.file, &st), 0);
-    assert_int_equal(st.st_size, HEADER_BYTES + (TD_VIRTUAL_DIGESTS_MAX / 2 + 1) * RECORD_BYTES);
+    assert_int_equal(st.st_size, HEADER_BYTES + (MOST / 2 + 1) * RECORD_BYTES);
+    tree_close(&place.tree);
+}
+
+/* However many rank files and documents come, they push out no layer; nor documents rank files. Also on the disk. */
+static void no_share_pushes_out_another(void **state)
+{
+    (void)state;
+    enum { MANY = 40000, LAYERS = 100 };
+    struct place place;
+    place_open(&place);
+    struct td_virtual_digests *digests = opened(&place);
+    add_many(digests, 1000000, LAYERS, true, false);
+    add_many(digests, 2000000, LAYERS, false, false);
+    add_many(digests, 3000000, MANY, false, true);
+    for (size_t i = 0; i < LAYERS; i++)
+        assert_true(knows(digests, 1000000 + i) && knows(digests, 2000000 + i));
+    add_many(digests, 4000000, MANY, false, false);
+    td_virtual_digests_destroy(digests);
+    digests = opened(&place);
+    for (size_t i = 0; i < LAYERS; i++)
+        assert_true(knows(digests, 1000000 + i));
+    assert_true(td_virtual_digests_count(digests) <= LAYERS + TD_VIRTUAL_RANKS_MAX + TD_VIRTUAL_DOCUMENTS_MAX);
+    td_virtual_digests_destroy(digests);
     tree_close(&place.tree);
 }
 
@@ -445,7 +501,8 @@ int main(void)
         cmocka_unit_test(one_content_may_have_several_origins),
         cmocka_unit_test(an_impossible_origin_is_none),
         cmocka_unit_test(the_last_digest_of_a_key_counts),
-        cmocka_unit_test(the_table_is_bounded),
+        cmocka_unit_test(a_share_is_bounded),
+        cmocka_unit_test(no_share_pushes_out_another),
         cmocka_unit_test(a_full_disk_stops_the_log_once),
         cmocka_unit_test(the_file_is_as_described),
         cmocka_unit_test(every_prefix_is_used_as_far_as_it_goes),

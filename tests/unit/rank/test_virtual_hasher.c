@@ -95,15 +95,33 @@ static struct td_virtual_key key_of(uint64_t i)
     return key;
 }
 
+/* The recipe of a body that is one blob. */
+static _Atomic size_t open_bodies; /* that recipes have made so far */
+
+static bool open_blob(void *context, struct td_body *body, struct td_error *err)
+{
+    struct td_blob *blob = context;
+    atomic_fetch_add(&open_bodies, 1);
+    return td_body_append(body, blob, 0, blob->len_bytes, err);
+}
+
+static void free_blob(void *context)
+{
+    td_blob_unref(context);
+}
+
 static bool begin_as(enum td_revision_kind kind, struct td_virtual_hasher *hasher, uint64_t i, struct td_blob *blob,
                      struct td_error *err)
 {
-    struct td_virtual_file file = {.key = key_of(i), .origin = {.kind = kind, .tp_size = 9, .rank = i}};
-    td_body_init(&file.body);
-    assert_true(td_body_append(&file.body, blob, 0, blob->len_bytes, NULL));
-    assert_int_equal(file.body.extent_count, 1);
+    struct td_virtual_file file = {
+        .key = key_of(i),
+        .origin = {.kind = kind, .tp_size = 9, .rank = i},
+        .size_bytes = blob->len_bytes + TD_VIRTUAL_QUICK_BYTES, /* for the thread of all files */
+        .owner = i % 8,
+        .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
+    };
     bool ok = td_virtual_hasher_begin(hasher, &file, err);
-    assert_int_equal(file.body.extent_count, 0);
+    assert_null(file.recipe.context);
     return ok;
 }
 
@@ -117,7 +135,7 @@ static enum td_virtual_state wait_for(struct td_virtual_hasher *hasher, uint64_t
 {
     struct td_virtual_key key = key_of(i);
     struct td_virtual_progress progress;
-    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, out, &progress, err);
+    enum td_virtual_state state = td_virtual_hasher_wait(hasher, &key, until_ns, NULL, out, &progress, err);
     assert_true(progress.done_bytes <= progress.total_bytes);
     assert_int_equal(progress.total_bytes > 0, state == TD_VIRTUAL_UNDER_WAY);
     return state;
@@ -205,6 +223,44 @@ static void work_goes_on_without_a_waiter(void **state)
     gated_fini(&gated);
 }
 
+static bool is_asked(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
+}
+
+static void *ask_later(void *argument)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* either order must work */
+    atomic_store((_Atomic bool *)argument, true);
+    return NULL;
+}
+
+/* A request that nobody needs any more does not wait on. */
+static void a_cancelled_request_waits_no_longer(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_virtual_progress progress;
+    struct gated gated;
+    pthread_t thread;
+    struct td_virtual_key key = key_of(1);
+    _Atomic bool asked = false;
+    const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_int_equal(pthread_create(&thread, NULL, ask_later, &asked), 0);
+    uint64_t began_ns = td_clock_ns();
+    assert_int_equal(td_virtual_hasher_wait(hasher, &key, soon(), &cancel, &digest, &progress, NULL),
+                     TD_VIRTUAL_UNDER_WAY);
+    assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    gated_open(&gated);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
 /* A body that changes while it is hashed gives no digest; the next try does. */
 static void a_change_in_the_middle_gives_no_digest(void **state)
 {
@@ -274,6 +330,8 @@ static void the_queue_is_bounded(void **state)
     assert_true(td_blob_from_heap(calloc(1, 10), 10, &small, NULL));
     assert_true(td_virtual_hasher_create(&hasher, NULL));
     assert_true(begin(hasher, 0, &gated.blob, NULL));
+    gated_wait_read(&gated);
+    size_t open_before = atomic_load(&open_bodies);
     for (uint64_t i = 1; i < TD_VIRTUAL_HASHER_QUEUE; i++) {
         bool is_rank = i <= TD_VIRTUAL_HASHER_RANKS;
         assert_true(begin_as(is_rank ? TD_REVISION_RANK : TD_REVISION_FILES, hasher, i, small, NULL));
@@ -282,7 +340,8 @@ static void the_queue_is_bounded(void **state)
     }
     assert_false(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, &err));
     CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%s", err.message);
-    assert_true(begin(hasher, 5, small, NULL)); /* is in it */
+    assert_true(begin(hasher, 5, small, NULL));               /* is in it */
+    assert_int_equal(atomic_load(&open_bodies), open_before); /* what waits holds no files open */
     gated_open(&gated);
     assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_QUEUE - 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     assert_true(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, NULL));
@@ -292,6 +351,73 @@ static void the_queue_is_bounded(void **state)
     td_virtual_hasher_destroy(hasher);
     assert_false(td_blob_is_shared(small));
     td_blob_unref(small);
+    gated_fini(&gated);
+}
+
+/* Begins with a blob as number i, with its own size. */
+static bool begin_of(struct td_virtual_hasher *hasher, uint64_t owner, bool is_unasked, uint64_t i,
+                     struct td_blob *blob, uint64_t size_bytes)
+{
+    struct td_virtual_file file = {
+        .key = key_of(i),
+        .origin = {.kind = TD_REVISION_FILES},
+        .size_bytes = size_bytes,
+        .owner = owner,
+        .is_unasked = is_unasked,
+        .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
+    };
+    return td_virtual_hasher_begin(hasher, &file, NULL);
+}
+
+/* Small files do not wait for large ones, and owners take turns. */
+static void nobody_waits_for_all_of_another(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct gated gated;
+    struct gated second;
+    struct td_blob *small = NULL;
+    gated_init(&gated, false);
+    gated_init(&second, false);
+    assert_true(td_blob_from_heap(calloc(1, 10), 10, &small, NULL));
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_of(hasher, 1, false, 0, &gated.blob, UINT64_C(1) << 40));
+    gated_wait_read(&gated);
+    assert_true(begin_of(hasher, 2, false, 1, small, 10));
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN); /* the gate is closed */
+    for (uint64_t i = 2; i <= TD_VIRTUAL_HASHER_OWN; i++) /* the second of them waits at the other gate */
+        assert_true(begin_of(hasher, 1, false, i, i == 3 ? &second.blob : small, UINT64_C(1) << 40));
+    assert_false(begin_of(hasher, 1, false, 1000, small, 10)); /* one owner's share is full */
+    assert_true(begin_of(hasher, 2, false, 1001, small, UINT64_C(1) << 40));
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, 1001, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(hasher, TD_VIRTUAL_HASHER_OWN, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    gated_open(&second);
+    td_virtual_hasher_destroy(hasher);
+    td_blob_unref(small);
+    gated_fini(&gated);
+    gated_fini(&second);
+}
+
+/* Digests that nobody knows have the files of one owner hashed at a time. */
+static void what_nobody_asked_for_is_of_one_owner(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_of(hasher, 1, true, 0, &gated.blob, 10));
+    assert_true(begin_of(hasher, 1, true, 1, &gated.blob, 10));
+    assert_false(begin_of(hasher, 2, true, 2, &gated.blob, 10));
+    assert_true(begin_of(hasher, 2, false, 2, &gated.blob, 10));
+    gated_open(&gated);
+    assert_int_equal(wait_for(hasher, 0, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin_of(hasher, 3, true, 3, &gated.blob, 10));
+    td_virtual_hasher_destroy(hasher);
     gated_fini(&gated);
 }
 
@@ -415,9 +541,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_requests_hash_once),
         cmocka_unit_test(work_goes_on_without_a_waiter),
+        cmocka_unit_test(a_cancelled_request_waits_no_longer),
         cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(nobody_waits_for_all_of_another),
+        cmocka_unit_test(what_nobody_asked_for_is_of_one_owner),
         cmocka_unit_test(it_stops_in_the_middle),
         cmocka_unit_test(the_page_cache_is_left_as_it_was),
     };
