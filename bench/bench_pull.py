@@ -2,25 +2,31 @@
 """Compares `tensord pull` with curl, aria2c and `hf download`: one file from one server over the loopback interface,
 round after round, into a new directory each time. By hand:
 
-    bench/bench_pull.py build/tensord [--size 2G] [--rounds 5] [--dir /dev/shm] [--hf .venv/bin/hf]
+    bench/bench_pull.py build/tensord [--size 2G] [--rounds 5] [--limit 100M] [--dir /dev/shm] [--hf .venv/bin/hf]
 
+The clients take turns within each round, first as fast as the loopback interface is, then (--limit) through a relay
+that sends at most so many bytes per second on each connection, as a path or a server does that bounds a single one.
 Only `tensord pull` and nothing else checks the SHA-256 of what it has received, and only it syncs the file. Times
-include the start of each program. What is not installed is left out, and the report says so."""
+include the start of each program. CPU seconds are the client's alone. What is not installed is left out, and the report
+says so."""
 import argparse
 import json
 import os
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NAME = "model.safetensors"
 CHUNK = 64 << 20
+SO_MAX_PACING_RATE = 47  # of Linux; bytes per second
 
 
 def size_argument(text):
@@ -35,6 +41,8 @@ def parse_arguments():
     p.add_argument("tensord")
     p.add_argument("--size", type=size_argument, default=2 << 30, help="of the file (2G)")
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--limit", type=size_argument, default=100 << 20,
+                   help="bytes per second of each connection in the second part (100M); 0M leaves that part out")
     p.add_argument("--dir", help="where the files lie, the served and the fetched one (a temporary directory)")
     p.add_argument("--hf", default=os.path.join(TREE, ".venv/bin/hf"))
     return p.parse_args()
@@ -64,7 +72,6 @@ class Server:
                 break
         else:
             sys.exit("the server did not start")
-        self.file_url = self.url + "/bench/m/resolve/main/" + NAME
         tree = self.url + "/api/models/bench/m/tree/main"
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
@@ -82,23 +89,60 @@ class Server:
         self.proc.wait()
 
 
-def commands(options, server, work):
-    """Return name -> (function of the destination that gives the command, more environment)."""
+class Relay:
+    """Passes connections on to a server, and answers back at no more than `rate` bytes per second on each of them. The
+    kernel keeps the rate (SO_MAX_PACING_RATE) and moves the bytes (splice), so the relay takes little CPU time."""
+
+    def __init__(self, server_url, rate):
+        host, port = server_url.removeprefix("http://").split(":")
+        self.server, self.rate = (host, int(port)), rate
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, self.rate)
+            server = socket.create_connection(self.server)
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self.move, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def move(source, sink):
+        """Move bytes until either side ends."""
+        out, into = os.pipe()
+        try:
+            while (left := os.splice(source.fileno(), into, 1 << 20)) > 0:
+                while left > 0:
+                    left -= os.splice(out, sink.fileno(), left)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the other side has gone
+        finally:
+            os.close(out)
+            os.close(into)
+
+
+def commands(options, url, work):
+    """Return name -> (function of the destination that gives the command, more environment), and all names."""
+    file_url = url + "/bench/m/resolve/main/" + NAME
+
     def pull(connections):
-        return lambda out: [options.tensord, "pull", server.url, "bench/m", "-o", out, "--quiet", "--connections",
+        return lambda out: [options.tensord, "pull", url, "bench/m", "-o", out, "--quiet", "--connections",
                             str(connections)]
 
     def aria(connections):
         return lambda out: ["aria2c", "-q", "--file-allocation=none", "-k", "1M", "-x", str(connections), "-s",
-                            str(connections), "-d", out, "-o", NAME, server.file_url]
+                            str(connections), "-d", out, "-o", NAME, file_url]
 
-    found = {"curl": (lambda out: ["curl", "-s", "-o", os.path.join(out, NAME), server.file_url], {}),
+    found = {"curl": (lambda out: ["curl", "-s", "-o", os.path.join(out, NAME), file_url], {}),
              "curl, then sha256sum": (lambda out: ["sh", "-c", 'curl -s -o "$0" "$1" && sha256sum "$0"',
-                                                   os.path.join(out, NAME), server.file_url], {}),
+                                                   os.path.join(out, NAME), file_url], {}),
              "tensord pull, 1 connection": (pull(1), {}), "aria2c, 1 connection": (aria(1), {}),
              "tensord pull, 8 connections": (pull(8), {}), "aria2c, 8 connections": (aria(8), {}),
              "hf download": (lambda out: [options.hf, "download", "bench/m", "--local-dir", out],
-                             {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+                             {"HF_ENDPOINT": url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
                               "HF_HOME": os.path.join(work, "home")})}
     return {name: what for name, what in found.items() if shutil.which(what[0]("")[0])}, list(found)
 
@@ -118,28 +162,42 @@ def measure(command, environment, out, size):
     return wall, cpu
 
 
+def compare(options, url, work):
+    """Measure all clients by turns; print a table."""
+    there, names = commands(options, url, work)
+    results = {name: [] for name in there}
+    for _ in range(options.rounds):
+        for name, (command, environment) in there.items():
+            out = os.path.join(work, "out")
+            results[name].append(measure(command(out), environment, out, options.size))
+    print("| client | MB/s, median of %d (lowest to highest) | time / curl's in the same round, median "
+          "| CPU seconds per GB |\n|---|---|---|---|" % options.rounds)
+    for name in names:
+        if name not in results:
+            print("| %s | not installed | | |" % name)
+            continue
+        rates = sorted(options.size / wall / 1e6 for wall, _ in results[name])
+        ratio = statistics.median(mine[0] / curl[0] for mine, curl in zip(results[name], results["curl"]))
+        cpu = statistics.median(cpu for _, cpu in results[name]) / (options.size / 1e9)
+        print("| %s | %.0f (%.0f to %.0f) | %.2f | %.2f |"
+              % (name, statistics.median(rates), rates[0], rates[-1], ratio, cpu))
+
+
 def main():
     options = parse_arguments()
+    if shutil.which("curl") is None:
+        sys.exit("curl is not installed, with which all others are compared")
     with tempfile.TemporaryDirectory(prefix="tensord-bench-", dir=options.dir) as work:
         write_model(os.path.join(work, "root/bench/m"), options.size)
         server = Server(options.tensord, os.path.join(work, "root"))
         try:
-            there, names = commands(options, server, work)
-            results = {name: [] for name in there}
-            for _ in range(options.rounds):
-                for name, (command, environment) in there.items():
-                    out = os.path.join(work, "out")
-                    results[name].append(measure(command(out), environment, out, options.size))
+            print("As fast as the loopback interface is:\n", flush=True)
+            compare(options, server.url, work)
+            if options.limit > 0:
+                print("\nAt most %.0f MB/s on each connection:\n" % (options.limit / 1e6), flush=True)
+                compare(options, Relay(server.url, options.limit).url, work)
         finally:
             server.stop()
-    print("| client | MB/s, median of %d (lowest to highest) | CPU seconds per GB |\n|---|---|---|" % options.rounds)
-    for name in names:
-        if name not in results:
-            print("| %s | not installed | |" % name)
-            continue
-        rates = sorted(options.size / wall / 1e6 for wall, _ in results[name])
-        cpu = statistics.median(cpu for _, cpu in results[name]) / (options.size / 1e9)
-        print("| %s | %.0f (%.0f to %.0f) | %.2f |" % (name, statistics.median(rates), rates[0], rates[-1], cpu))
 
 
 if __name__ == "__main__":

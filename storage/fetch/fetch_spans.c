@@ -54,6 +54,17 @@ static uint64_t piece_begin(const struct td_fetch_spans *spans, uint64_t piece)
     return piece >= count ? spans->size_bytes : piece * PIECE;
 }
 
+/* Returns how many of the pieces from `first` on may be given out at once. Several connections share the end of the
+ * file in ever smaller spans, so that all of them have work until the end. */
+static uint64_t most_pieces(const struct td_fetch_spans *spans, uint64_t first)
+{
+    uint64_t most = spans->span_bytes / PIECE;
+    uint64_t share = (td_fetch_piece_count(spans->size_bytes) - first) / (2 * spans->open_count);
+    if (share < STEAL_BYTES / PIECE)
+        share = STEAL_BYTES / PIECE;
+    return spans->open_count > 1 && share < most ? share : most;
+}
+
 /* Gives the next pieces that nobody has. */
 static bool give_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
 {
@@ -61,8 +72,9 @@ static bool give_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
     uint64_t first = spans->next;
     while (first < count && td_fetch_spans_has(spans, first))
         first++;
+    uint64_t most = most_pieces(spans, first);
     uint64_t end = first;
-    while (end < count && !td_fetch_spans_has(spans, end) && (end - first) < spans->span_bytes / PIECE)
+    while (end < count && end - first < most && !td_fetch_spans_has(spans, end))
         end++;
     spans->next = end;
     if (first == end)

@@ -1,6 +1,7 @@
-/* Which bytes of a file are missing, and who fetches them. Spans are given out in order from the front. When nothing is
- * left to give, a connection without work takes the second half of the longest span that is under way, so one slow
- * server does not hold up the end. Pure; one thread. */
+/* Which bytes of a file are missing, and who fetches them. Spans are given out in order from the front, and smaller
+ * ones towards the end when there are several connections. When nothing is left to give, a connection without work
+ * takes the second half of the longest span that is under way, so one slow server does not hold up the end. Pure; one
+ * thread. */
 #ifndef TD_STORAGE_FETCH_SPANS_H
 #define TD_STORAGE_FETCH_SPANS_H
 

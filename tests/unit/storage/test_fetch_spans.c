@@ -113,12 +113,37 @@ static void spans_come_from_the_front(void **state)
     td_fetch_spans_fini(&spans);
 }
 
+/* Gives the whole file to one connection after the other, and checks that no span is more than half of an equal share
+ * of what is left, but for the smallest ones of 8 pieces. */
+static void spans_shrink_towards_the_end(void **state)
+{
+    (void)state;
+    struct td_fetch_spans spans;
+    uint64_t left = 400;
+    size_t count = 0;
+    assert_true(td_fetch_spans_init(&spans, 400 * PIECE, NULL, 4, 40 * PIECE, NULL));
+    for (; left > 0; count++) {
+        uint64_t most = left / 8 > 40 ? 40 : left / 8 < 8 ? 8 : left / 8;
+        assert_true(td_fetch_spans_give(&spans, 0));
+        assert_int_equal(spans.open[0].end - spans.open[0].at, (left < most ? left : most) * PIECE);
+        left -= (spans.open[0].end - spans.open[0].at) / PIECE;
+        spans.open[0].is_open = false;
+    }
+    assert_true(count > 400 / 40);
+    td_fetch_spans_fini(&spans);
+    assert_true(td_fetch_spans_init(&spans, 400 * PIECE, NULL, 1, UINT64_MAX, NULL));
+    assert_true(td_fetch_spans_give(&spans, 0) && spans.open[0].end == 400 * PIECE); /* one connection: one request */
+    td_fetch_spans_fini(&spans);
+}
+
 static void half_of_the_longest_is_taken(void **state)
 {
     (void)state;
     struct td_fetch_spans spans;
     assert_true(td_fetch_spans_init(&spans, 20 * PIECE, NULL, 2, UINT64_MAX, NULL));
-    assert_true(td_fetch_spans_give(&spans, 0) && td_fetch_spans_give(&spans, 1));
+    assert_true(td_fetch_spans_give(&spans, 0));
+    td_fetch_spans_extend(&spans, 0);
+    assert_true(spans.open[0].end == 20 * PIECE && td_fetch_spans_give(&spans, 1));
     assert_true(spans.open[0].end == 10 * PIECE && spans.open[1].at == 10 * PIECE && spans.open[1].end == 20 * PIECE);
     td_fetch_spans_fini(&spans);
     assert_true(td_fetch_spans_init(&spans, 7 * PIECE, NULL, 2, UINT64_MAX, NULL));
@@ -191,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(spans_come_from_the_front),
+        cmocka_unit_test(spans_shrink_towards_the_end),
         cmocka_unit_test(half_of_the_longest_is_taken),
         cmocka_unit_test(a_server_that_failed_waits),
         cmocka_unit_test(trying_ends),
