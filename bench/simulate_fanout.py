@@ -6,6 +6,7 @@ that they use is full (a network card, processors, a rack's uplink, a disk), whi
 others grow on. Rates change when transfers begin or end, and when servers fail. Standard library alone.
 
     bench/simulate_fanout.py                                  # 8 to 10,000 ranks over all tiers
+    bench/simulate_fanout.py --ranks 512                      # 64 nodes of 8
     bench/simulate_fanout.py --ranks 1024 --tiers replicas,rack --servers 16 --server-gbit 200
     tensord plan DIR MODEL --engine vllm --tp 8 --json > plan.json && bench/simulate_fanout.py --plan plan.json
     bench/simulate_fanout.py --assumptions                    # what each parameter means, and where its default is from
@@ -466,10 +467,10 @@ def whole_numbers(text):
 
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         epilog="Tiers:\n" + "\n".join("  %-10s %s" % item for item in TIERS.items()))
     parser.add_argument("--ranks", type=whole_numbers, default=[8, 64, 512, 4096, 10000], metavar="N,N",
-                        help="how many at once (8,64,512,4096,10000)")
+                        help="how many at once (8,64,512,4096,10000); of N nodes: N x --ranks-per-node")
     parser.add_argument("--tiers", type=chosen(TIERS), default=list(TIERS), metavar="NAME,NAME", help="(all)")
     parser.add_argument("--plan", metavar="FILE", help="JSON of `tensord plan`: sets --model-gb, --tp and --repeated")
     parser.add_argument("--json", action="store_true", help="print an object: the assumptions, and a row for each case")
@@ -477,7 +478,7 @@ def parse_arguments(arguments):
     for name, value, unit, what, source in ASSUMPTIONS:
         text = "%s (%s%s%s)" % (what, value, unit and " " + unit, source and "; " + source)
         parser.add_argument("--" + name, type=str if isinstance(value, str) else plain_number, default=value,
-                            metavar=unit or "N", help=text.replace("%", "%%"))
+                            metavar=unit or ("even|hash" if name == "balance" else "N"), help=text.replace("%", "%%"))
     return parser.parse_args(arguments)
 
 

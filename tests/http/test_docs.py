@@ -111,6 +111,16 @@ def test_links_lead_somewhere(path):
             assert anchor in headings(to), f"{path.name}: {target}: there is {sorted(headings(to))}"
 
 
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: str(p.relative_to(REPO)))
+def test_contents_name_every_section(path):
+    """Where a page begins with a list of its sections, none is missing, and they stand in the page's order."""
+    top, *sections = re.split(r"^## ", FENCE.sub("", path.read_text()), flags=re.MULTILINE)
+    names = [section.partition("\n")[0] for section in sections]
+    listed = [" ".join(name.split()) for name in re.findall(r"\[([^\]]+)\]\(#[^)]+\)", top)]
+    if re.search(r"^- \[[^\]]+\]\(#", top, re.MULTILINE):
+        assert [name for name in listed if name in names] == names
+
+
 def test_the_version_is_that_of_cmakelists(srv):
     """The version is written there alone; every other place takes it from there."""
     version = re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]

@@ -112,6 +112,7 @@ FIRING = {
     "TensordAnswersCut": {'tensord_http_cut_transfers_total{reason="changed"}': "0+1x40"},
     "TensordCertificateEnds": {"tensord_tls_certificate_expiry_timestamp_seconds": f"{13 * 86400}x40"},
     "TensordTokensStale": {"tensord_tokens_file_failed": "1x40"},
+    "TensordUpstreamFails": {'tensord_upstream_failures_total{reason="unreachable"}': "0+1x40"},
     "TensordLogLinesLost": {"tensord_access_log_dropped_lines_total": "0+5x40"},
 }
 HEALTHY = {
@@ -126,6 +127,7 @@ HEALTHY = {
     "tensord_last_scan_age_seconds": "9x40", "tensord_unreadable_files": "0x40", "tensord_unpublished_paths": "0x40",
     "tensord_row_index_failed_files": "0x40", "tensord_hash_mismatches_total": "3x40",
     'tensord_http_cut_transfers_total{reason="client"}': "0+9x40",
+    'tensord_upstream_failures_total{reason="unreachable"}': "5x40", "tensord_upstream_absent_total": "0+1x40",
     'tensord_http_cut_transfers_total{reason="changed"}': "2x40", "tensord_access_log_dropped_lines_total": "4x40",
 }
 

