@@ -27,6 +27,9 @@
  * longer than the bytes. */
 enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
 
+/* Of several servers, each has at most so many notes: a bad one fails for every file, while the others do the work. */
+enum { MAX_NOTES = 3 };
+
 struct pull {
     const struct td_pull_arguments *arguments;
     struct td_fetch_client *client;
@@ -41,9 +44,10 @@ struct pull {
     struct td_progress progress;
     struct td_pull_meter meter; /* of the thread of the progress */
     bool has_progress;
-    _Atomic uint64_t there_bytes, total_bytes; /* on disk, and of all files */
-    _Atomic size_t next;                       /* the next file of the workers */
-    _Atomic bool has_failed;                   /* a worker has */
+    _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
+    _Atomic size_t next;                          /* the next file of the workers */
+    _Atomic bool has_failed;                      /* a worker has */
+    _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */
 };
 
 /* One of the threads that fetch files, and the file of the moment. */
@@ -72,14 +76,33 @@ static bool is_cancelled(void *context)
     return atomic_load(&pull->has_failed) || has_signal();
 }
 
+/* Returns the server that the text names, the longest URL of several; SIZE_MAX: none. */
+static size_t named_server(const struct pull *pull, const char *text)
+{
+    size_t found = SIZE_MAX;
+    size_t longest = 0;
+    for (size_t i = 0; i < td_fetch_client_count(pull->client); i++) {
+        const char *url = td_fetch_client_url(pull->client, i);
+        if (strlen(url) > longest && strstr(text, url) != NULL) {
+            longest = strlen(url);
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* Called by all workers. */
 static void tell(void *context, const char *text)
 {
     struct pull *pull = context;
-    if (pull->arguments->quiet)
+    size_t server = named_server(pull, text);
+    bool is_counted = server != SIZE_MAX && td_fetch_client_count(pull->client) > 1;
+    unsigned count = is_counted ? atomic_fetch_add(&pull->noted[server], 1) : 0;
+    if (pull->arguments->quiet || count >= MAX_NOTES)
         return;
     if (pull->has_progress)
         td_progress_pause(&pull->progress);
-    td_terminal_complain("%s", text);
+    td_terminal_complain("%s%s", text, count + 1 == MAX_NOTES ? "; further notes about this server are left out" : "");
     if (pull->has_progress)
         td_progress_resume(&pull->progress);
 }
@@ -378,9 +401,9 @@ void td_cmd_pull_help(FILE *out)
         "                     http://weights:8080; with several, each file comes from all of them, and goes on from\n"
         "                     the others when one fails\n"
         "  MODEL              its id, such as org/name\n"
-        "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL). One that is not\n"
-        "                     there appears when all files are there; until then they are in .NAME.tensord-pull\n"
-        "                     beside it. One that is there gets each file when it is complete\n"
+        "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL). One that is\n"
+        "                     not there appears when all files have come; until then they are in\n"
+        "                     .NAME.tensord-pull beside it. One that is there gets each file when it is complete\n"
         "  --engine NAME --tp SIZE --rank R\n"
         "                     of the weights only what rank R of SIZE needs, as rank-R.safetensors, beside all\n"
         "                     other files\n"

@@ -217,7 +217,11 @@ def test_what_is_missing_is_told(model, tmp_path):
         report, err = pull(url, "-o", tmp_path / "out", *options, code=1)
         assert words in err and words in report["error"] and not report["complete"]
     _, err = pull(url, "-o", tmp_path / "out", model="org/other", code=1)
-    assert "404" in err and "org/other" in err
+    assert "404" in err and "org/other" in err and "without" not in err and "did you mean" not in err
+    _, err = pull(url, "-o", tmp_path / "out", model="ORG/M", code=1)
+    assert 'did you mean "org/m"?' in err
+    _, err = pull(url + "/models/", "-o", tmp_path / "out", code=1)
+    assert 'without "/models"' in err
 
 
 @pytest.mark.parametrize("args", [
@@ -643,7 +647,7 @@ def test_tokens_of_a_tensord(model, tmp_path):
     with Server(model.root, "--tokens", tokens, ready=False) as server:
         url = f"http://127.0.0.1:{server.port}"
         _, err = pull(url, "-o", tmp_path / "out", *QUICK, code=1)
-        assert "401" in err and "token" in err
+        assert "401" in err and "--token-file FILE or TENSORD_TOKEN" in err
         pull(url, "-o", tmp_path / "out", env={"TENSORD_TOKEN": secret})
         assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m")
         assert secret not in server.stderr()
@@ -658,6 +662,8 @@ def test_tls(model, tmp_path):
         url = f"https://127.0.0.1:{server.port}"
         pull(url, "-o", tmp_path / "out", "--cacert", ca.cert)
         assert tree_of(tmp_path / "out") == want
+        _, err = pull(url.replace("https", "http"), "-o", tmp_path / "out2", code=1)
+        assert "this port speaks HTTPS: use https://" in err and not (tmp_path / "out2").exists()
         for options in ([], ["--cacert", other.cert]):
             _, err = pull(url, "-o", tmp_path / "out2", *options, code=1)
             assert "certificate" in err and not (tmp_path / "out2").exists()
@@ -669,6 +675,50 @@ def test_tls(model, tmp_path):
         assert "certificate" in err
         pull(url, "-o", tmp_path / "out2", "--cacert", ca.cert, "--cert", client.cert, "--key", client.key)
         assert tree_of(tmp_path / "out2") == want
+
+
+def test_https_to_a_port_without_tls(model, tmp_path):
+    _, err = pull(f"https://127.0.0.1:{model().port}", "-o", tmp_path / "out", code=1)
+    assert "this port does not speak TLS: use http://" in err and "next try" not in err
+
+
+@pytest.mark.parametrize("body, words", [
+    ({"error": {"code": 503, "message": "it is\nbeing\x1b[31m fetched"}}, "503, it is being [31m fetched"),
+    ({"other": [1], "error": "it is being fetched " + "y" * 3000}, "503, it is being fetched yyy"),
+])
+def test_reasons_in_bodies_are_told(hub, tmp_path, body, words):
+    for where in ("file", "api"):
+        with FakeHub(hub.files) as busy:
+            setattr(busy, where, lambda h, path: h.answer(503, json.dumps(body).encode()))
+            err = fails(busy, tmp_path / "out", words, args=("--retry-for", "0"))
+            assert "y" * 200 not in err and "\x1b" not in err
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"error":', b'{"error":{"message":7}}', b'{"error":"a\\u0000b"}',
+                                  b'{"error":' * 5000, b'{"a":"' + b"x" * 70_000])
+def test_bodies_without_reasons(hub, tmp_path, body):
+    hub.file = lambda h, path: h.answer(503, body)
+    fails(hub, tmp_path / "out", "503", args=("--retry-for", "0"))
+
+
+def test_a_bad_server_of_two_is_noted_three_times(tmp_path):
+    files = {f"{i}.txt": b"x" * (i + 1) for i in range(30)}
+    with FakeHub(files) as hub, FakeHub(files) as bad:
+        bad.file = lambda h, name: h.answer(404, b"")
+        _, err = pull(f"{hub.url},{bad.url}", "-o", tmp_path / "out", *QUICK, "--connections", 1)
+        assert tree_of(tmp_path / "out") == files
+        _, err = pull(f"{bad.url},{hub.url}", "-o", tmp_path / "out2", *QUICK, "--connections", 1)
+        assert tree_of(tmp_path / "out2") == files
+        assert sum(bad.url in line for line in err.splitlines()) == 3 and "further notes" in err, err
+
+
+def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
+    out = tmp_path / "ro"
+    out.mkdir()
+    script = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    p = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, out, tensord_binary(), "pull",
+                        hub.url, "org/m", "-o", out], capture_output=True, text=True, env=environment(), timeout=60)
+    assert p.returncode == 1 and f'cannot write into "{out}": Read-only file system' in p.stderr, p
 
 
 def test_tls_is_not_given_up(tmp_path, hub):
