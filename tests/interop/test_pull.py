@@ -118,6 +118,8 @@ def test_files_of_a_rank(model, tmp_path):
         assert (tmp_path / f"out/rank-{rank}.safetensors").read_bytes() == want
     assert sorted(os.listdir(tmp_path / "out")) == ["config.json", "deep", "empty.txt", "rank-0.safetensors",
                                                     "rank-1.safetensors"]
+    p = start(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "line", "--engine", "fsdp", "--tp", 2, "--rank", 0)
+    assert "; 1 file (rank-0.safetensors) was checked by length and entity tag alone\n" in p.communicate(timeout=60)[0]
 
 
 def test_a_served_directory_may_be_the_destination(model, tmp_path):
@@ -226,7 +228,7 @@ def test_what_is_missing_is_told(model, tmp_path):
 
 @pytest.mark.parametrize("args", [
     [], ["http://h"], ["ftp://h", "m"], ["http://u:secret@h", "m"], ["http://h?x", "m"], ["http://", "m"],
-    ["http://h,", "m"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
+    ["http://h,", "m"], ["http://h", "m", "--ca", "x"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
     ["http://h", "m", "--engine", "vllm"], ["http://h", "m", "--engine", "vllm", "--tp", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "1", "--revision", "main"],
@@ -238,6 +240,7 @@ def test_usage(args):
     p = subprocess.run([tensord_binary(), "pull", *args], capture_output=True, text=True, timeout=30)
     assert p.returncode == 2 and p.stdout == "" and p.stderr.count("\n") == 1, (p.returncode, p.stderr)
     assert "secret" not in p.stderr
+    assert ("comma too many" in p.stderr) == ("http://h," in args) and ("--cacert?" in p.stderr) == ("--ca" in args)
 
 
 # --------------------------------------------------------------------------------- servers that fail or lie
@@ -810,6 +813,14 @@ def test_another_content_is_not_resumed(hub, tmp_path):
     hub.file = lambda h, name: FakeHub.file(hub, h, name)
     report, _ = check(hub, out)
     assert report["resumed_bytes"] == 0
+
+
+def test_the_last_line_tells_what_was_resumed(hub, tmp_path):
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=4 * MIB)
+    pull(hub.url, "-o", tmp_path / "out", "--retry-for", "0", "--connections", 1, code=1)
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+    out, _ = start(hub.url, "-o", tmp_path / "out").communicate(timeout=60)
+    assert re.search(r"; 1 was there already; 4\.00 MiB are of an earlier run, fetched 5\.01 MiB in ", out), out
 
 
 @pytest.mark.parametrize("how", ["tmpfs", "limit"])
