@@ -228,7 +228,8 @@ def test_what_is_missing_is_told(model, tmp_path):
 
 @pytest.mark.parametrize("args", [
     [], ["http://h"], ["ftp://h", "m"], ["http://u:secret@h", "m"], ["http://h?x", "m"], ["http://", "m"],
-    ["http://h,", "m"], ["http://h", "m", "--ca", "x"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
+    ["http://h", "m", "--ca", "x"],
+    ["http://h,", "m"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
     ["http://h", "m", "--engine", "vllm"], ["http://h", "m", "--engine", "vllm", "--tp", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "1", "--revision", "main"],
