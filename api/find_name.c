@@ -43,14 +43,30 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
                        is_dataset ? "datasets lists datasets" : "models lists repositories");
 }
 
+/* Returns the repository whose id differs in upper and lower case alone; NULL: none. */
+static const struct td_repo *find_ignoring_case(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id)
+{
+    for (size_t i = 0; i < snapshot->repo_count; i++) {
+        const struct td_repo *repo = &snapshot->repos[i];
+        if (!repo->is_other_revision && repo->is_dataset_folder == as_dataset &&
+            (td_text_equals_ignore_case(id, repo->id) || td_text_equals_ignore_case(id, repo->hub_id)))
+            return repo;
+    }
+    return NULL;
+}
+
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                          char out[TD_NAME_ADVICE_BYTES])
 {
     const char *folder;
     const struct td_repo *repo = td_repo_above(snapshot, as_dataset, path, &folder);
     out[0] = '\0';
-    if (repo == NULL)
+    if (repo == NULL) {
+        repo = find_ignoring_case(snapshot, as_dataset, path);
+        if (repo != NULL)
+            (void)snprintf(out, TD_NAME_ADVICE_BYTES, "did you mean \"%.200s\"?; ", repo->hub_id);
         return;
+    }
     struct td_text below = td_text_n(folder, (size_t)(path.p + path.len - folder));
     (void)snprintf(out, TD_NAME_ADVICE_BYTES,
                    "it is the folder \"%.*s\" of \"%.200s\": ask for that with subfolder=\"%.*s\"; ",

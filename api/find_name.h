@@ -13,7 +13,7 @@ enum { TD_NAME_ADVICE_BYTES = 1024 };
 void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES]);
 
 /* Writes advice about a missing repository, or about an id that is too long: the repository that has a folder of this
- * path. The text ends with "; ", or is empty. */
+ * path, or whose id differs in upper and lower case alone. The text ends with "; ", or is empty. */
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                          char out[TD_NAME_ADVICE_BYTES]);
 

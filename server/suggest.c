@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORD_MAX_BYTES = 40, PREFIX_MIN_BYTES = 3 };
+enum { WORD_MAX_BYTES = 40, PREFIX_MIN_BYTES = 2 };
 
 static size_t least(size_t a, size_t b)
 {

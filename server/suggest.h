@@ -10,7 +10,7 @@ enum { TD_SUGGEST_BYTES = 96 };
 
 /* Returns the word of `known` (a list that NULL ends) that is nearest to `word`, or NULL when none is near. A known
  * word is near when a third of the letters of `word` at most (at least one, at most three) are wrong, missing, too many
- * or swapped, or when it begins with `word`, which then has three letters or more. No word of more than 40 bytes is
+ * or swapped, or when it begins with `word`, which then has two letters or more. No word of more than 40 bytes is
  * near to another, which bounds the work. */
 const char *td_suggest_nearest(struct td_text word, const char *const *known);
 

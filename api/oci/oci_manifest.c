@@ -26,8 +26,8 @@ static bool varies(const struct td_oci_target *target)
     return target->form == TD_OCI_GGUF || target->is_alias;
 }
 
-/* Sets *target to the GGUF file that llama.cpp, which takes shards, means by the tag "latest", where there is one.
- * Errors as td_oci_targets. */
+/* Sets *target to the GGUF file that llama.cpp, which takes shards, means by the tag "latest", where the tag does not
+ * stand for it. Errors as td_oci_targets; TD_NOT_FOUND when there is none. */
 static bool prefer_gguf(struct td_oci_call *oci, struct td_oci_target *target, struct td_error *err)
 {
     struct td_oci_target *targets;
@@ -37,8 +37,9 @@ static bool prefer_gguf(struct td_oci_call *oci, struct td_oci_target *target, s
     if (!td_oci_targets(oci, &targets, &count, err))
         return false;
     const struct td_oci_target *gguf = td_oci_default_gguf(targets, count, true);
-    if (gguf != NULL)
-        *target = *gguf;
+    if (gguf == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "the model has no GGUF file, which is what llama.cpp takes");
+    *target = *gguf;
     return true;
 }
 

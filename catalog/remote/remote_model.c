@@ -85,6 +85,20 @@ static void set_api_path(struct asking *asking, const char *word)
     append_revision(&asking->path, asking->revision);
 }
 
+/* Sets the error for an answer other than 200. A base URL with a path is a likely reason for 404. */
+static bool refuse_answer(struct asking *asking, const char *what)
+{
+    struct td_error why = TD_ERROR_INIT;
+    const struct td_fetch_client *client = td_fetch_session_client(asking->session);
+    const char *url = td_fetch_client_url(client, asking->server);
+    struct td_text path = td_fetch_url_path(td_text_of(url));
+    (void)td_fetch_fault_of_answer(&asking->answer, td_fetch_client_token_advice(client), what, &why);
+    if (asking->answer.status != 404 || path.len == 0)
+        return td_error_copy(asking->err, &why);
+    return td_error_set(asking->err, why.code, "%s (the URL is the server's alone: perhaps without \"%.*s\"?)",
+                        why.message, TD_SHOW(path, 100));
+}
+
 /* Gets the answer at asking->path. Returns false for a status other than 200. */
 static bool get(struct asking *asking, size_t max_bytes)
 {
@@ -99,7 +113,7 @@ static bool get(struct asking *asking, size_t max_bytes)
         return true;
     (void)snprintf(what, sizeof what, "%.120s at %.40s from %.160s", asking->id, asking->revision,
                    td_fetch_client_url(td_fetch_session_client(asking->session), asking->server));
-    return td_fetch_fault_of_answer(&asking->answer, what, asking->err);
+    return refuse_answer(asking, what);
 }
 
 /* Copies the string member of a small JSON object. Returns false when there is none that fits. */

@@ -6,13 +6,13 @@
 #include "core/glob.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/pull_arguments.h"
+#include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_meter.h"
 #include "server/cmd/pull_report.h"
 #include "server/config.h"
 #include "server/terminal.h"
 #include "storage/fetch/fetch_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NS_PER_S UINT64_C(1000000000)
 
@@ -28,12 +27,15 @@
  * longer than the bytes. */
 enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
 
+/* Of several servers, each has at most so many notes: a bad one fails for every file, while the others do the work. */
+enum { MAX_NOTES = 3 };
+
 struct pull {
     const struct td_pull_arguments *arguments;
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
-    struct td_root *root;
+    struct td_pull_directory directory;
     struct td_pull_file *files;
     size_t count;
     sigset_t signals; /* that end the pull; blocked, so that they stay pending */
@@ -42,9 +44,10 @@ struct pull {
     struct td_progress progress;
     struct td_pull_meter meter; /* of the thread of the progress */
     bool has_progress;
-    _Atomic uint64_t there_bytes, total_bytes; /* on disk, and of all files */
-    _Atomic size_t next;                       /* the next file of the workers */
-    _Atomic bool has_failed;                   /* a worker has */
+    _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
+    _Atomic size_t next;                          /* the next file of the workers */
+    _Atomic bool has_failed;                      /* a worker has */
+    _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */
 };
 
 /* One of the threads that fetch files, and the file of the moment. */
@@ -73,14 +76,33 @@ static bool is_cancelled(void *context)
     return atomic_load(&pull->has_failed) || has_signal();
 }
 
+/* Returns the server that the text names, the longest URL of several; SIZE_MAX: none. */
+static size_t named_server(const struct pull *pull, const char *text)
+{
+    size_t found = SIZE_MAX;
+    size_t longest = 0;
+    for (size_t i = 0; i < td_fetch_client_count(pull->client); i++) {
+        const char *url = td_fetch_client_url(pull->client, i);
+        if (strlen(url) > longest && strstr(text, url) != NULL) {
+            longest = strlen(url);
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* Called by all workers. */
 static void tell(void *context, const char *text)
 {
     struct pull *pull = context;
-    if (pull->arguments->quiet)
+    size_t server = named_server(pull, text);
+    bool is_counted = server != SIZE_MAX && td_fetch_client_count(pull->client) > 1;
+    unsigned count = is_counted ? atomic_fetch_add(&pull->noted[server], 1) : 0;
+    if (pull->arguments->quiet || count >= MAX_NOTES)
         return;
     if (pull->has_progress)
         td_progress_pause(&pull->progress);
-    td_terminal_complain("%s", text);
+    td_terminal_complain("%s%s", text, count + 1 == MAX_NOTES ? "; further notes about this server are left out" : "");
     if (pull->has_progress)
         td_progress_resume(&pull->progress);
 }
@@ -179,7 +201,7 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
     td_remote_file_url(&pull->model, pull->arguments->model, file->path, &url);
     const struct td_fetch_job job = {
         .url_path = td_buffer_terminate(&url),
-        .root = pull->root,
+        .root = pull->directory.root,
         .name = td_pull_file_name(file),
         .shown = td_pull_file_name(file),
         .expected = *file->expected,
@@ -279,28 +301,6 @@ static bool fetch_all(struct pull *pull, struct td_error *err)
     return ok;
 }
 
-/* Makes the directory, with those above it. */
-static bool make_directory(const char *path, struct td_error *err)
-{
-    char *copy = strdup(path);
-    bool ok = true;
-    if (copy == NULL)
-        return td_error_no_memory(err);
-    for (char *c = copy; ok; c++) {
-        char kept = *c;
-        if (kept != '\0' && (kept != '/' || c == copy))
-            continue;
-        *c = '\0';
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-            ok = td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", copy);
-        *c = kept;
-        if (kept == '\0')
-            break;
-    }
-    free(copy);
-    return ok;
-}
-
 /* Reads the token from --token-file or TENSORD_TOKEN. Returns false after an error; *token may be NULL: there is none.
  */
 static bool read_token(const struct td_pull_arguments *arguments, char **token, struct td_error *err)
@@ -323,6 +323,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .urls = arguments->urls,
         .url_count = arguments->url_count,
         .token = token,
+        .token_advice = "give it by --token-file FILE or TENSORD_TOKEN",
         .ca = arguments->ca,
         .cert = arguments->cert,
         .key = arguments->key,
@@ -339,8 +340,8 @@ static bool run(struct pull *pull, struct td_error *err)
 {
     return connect_client(pull, err) &&
            td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, &pull->model, err) &&
-           choose_files(pull, err) && make_directory(pull->arguments->directory, err) &&
-           td_root_create(pull->arguments->directory, &pull->root, err) && fetch_all(pull, err);
+           choose_files(pull, err) && td_pull_directory_open(pull->arguments->directory, &pull->directory, err) &&
+           fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
 
 /* Tells how the pull has ended. Returns the exit code. */
@@ -357,10 +358,12 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
         .failure = err,
     };
     bool is_stopped = err->code == TD_CONFLICT && has_signal();
-    if (is_stopped)
+    if (is_stopped && pull->directory.root == NULL)
+        td_terminal_complain("stopped by a signal");
+    else if (is_stopped)
         td_terminal_complain("stopped by a signal; what was fetched is kept in \"%s\", and the same command goes on "
                              "from there",
-                             pull->arguments->directory);
+                             td_pull_directory_kept(&pull->directory));
     else if (err->code != TD_OK)
         td_terminal_complain("%s", err->message);
     struct td_error print_err = TD_ERROR_INIT;
@@ -398,12 +401,14 @@ void td_cmd_pull_help(FILE *out)
         "                     http://weights:8080; with several, each file comes from all of them, and goes on from\n"
         "                     the others when one fails\n"
         "  MODEL              its id, such as org/name\n"
-        "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL)\n"
+        "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL). One that is\n"
+        "                     not there appears when all files have come; until then they are in\n"
+        "                     .NAME.tensord-pull beside it. One that is there gets each file when it is complete\n"
         "  --engine NAME --tp SIZE --rank R\n"
         "                     of the weights only what rank R of SIZE needs, as rank-R.safetensors, beside all\n"
         "                     other files\n"
         "  --revision NAME    a branch, tag or commit (main)\n"
-        "  --include GLOB     only files whose path matches; may be given several times\n"
+        "  --include GLOB     only files whose path matches; * stands for any text, / too; may be given several times\n"
         "  --exclude GLOB     no files whose path matches; may be given several times\n"
         "  --connections N    at once, 1 to 64 (8)\n"
         "  --retry-for TIME   how long to try again without any progress before giving up (60s); 0: not at all\n"
@@ -440,7 +445,7 @@ int td_cmd_pull(int argc, char **argv)
         for (size_t i = 0; i < pull.count; i++)
             free(pull.files[i].name);
         free(pull.files);
-        td_root_unref(pull.root);
+        td_pull_directory_close(&pull.directory);
         td_fetch_session_destroy(pull.session);
         td_fetch_client_destroy(pull.client);
         td_remote_model_fini(&pull.model);

@@ -150,6 +150,8 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
     for (char *next = out->url_list, *one; (one = strsep(&next, ",")) != NULL;) {
         if (out->url_count == TD_FETCH_MAX_SERVERS)
             return usage("give at most 16 URLs", "");
+        if (one[0] == '\0')
+            return usage("there is a comma too many in the list of URLs: ", list);
         if (!td_fetch_url_check(one, &base, &err)) {
             td_terminal_complain("%s", err.message);
             return false;

@@ -3,6 +3,7 @@
 #include "server/terminal.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,6 +51,7 @@ void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t 
     char left[32] = "";
     double share = total == 0 ? 1 : (double)bytes / (double)total;
     double rate = rate_of(meter, now_ns, bytes);
+    bool is_known = meter->count > 0;
     keep(meter, now_ns, bytes);
     share = share > 1 ? 1 : share;
     size_t filled = (size_t)(share * BAR_COLUMNS);
@@ -60,9 +62,11 @@ void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t 
     bar[BAR_COLUMNS] = '\0';
     td_terminal_bytes(bytes, done, sizeof done);
     td_terminal_bytes(total, all, sizeof all);
-    td_terminal_bytes((uint64_t)rate, speed, sizeof speed);
     if (rate >= 1)
         write_left((double)(total > bytes ? total - bytes : 0) / rate, left, sizeof left);
-    (void)snprintf(text, capacity, "[%s] %3.0f%%, %s of %s, %s/s%s%s", bar, share * 100, done, all, speed,
-                   left[0] != '\0' ? ", " : "", left);
+    int used = snprintf(text, capacity, "[%s] %3.0f%%, %s of %s", bar, share * 100, done, all);
+    if (!is_known || used < 0 || (size_t)used >= capacity)
+        return;
+    td_terminal_bytes((uint64_t)rate, speed, sizeof speed);
+    (void)snprintf(text + used, capacity - (size_t)used, ", %s/s%s%s", speed, left[0] != '\0' ? ", " : "", left);
 }

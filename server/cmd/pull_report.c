@@ -9,6 +9,7 @@
 struct sums {
     uint64_t bytes, fetched_bytes, resumed_bytes;
     size_t done, there, unverified;
+    const char *first_unverified; /* its name; NULL: none */
 };
 
 const char *td_pull_file_name(const struct td_pull_file *file)
@@ -28,7 +29,8 @@ static struct sums add_up(const struct td_pull_report *report)
         sums.bytes += file->expected->size_bytes;
         sums.done++;
         sums.there += file->outcome.was_there ? 1 : 0;
-        sums.unverified += file->outcome.is_verified ? 0 : 1;
+        if (!file->outcome.is_verified && sums.unverified++ == 0)
+            sums.first_unverified = td_pull_file_name(file);
     }
     return sums;
 }
@@ -93,21 +95,33 @@ bool td_pull_report_json(const struct td_pull_report *report, struct td_error *e
     return ok;
 }
 
+/* Writes " BYTES are of an earlier run,". */
+static void write_resumed(uint64_t bytes, char *out, size_t capacity)
+{
+    char text[TD_TERMINAL_BYTES];
+    td_terminal_bytes(bytes, text, sizeof text);
+    (void)snprintf(out, capacity, " %s are of an earlier run,", text);
+}
+
 void td_pull_report_line(const struct td_pull_report *report)
 {
     const struct sums sums = add_up(report);
     char bytes[TD_TERMINAL_BYTES];
     char fetched[TD_TERMINAL_BYTES];
     char rate[TD_TERMINAL_BYTES];
-    char note[96] = "";
+    char resumed[TD_TERMINAL_BYTES + 32] = "";
+    char note[256] = "";
     td_terminal_bytes(sums.bytes, bytes, sizeof bytes);
     td_terminal_bytes(sums.fetched_bytes, fetched, sizeof fetched);
     td_terminal_bytes(report->seconds > 0 ? (uint64_t)((double)sums.fetched_bytes / report->seconds) : 0, rate,
                       sizeof rate);
+    if (sums.resumed_bytes > 0)
+        write_resumed(sums.resumed_bytes, resumed, sizeof resumed);
     if (sums.unverified > 0)
-        (void)snprintf(note, sizeof note, "; of %zu file%s the server tells no digest", sums.unverified,
-                       td_plural(sums.unverified));
-    td_terminal_line(stdout, "%s: %zu file%s, %s, in %s; %zu %s there already; fetched %s in %.1f s (%s/s)%s",
+        (void)snprintf(note, sizeof note, "; %zu file%s (%.100s%s) %s checked by length and entity tag alone",
+                       sums.unverified, td_plural(sums.unverified), sums.first_unverified,
+                       sums.unverified > 1 ? ", ..." : "", sums.unverified > 1 ? "were" : "was");
+    td_terminal_line(stdout, "%s: %zu file%s, %s, in %s; %zu %s there already;%s fetched %s in %.1f s (%s/s)%s",
                      report->model, sums.done, td_plural(sums.done), bytes, report->directory, sums.there,
-                     sums.there == 1 ? "was" : "were", fetched, report->seconds, rate, note);
+                     sums.there == 1 ? "was" : "were", resumed, fetched, report->seconds, rate, note);
 }

@@ -1,13 +1,14 @@
 #include "storage/fetch/fetch_answer.h"
 
 #include "core/digits.h"
+#include "core/json.h"
 #include "storage/fetch/fetch_client.h"
 
 #include <curl/curl.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_RETRY_AFTER_S = 3600 };
+enum { MAX_RETRY_AFTER_S = 3600, MAX_BODY_BYTES = 64 * 1024, MAX_REASON_BYTES = 4096 };
 
 void td_fetch_answer_init(struct td_fetch_answer *answer)
 {
@@ -158,4 +159,47 @@ bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text li
     struct td_text name = td_text_take_until(&line, ':');
     read_field(answer, name, trim(line));
     return true;
+}
+
+/* ---- reasons ------------------------------------------------------------------------------------------- */
+
+/* Keeps the reader's next value as the message, if it is a string; control characters become spaces. */
+static void keep_reason(struct td_fetch_answer *answer, struct td_json *json)
+{
+    char text[MAX_REASON_BYTES];
+    size_t len;
+    if (!td_json_string(json, text, sizeof text, &len))
+        return;
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F)
+            text[i] = ' ';
+    (void)copy(td_text_n(text, td_text_shown(td_text_n(text, len), sizeof answer->message - 1)), answer->message,
+               sizeof answer->message);
+}
+
+/* Moves the reader behind a key of the object that has begun, to its value. Returns false when there is no such key. */
+static bool find_key(struct td_json *json, const char *key)
+{
+    while (td_json_next(json) == TD_JSON_KEY) {
+        if (td_json_equals(json, key))
+            return true;
+        if (!td_json_skip(json))
+            return false;
+    }
+    return false;
+}
+
+void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text body)
+{
+    struct td_json json;
+    if (answer->status < 400 || answer->message[0] != '\0' || body.len == 0 || body.len > MAX_BODY_BYTES)
+        return;
+    td_json_init(&json, body, 0, NULL);
+    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN || !find_key(&json, "error"))
+        return;
+    enum td_json_token token = td_json_next(&json);
+    if (token == TD_JSON_OBJECT_BEGIN && find_key(&json, "message"))
+        token = td_json_next(&json);
+    if (token == TD_JSON_STRING)
+        keep_reason(answer, &json);
 }

@@ -20,7 +20,7 @@ struct td_fetch_answer {
     unsigned status;                      /* of the last one; 0: none yet */
     char etag[TD_FETCH_ETAG_BYTES];       /* a strong tag with its quotes; empty: none, or a weak one */
     char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */
-    char message[TD_FETCH_MESSAGE_BYTES]; /* X-Error-Message, by which servers of the Hub's interface say why */
+    char message[TD_FETCH_MESSAGE_BYTES]; /* why, for an error: X-Error-Message, or what the body says */
     bool has_range;                       /* Content-Range of one range of bytes with a total, which follow */
     uint64_t first, last, total;          /* bytes; the last one is inclusive */
     bool has_length;                      /* Content-Length */
@@ -36,5 +36,10 @@ void td_fetch_answer_init(struct td_fetch_answer *answer);
 /* Reads one line of the header, with or without its line end: a status line, which begins a new answer, or a field.
  * Returns false when the header has become longer than TD_FETCH_MAX_HEADER_BYTES: the answer must be broken off. */
 bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text line);
+
+/* Reads why from the body of an answer of 400 or above, or from its beginning, when the header has not said so: the
+ * member "message" of "error", or "error" itself, of a JSON object of at most 64 KiB. Control characters become spaces.
+ */
+void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text body);
 
 #endif

@@ -16,6 +16,7 @@ struct td_fetch_client {
     char *urls[TD_FETCH_MAX_SERVERS]; /* owned, as the files below */
     size_t count;
     char *ca, *cert, *key;
+    const char *token_advice;
     struct curl_slist *headers;
     uint64_t retry_for_ns;
     unsigned stall_s;
@@ -135,6 +136,7 @@ static bool fill(struct td_fetch_client *client, const struct td_fetch_settings 
             return td_error_no_memory(err);
     }
     client->retry_for_ns = settings->retry_for_ns;
+    client->token_advice = settings->token_advice;
     client->stall_s = settings->stall_s == 0 ? TD_FETCH_STALL_S : settings->stall_s;
     return copy_file_name(settings->ca, &client->ca, err) && copy_file_name(settings->cert, &client->cert, err) &&
            copy_file_name(settings->key, &client->key, err) &&
@@ -185,6 +187,11 @@ size_t td_fetch_client_count(const struct td_fetch_client *client)
 const char *td_fetch_client_url(const struct td_fetch_client *client, size_t server)
 {
     return client->urls[server];
+}
+
+const char *td_fetch_client_token_advice(const struct td_fetch_client *client)
+{
+    return client->token_advice;
 }
 
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)

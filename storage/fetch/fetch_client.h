@@ -29,7 +29,9 @@ enum {
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;
-    const char *token;     /* NULL: none. Printable ASCII without spaces */
+    const char *token; /* NULL: none. Printable ASCII without spaces */
+    const char
+        *token_advice;     /* NULL, or how a person gives a token here, for messages about 401; not copied: a literal */
     const char *ca;        /* file of authorities in PEM; NULL: those of the system */
     const char *cert;      /* file of the client's certificate in PEM; NULL: none */
     const char *key;       /* file of its key in PEM; NULL when cert is NULL */
@@ -57,6 +59,9 @@ void td_fetch_token_free(char *token);
 /* Return the number of servers, and the base URL of one (borrowed, NUL-terminated). */
 size_t td_fetch_client_count(const struct td_fetch_client *client);
 const char *td_fetch_client_url(const struct td_fetch_client *client, size_t server);
+
+/* Returns the settings' token_advice. */
+const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
 
 /* Returns the settings' times. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);

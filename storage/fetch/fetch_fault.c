@@ -26,6 +26,8 @@ bool td_fetch_fault_of_code(int code, const char *text, const char *what, struct
 {
     CURLcode curl = (CURLcode)code;
     const char *why = text[0] != '\0' ? text : curl_easy_strerror(curl);
+    if (curl == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number") != NULL)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s: this port does not speak TLS: use http://", what);
     return td_error_set(err, code_of(curl, text), "%s: %s", what, why);
 }
 
@@ -38,9 +40,12 @@ static enum td_code code_of_status(unsigned status)
     return status == 404 || status == 410 ? TD_NOT_FOUND : TD_FAILED_PRECONDITION;
 }
 
-bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *what, struct td_error *err)
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
+                              struct td_error *err)
 {
-    const char *hint = answer->status == 401 ? " (a token that may read it is needed)" : "";
-    return td_error_set(err, code_of_status(answer->status), "%s: the server answered %u%s%s%s", what, answer->status,
-                        answer->message[0] != '\0' ? ", " : "", answer->message, hint);
+    const char *advice = token_advice != NULL ? token_advice : "none that may read it was given";
+    bool needs_token = answer->status == 401;
+    return td_error_set(err, code_of_status(answer->status), "%s: the server answered %u%s%s%s%s", what, answer->status,
+                        answer->message[0] != '\0' ? ", " : "", answer->message,
+                        needs_token ? "; a token is needed: " : "", needs_token ? advice : "");
 }

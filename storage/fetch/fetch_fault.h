@@ -11,8 +11,9 @@
  * for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
 bool td_fetch_fault_of_code(int code, const char *text, const char *what, struct td_error *err);
 
-/* Sets the error for an answer whose status is not the wanted one. TD_UNAVAILABLE for 408, 425, 429 and 500 and above,
- * which may pass. Returns false. */
-bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *what, struct td_error *err);
+/* Sets the error for an answer whose status is not the wanted one. token_advice, or NULL: how a person gives a token,
+ * for 401. TD_UNAVAILABLE for 408, 425, 429 and 500 and above, which may pass. Returns false. */
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
+                              struct td_error *err);
 
 #endif

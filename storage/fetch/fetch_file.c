@@ -255,7 +255,7 @@ static bool accept_answer(struct connection *c)
     char what[320];
     if (c->answer.status != 200 && c->answer.status != 206) {
         write_what(c, what, sizeof what);
-        return td_fetch_fault_of_answer(&c->answer, what, &c->fault);
+        return td_fetch_fault_of_answer(&c->answer, td_fetch_client_token_advice(f->client), what, &c->fault);
     }
     if (!check_range(c) || !check_tag(c))
         return false;
@@ -309,8 +309,10 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     size_t taken = count;
     (void)size;
     c->active_ns = td_clock_ns();
-    if (!c->is_accepted && c->fault.code == TD_OK)
+    if (!c->is_accepted && c->fault.code == TD_OK) {
+        td_fetch_answer_take_reason(&c->answer, td_text_n(bytes, count));
         c->is_accepted = accept_answer(c);
+    }
     if (f->has_failed)
         return 0;
     if (!c->is_accepted) { /* reads a short error to its end, so that the connection can be used again */

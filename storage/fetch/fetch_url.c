@@ -39,6 +39,13 @@ bool td_fetch_url_has_tls(struct td_text base)
     return td_text_begins_ignore_case(base, "https://");
 }
 
+struct td_text td_fetch_url_path(struct td_text base)
+{
+    struct td_text rest = td_text_skip(base, sizeof "http://" - 1 + (td_fetch_url_has_tls(base) ? 1 : 0));
+    const char *slash = rest.len == 0 ? NULL : memchr(rest.p, '/', rest.len);
+    return slash == NULL ? td_text_n(rest.p, 0) : td_text_skip(rest, (size_t)(slash - rest.p));
+}
+
 void td_fetch_url_append_path(struct td_buffer *out, struct td_text path)
 {
     static const char digits[] = "0123456789ABCDEF";

@@ -18,6 +18,9 @@ bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *
 /* Returns whether a URL that td_fetch_url_check accepts has the scheme https. */
 bool td_fetch_url_has_tls(struct td_text base);
 
+/* Returns the path of such a URL, from its '/' on; empty when it has none. */
+struct td_text td_fetch_url_path(struct td_text base);
+
 /* Appends the path to a buffer and percent-encodes all bytes but '/', letters, digits and "-._~" (RFC 3986 section
  * 2.3). */
 void td_fetch_url_append_path(struct td_buffer *out, struct td_text path);

@@ -51,6 +51,11 @@ def tree_of(directory):
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} if root.is_dir() else {}
 
 
+def staging(out):
+    """Return where the files are before a directory that was not there appears."""
+    return Path(out).parent / f".{Path(out).name}.tensord-pull"
+
+
 def big(size=9 * MIB + 12345, seed=1):
     """Return content that by default is fetched by several connections, since it has 8 MiB or more."""
     return pattern(size, seed)
@@ -113,6 +118,8 @@ def test_files_of_a_rank(model, tmp_path):
         assert (tmp_path / f"out/rank-{rank}.safetensors").read_bytes() == want
     assert sorted(os.listdir(tmp_path / "out")) == ["config.json", "deep", "empty.txt", "rank-0.safetensors",
                                                     "rank-1.safetensors"]
+    p = start(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "line", "--engine", "fsdp", "--tp", 2, "--rank", 0)
+    assert "; 1 file (rank-0.safetensors) was checked by length and entity tag alone\n" in p.communicate(timeout=60)[0]
 
 
 def test_a_served_directory_may_be_the_destination(model, tmp_path):
@@ -128,6 +135,65 @@ def test_a_served_directory_may_be_the_destination(model, tmp_path):
             if got == (model.root / "org/m/model.safetensors").read_bytes():
                 break
             assert time.monotonic() < deadline, got[:200]
+
+
+def siblings(server):
+    """Return the files of org/m that a tensord lists, or None."""
+    p = subprocess.run(["curl", "-s", f"http://127.0.0.1:{server.port}/api/models/org/m"], stdout=subprocess.PIPE,
+                       check=True)
+    about = json.loads(p.stdout)
+    return {f["rfilename"] for f in about["siblings"]} if "siblings" in about else None
+
+
+def test_a_new_directory_appears_complete(tmp_path):
+    """A server of the directory above lists the model with all files, or not at all, while its files arrive one by
+    one; a pull that was killed goes on in the same place."""
+    files = {"config.json": b"{}", **{f"{i}.txt": big(60_000, seed=i) for i in range(40)}}
+    (tmp_path / "copy").mkdir()
+    out = tmp_path / "copy/org/m"
+    seen = []
+    with FakeHub(files) as hub, Server(tmp_path / "copy") as copy:
+        hub.file = lambda h, name: h.send_file(files[name], hub.etag(name), pace=120_000)
+        p = start(hub.url, "-o", f"{out}//", "--connections", 8)
+        while p.poll() is None:
+            seen.append(siblings(copy))
+            if len([name for name in tree_of(staging(out)) if name in files]) > 10:
+                p.kill()
+        p.communicate()
+        assert p.returncode == -signal.SIGKILL and not out.exists()
+        report, _ = pull(hub.url, "-o", out)
+        assert sum(f["present"] for f in report["files"]) > 10 and tree_of(out) == files
+        assert os.listdir(out.parent) == ["m"]
+        deadline = time.monotonic() + 20
+        while seen[-1] != set(files):
+            seen.append(siblings(copy))
+            assert time.monotonic() < deadline, seen[-1]
+    assert all(names is None or names == set(files) for names in seen) and None in seen
+
+
+def test_ranks_fill_one_new_directory_at_once(model, tmp_path):
+    url = f"http://127.0.0.1:{model().port}"
+    all_of_them = [start(url, "-o", tmp_path / "out", "--engine", "fsdp", "--tp", 4, "--rank", rank)
+                   for rank in range(4)]
+    for p in all_of_them:
+        _, err = p.communicate(timeout=60)
+        assert p.returncode == 0, err
+    assert sorted(os.listdir(tmp_path / "out")) == ["config.json", "deep", "empty.txt",
+                                                    *(f"rank-{rank}.safetensors" for rank in range(4))]
+    assert os.listdir(tmp_path).count("out") == 1 and not staging(tmp_path / "out").exists()
+
+
+def test_the_name_is_taken_meanwhile(hub, tmp_path):
+    out = tmp_path / "out"
+
+    def file(handler, name):
+        out.mkdir(exist_ok=True)
+        (out / "other").touch()
+        FakeHub.file(hub, handler, name)
+    hub.file = file
+    report, err = pull(hub.url, "-o", out, code=1)
+    assert str(staging(out)) in err and not report["complete"]
+    assert tree_of(staging(out)) == hub.files and tree_of(out) == {"other": b""}
 
 
 @pytest.mark.parametrize("options, want", [
@@ -153,11 +219,16 @@ def test_what_is_missing_is_told(model, tmp_path):
         report, err = pull(url, "-o", tmp_path / "out", *options, code=1)
         assert words in err and words in report["error"] and not report["complete"]
     _, err = pull(url, "-o", tmp_path / "out", model="org/other", code=1)
-    assert "404" in err and "org/other" in err
+    assert "404" in err and "org/other" in err and "without" not in err and "did you mean" not in err
+    _, err = pull(url, "-o", tmp_path / "out", model="ORG/M", code=1)
+    assert 'did you mean "org/m"?' in err
+    _, err = pull(url + "/models/", "-o", tmp_path / "out", code=1)
+    assert 'without "/models"' in err
 
 
 @pytest.mark.parametrize("args", [
     [], ["http://h"], ["ftp://h", "m"], ["http://u:secret@h", "m"], ["http://h?x", "m"], ["http://", "m"],
+    ["http://h", "m", "--ca", "x"],
     ["http://h,", "m"], ["http://h", "../m"], ["http://h", "a/b/c"], ["http://h", ".m"], ["http://h", "m", "n"],
     ["http://h", "m", "--engine", "vllm"], ["http://h", "m", "--engine", "vllm", "--tp", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "2"],
@@ -170,6 +241,7 @@ def test_usage(args):
     p = subprocess.run([tensord_binary(), "pull", *args], capture_output=True, text=True, timeout=30)
     assert p.returncode == 2 and p.stdout == "" and p.stderr.count("\n") == 1, (p.returncode, p.stderr)
     assert "secret" not in p.stderr
+    assert ("comma too many" in p.stderr) == ("http://h," in args) and ("--cacert?" in p.stderr) == ("--ca" in args)
 
 
 # --------------------------------------------------------------------------------- servers that fail or lie
@@ -186,7 +258,7 @@ def fails(hub, out, *words, args=QUICK):
     report, err = pull(hub.url, "-o", out, *args, code=1)
     assert not report["complete"] and report["error"] in err
     assert all(word in err for word in words), err
-    assert "model.safetensors" not in tree_of(out)
+    assert not Path(out).exists() and "model.safetensors" not in tree_of(staging(out))
     return err
 
 
@@ -316,7 +388,7 @@ def test_wrong_digest(hub, tmp_path):
     hub.files["model.safetensors"] = big(seed=3)
     fails(hub, tmp_path / "out", hashlib.sha256(good["model.safetensors"]).hexdigest(),
           hashlib.sha256(hub.files["model.safetensors"]).hexdigest())
-    assert set(tree_of(tmp_path / "out")) == {"config.json"}
+    assert set(tree_of(staging(tmp_path / "out"))) == {"config.json"}
     with FakeHub(good) as other:               # bytes of a liar among those of others: each server alone
         _, err = pull(f"{hub.url},{other.url}", "-o", tmp_path / "out", *QUICK, "--connections", 4)
         assert tree_of(tmp_path / "out") == good and "alone" in err
@@ -579,7 +651,7 @@ def test_tokens_of_a_tensord(model, tmp_path):
     with Server(model.root, "--tokens", tokens, ready=False) as server:
         url = f"http://127.0.0.1:{server.port}"
         _, err = pull(url, "-o", tmp_path / "out", *QUICK, code=1)
-        assert "401" in err and "token" in err
+        assert "401" in err and "--token-file FILE or TENSORD_TOKEN" in err
         pull(url, "-o", tmp_path / "out", env={"TENSORD_TOKEN": secret})
         assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m")
         assert secret not in server.stderr()
@@ -594,6 +666,8 @@ def test_tls(model, tmp_path):
         url = f"https://127.0.0.1:{server.port}"
         pull(url, "-o", tmp_path / "out", "--cacert", ca.cert)
         assert tree_of(tmp_path / "out") == want
+        _, err = pull(url.replace("https", "http"), "-o", tmp_path / "out2", code=1)
+        assert "this port speaks HTTPS: use https://" in err and not (tmp_path / "out2").exists()
         for options in ([], ["--cacert", other.cert]):
             _, err = pull(url, "-o", tmp_path / "out2", *options, code=1)
             assert "certificate" in err and not (tmp_path / "out2").exists()
@@ -605,6 +679,50 @@ def test_tls(model, tmp_path):
         assert "certificate" in err
         pull(url, "-o", tmp_path / "out2", "--cacert", ca.cert, "--cert", client.cert, "--key", client.key)
         assert tree_of(tmp_path / "out2") == want
+
+
+def test_https_to_a_port_without_tls(model, tmp_path):
+    _, err = pull(f"https://127.0.0.1:{model().port}", "-o", tmp_path / "out", code=1)
+    assert "this port does not speak TLS: use http://" in err and "next try" not in err
+
+
+@pytest.mark.parametrize("body, words", [
+    ({"error": {"code": 503, "message": "it is\nbeing\x1b[31m fetched"}}, "503, it is being [31m fetched"),
+    ({"other": [1], "error": "it is being fetched " + "y" * 3000}, "503, it is being fetched yyy"),
+])
+def test_reasons_in_bodies_are_told(hub, tmp_path, body, words):
+    for where in ("file", "api"):
+        with FakeHub(hub.files) as busy:
+            setattr(busy, where, lambda h, path: h.answer(503, json.dumps(body).encode()))
+            err = fails(busy, tmp_path / "out", words, args=("--retry-for", "0"))
+            assert "y" * 200 not in err and "\x1b" not in err
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"error":', b'{"error":{"message":7}}', b'{"error":"a\\u0000b"}',
+                                  b'{"error":' * 5000, b'{"a":"' + b"x" * 70_000])
+def test_bodies_without_reasons(hub, tmp_path, body):
+    hub.file = lambda h, path: h.answer(503, body)
+    fails(hub, tmp_path / "out", "503", args=("--retry-for", "0"))
+
+
+def test_a_bad_server_of_two_is_noted_three_times(tmp_path):
+    files = {f"{i}.txt": b"x" * (i + 1) for i in range(30)}
+    with FakeHub(files) as hub, FakeHub(files) as bad:
+        bad.file = lambda h, name: h.answer(404, b"")
+        _, err = pull(f"{hub.url},{bad.url}", "-o", tmp_path / "out", *QUICK, "--connections", 1)
+        assert tree_of(tmp_path / "out") == files
+        _, err = pull(f"{bad.url},{hub.url}", "-o", tmp_path / "out2", *QUICK, "--connections", 1)
+        assert tree_of(tmp_path / "out2") == files
+        assert sum(bad.url in line for line in err.splitlines()) == 3 and "further notes" in err, err
+
+
+def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
+    out = tmp_path / "ro"
+    out.mkdir()
+    script = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    p = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, out, tensord_binary(), "pull",
+                        hub.url, "org/m", "-o", out], capture_output=True, text=True, env=environment(), timeout=60)
+    assert p.returncode == 1 and f'cannot write into "{out}": Read-only file system' in p.stderr, p
 
 
 def test_tls_is_not_given_up(tmp_path, hub):
@@ -632,12 +750,14 @@ def test_kills_at_any_moment(tmp_path):
             try:
                 p.wait(rng.uniform(0.02, 0.35))
                 assert p.returncode == 0, p.stderr.read()
+                assert tree_of(out) == files
                 subprocess.run(["rm", "-rf", out], check=True)
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
                 kills += 1
-            for path, data in tree_of(out).items():
+            assert not out.exists() or tree_of(out) == files
+            for path, data in tree_of(staging(out)).items():
                 if not path.split("/")[-1].startswith("."):
                     assert data == files[path], path
         report, _ = pull(hub.url, "-o", out)
@@ -651,17 +771,17 @@ def test_resumed_bytes_are_not_fetched_again(hub, tmp_path, sent, digests):
     data = hub.files["model.safetensors"]
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=9 * MIB)
     p = start(hub.url, "-o", out, "--connections", 1, "--json")
-    part = out / ".model.safetensors.tensord-part"
-    journal = out / ".model.safetensors.tensord-journal"
+    part = staging(out) / ".model.safetensors.tensord-part"
+    journal = staging(out) / ".model.safetensors.tensord-journal"
     while not journal.exists() or sum(map(int.bit_count, journal.read_bytes()[512:])) < 4:
         assert p.poll() is None
         time.sleep(0.01)
     begin = time.monotonic()
     p.send_signal(sent)
     _, err = p.communicate(timeout=30)
-    assert time.monotonic() - begin < 3 and part.exists() and not (out / "model.safetensors").exists()
+    assert time.monotonic() - begin < 3 and part.exists() and not out.exists()
     if sent != signal.SIGKILL:
-        assert p.returncode == 1 and "stopped by a signal" in err and str(out) in err
+        assert p.returncode == 1 and "stopped by a signal" in err and str(staging(out)) in err
     report, _ = pull(hub.url, "-o", out)
     told = next(f for f in report["files"] if f["path"] == "model.safetensors")
     assert told["resumed_bytes"] >= 4 * 262144 and told["resumed_bytes"] + told["fetched_bytes"] == len(data)
@@ -673,13 +793,13 @@ def test_damaged_part_is_found(hub, tmp_path):
     out = tmp_path / "out"
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=9 * MIB)
     p = start(hub.url, "-o", out, "--connections", 1)
-    journal = out / ".model.safetensors.tensord-journal"
+    journal = staging(out) / ".model.safetensors.tensord-journal"
     while not journal.exists() or journal.read_bytes()[512:513] in (b"", b"\0"):
         assert p.poll() is None
         time.sleep(0.01)
     p.kill()
     p.wait()
-    with open(out / ".model.safetensors.tensord-part", "r+b") as f:
+    with open(staging(out) / ".model.safetensors.tensord-part", "r+b") as f:
         f.write(b"damage")
     hub.file = lambda h, name: FakeHub.file(hub, h, name)
     check(hub, out)
@@ -689,11 +809,19 @@ def test_another_content_is_not_resumed(hub, tmp_path):
     out = tmp_path / "out"
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=MIB)
     pull(hub.url, "-o", out, "--retry-for", "0", code=1)
-    assert (out / ".model.safetensors.tensord-part").exists()
+    assert (staging(out) / ".model.safetensors.tensord-part").exists()
     hub.files["model.safetensors"] = big(seed=9)
     hub.file = lambda h, name: FakeHub.file(hub, h, name)
     report, _ = check(hub, out)
     assert report["resumed_bytes"] == 0
+
+
+def test_the_last_line_tells_what_was_resumed(hub, tmp_path):
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=4 * MIB)
+    pull(hub.url, "-o", tmp_path / "out", "--retry-for", "0", "--connections", 1, code=1)
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+    out, _ = start(hub.url, "-o", tmp_path / "out").communicate(timeout=60)
+    assert re.search(r"; 1 was there already; 4\.00 MiB are of an earlier run, fetched 5\.01 MiB in ", out), out
 
 
 @pytest.mark.parametrize("how", ["tmpfs", "limit"])

@@ -28,6 +28,7 @@ static void slips_are_recognised(void **state)
     says("zerve", "", commands, "serve");
     says("insepct", "", commands, "inspect");
     says("ins", "", commands, "inspect");
+    says("in", "", commands, "inspect");
     says("verfiy", "", commands, "verify");
     says("plam", "", commands, "plan");
     says("--lisen", "--", options, "listen");

@@ -1,0 +1,140 @@
+#include "server/cmd/pull_directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Returns the length of the path before its last component: 0, or past a '/'. */
+static size_t above(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+/* Makes the first `len` bytes of the path as a directory, with those above it. */
+static bool make_directories(const char *path, size_t len, struct td_error *err)
+{
+    char *copy = strndup(path, len);
+    bool ok = true;
+    if (copy == NULL)
+        return td_error_no_memory(err);
+    for (char *c = copy; ok && copy[0] != '\0'; c++) {
+        char kept = *c;
+        if (kept != '\0' && (kept != '/' || c == copy))
+            continue;
+        *c = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            ok = td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", copy);
+        *c = kept;
+        if (kept == '\0')
+            break;
+    }
+    free(copy);
+    return ok;
+}
+
+/* Returns whether something has the final name, a link without a target too, or cannot be renamed to. */
+static bool is_taken(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    const char *name = directory->final + above(directory->final);
+    return name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || lstat(directory->final, &st) == 0;
+}
+
+/* Copies the path without the slashes at its end. */
+static bool set_final(const char *path, struct td_pull_directory *out, struct td_error *err)
+{
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    out->final = strndup(path, len);
+    return out->final != NULL || td_error_no_memory(err);
+}
+
+/* Makes and opens the staging directory. */
+static bool open_staging(struct td_pull_directory *out, struct td_error *err)
+{
+    size_t parent = above(out->final);
+    if (asprintf(&out->staging, "%.*s.%s" TD_PULL_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
+        out->staging = NULL;
+        return td_error_no_memory(err);
+    }
+    if (!make_directories(out->final, parent, err))
+        return false;
+    if (mkdir(out->staging, 0777) != 0 && errno != EEXIST)
+        return td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", out->staging);
+    return td_root_create(out->staging, &out->root, err);
+}
+
+/* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
+static void leave_staging(struct td_pull_directory *out)
+{
+    td_root_unref(out->root);
+    out->root = NULL;
+    (void)rmdir(out->staging);
+    free(out->staging);
+    out->staging = NULL;
+}
+
+static bool check_writable(const struct td_pull_directory *directory, struct td_error *err)
+{
+    const char *path = td_pull_directory_kept(directory);
+    return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 ||
+           td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", path);
+}
+
+bool td_pull_directory_open(const char *path, struct td_pull_directory *out, struct td_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (!set_final(path, out, err))
+        return false;
+    if (!is_taken(out)) {
+        /* another pull may have renamed the staging directory in between: then the final one is there */
+        bool ok = open_staging(out, err);
+        if (!is_taken(out))
+            return ok && check_writable(out, err);
+        if (out->staging == NULL)
+            return false;
+        leave_staging(out);
+        td_error_init(err);
+    }
+    return make_directories(out->final, strlen(out->final), err) && td_root_create(out->final, &out->root, err) &&
+           check_writable(out, err);
+}
+
+bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err)
+{
+    struct stat st;
+    if (directory->staging == NULL)
+        return true;
+    if (rename(directory->staging, directory->final) == 0) {
+        int parent = openat(directory->root->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (parent >= 0) { /* as durable as the file system makes it */
+            (void)fsync(parent);
+            (void)close(parent);
+        }
+        return true;
+    }
+    int sys = errno;
+    if (stat(directory->final, &st) == 0 && st.st_dev == directory->root->device && st.st_ino == directory->root->inode)
+        return true;
+    return td_error_sys(err, TD_IO, sys, "all files are in \"%s\", but it cannot be renamed to \"%s\"",
+                        directory->staging, directory->final);
+}
+
+const char *td_pull_directory_kept(const struct td_pull_directory *directory)
+{
+    return directory->staging != NULL ? directory->staging : directory->final;
+}
+
+void td_pull_directory_close(struct td_pull_directory *directory)
+{
+    td_root_unref(directory->root);
+    free(directory->staging);
+    free(directory->final);
+    memset(directory, 0, sizeof *directory);
+}

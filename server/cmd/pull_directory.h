@@ -1,0 +1,35 @@
+/* Where the files of a pull go, so that a directory that did not exist appears complete, by one rename: a server that
+ * serves the directory above never sees half a model. */
+#ifndef TD_SERVER_CMD_PULL_DIRECTORY_H
+#define TD_SERVER_CMD_PULL_DIRECTORY_H
+
+#include "core/error.h"
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+
+#define TD_PULL_STAGING_END ".tensord-pull"
+
+/* All are owned. */
+struct td_pull_directory {
+    char *final;          /* the directory that was asked for, without slashes at its end */
+    char *staging;        /* ".NAME.tensord-pull" beside it, where the files are until all are there; NULL: in final */
+    struct td_root *root; /* the one of the two that files go to */
+};
+
+/* Opens the directory for files, and makes what is missing: a directory that is there is used as it is; for one that is
+ * not there the staging directory is used, which an earlier pull may have left. Zeroes *out first; the caller closes it
+ * in any case. Errors: TD_IO, with the directory, when it cannot be made or written into; as td_root_create;
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_pull_directory_open(const char *path, struct td_pull_directory *out, struct td_error *err);
+
+/* Gives the staging directory its final name; does nothing without one, or when another pull of the same directory has
+ * done so. Errors, TD_IO: the name was taken meanwhile. */
+bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err);
+
+/* Returns the directory where the files are before td_pull_directory_publish, for messages. */
+const char *td_pull_directory_kept(const struct td_pull_directory *directory);
+
+void td_pull_directory_close(struct td_pull_directory *directory);
+
+#endif
