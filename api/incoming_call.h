@@ -12,8 +12,8 @@ enum td_incoming_look {
 };
 
 /* Asks the upstream, if there is one, for the model with this id, which the call's snapshot lacks. The caller may see
- * the model; a caller who may not gets TD_INCOMING_NONE, and nothing is fetched. A caller who may not see each directory
- * of the model is answered 503 until the model is published. May wait, at most for some seconds. */
+ * the model; a caller who may not gets TD_INCOMING_NONE, and nothing is fetched. A caller who may not see each
+ * directory of the model is answered 503 until the model is published. May wait, at most for some seconds. */
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot);
 

@@ -181,7 +181,8 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
     struct logged *logged = &catalog->logged;
     if (status->unsettled_count > 0)
         return; /* perhaps these are the missing models */
-    if (status->model_count == 0 && status->dataset_count == 0 && !logged->no_model)
+    bool is_expected = catalog->config.fills_by_itself;
+    if (status->model_count == 0 && status->dataset_count == 0 && !logged->no_model && !is_expected)
         td_log(
             TD_LOG_WARN,
             "\"%s\" holds no model and no dataset (%zu file%s): a model is a directory with a checkpoint in it, such "

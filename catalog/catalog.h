@@ -29,6 +29,7 @@ struct td_catalog_config {
     size_t hash_threads;   /* background threads that hash; 0: nothing is hashed */
     size_t index_threads;  /* background threads that index datasets; 0: two */
     size_t require_models; /* not ready while fewer models than this are usable */
+    bool fills_by_itself;  /* models come when they are asked for: that none is there is no reason for a warning */
 };
 
 /* The settings that may change while the catalog runs, as in td_catalog_config and td_scan_config. */

@@ -193,6 +193,27 @@ static bool check_tls(const struct td_config *config, struct td_error *err)
     return true;
 }
 
+/* Checks the schemes of --upstream, and that nothing is given that has no effect without it. */
+static bool check_upstream(const struct td_config *config, struct td_error *err)
+{
+    struct td_text rest = td_text_of(config->upstream);
+    const char *lone = config->upstream_token_file[0] != '\0' ? "upstream-token-file"
+                       : config->upstream_ca[0] != '\0'       ? "upstream-ca"
+                       : config->cache_max_bytes != 0         ? "cache-max-bytes"
+                                                              : NULL;
+    if (rest.len == 0)
+        return lone == NULL ||
+               td_error_set(err, TD_INVALID_ARGUMENT, "--%s has no effect without --upstream: give that, too", lone);
+    while (rest.len > 0) {
+        struct td_text url = td_text_take_until(&rest, ',');
+        if (!td_text_begins_ignore_case(url, "http://") && !td_text_begins_ignore_case(url, "https://"))
+            return td_error_set(err, TD_INVALID_ARGUMENT,
+                                "--upstream: the URL must begin with http:// or https://, but it is \"%.*s\"",
+                                TD_SHOW(url, 200));
+    }
+    return true;
+}
+
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err)
 {
     memset(config, 0, sizeof *config);
@@ -204,7 +225,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
-    ok = ok && check_tls(config, err);
+    ok = ok && check_tls(config, err) && check_upstream(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;

@@ -276,8 +276,9 @@ void td_option_write_wanted(const struct td_option *option, bool in_file, struct
         return;
     case TD_OPTION_COUNT:
     case TD_OPTION_COUNT_OR_AUTO:
-        td_buffer_printf(out, "%sa whole number from %" PRIu64 " to %" PRIu64,
-                         option->kind == TD_OPTION_COUNT_OR_AUTO ? "auto or " : "", option->min, option->max);
+        td_buffer_printf(out, "%sa whole number%s from %" PRIu64 " to %" PRIu64,
+                         option->kind == TD_OPTION_COUNT_OR_AUTO ? "auto or " : "",
+                         strcmp(option->value, "BYTES") == 0 ? " of bytes" : "", option->min, option->max);
         return;
     case TD_OPTION_SECONDS:
         td_buffer_printf(out, "seconds from %g to %g", (double)option->min / 1e9, (double)option->max / 1e9);

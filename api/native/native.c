@@ -151,8 +151,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];
         td_name_advise(call->snapshot, id, advice);
-        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists models", TD_SHOW(id, 400),
-                         advice);
+        td_response_fail(response, 404, NULL, "model \"%.*s\" %s%s; GET /models lists models", TD_SHOW(id, 400),
+                         call->api->upstream == NULL ? "not found" : "is neither here nor at the upstream", advice);
         return NULL;
     }
     td_incoming_call_note_read(call, td_text_of(call->model->id));

@@ -51,7 +51,8 @@ struct td_intake {
     uint64_t resumed_bytes;       /* of an earlier process */
     struct td_snapshot *snapshot; /* one reference; NULL: none yet */
     _Atomic bool is_cancelled;
-    bool is_disk_full; /* what is on disk must make room */
+    bool is_disk_full;   /* what is on disk must make room */
+    char retry_why[256]; /* why the list of files is asked for again; empty: the first try runs */
     struct td_error error;
     uint64_t until_ns;
     unsigned failures; /* in a row */

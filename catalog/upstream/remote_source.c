@@ -21,16 +21,20 @@ struct source {
     uint64_t list_retry_ns, file_retry_ns;
 };
 
-/* A client for one model, and a session for one thread. */
+/* A client for one model, and a session for one thread, which borrows the notes. */
 struct visit {
     struct td_fetch_client *client;
     struct td_fetch_session *session;
+    struct td_fetch_notes notes;
+    struct td_upstream_wish wish;
 };
 
 static void tell(void *context, const char *text)
 {
-    (void)context;
+    const struct td_upstream_wish *wish = context;
     td_log(TD_LOG_INFO, "upstream: %s", text);
+    if (wish->on_retry != NULL)
+        wish->on_retry(wish->context, text);
 }
 
 /* Makes a client that sends the wish's TD_UPSTREAM_VIA; NULL: none. */
@@ -53,13 +57,13 @@ static bool make_client(const struct source *source, const char *via, uint64_t r
     return ok;
 }
 
+/* The visit stays where it is until it ends. */
 static bool visit_begin(const struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
                         struct visit *visit, struct td_error *err)
 {
-    static const struct td_fetch_notes notes = {.tell = tell};
-    *visit = (struct visit){.client = NULL};
+    *visit = (struct visit){.notes = {.tell = tell, .context = &visit->wish}, .wish = *wish};
     return make_client(source, wish->via, retry_ns, &visit->client, err) &&
-           td_fetch_session_create(visit->client, wish->cancel, &notes, &visit->session, err);
+           td_fetch_session_create(visit->client, wish->cancel, &visit->notes, &visit->session, err);
 }
 
 static void visit_end(struct visit *visit)
@@ -160,10 +164,29 @@ static bool copy_text(const char *text, char **out, struct td_error *err)
     return text == NULL || text[0] == '\0' || *out != NULL || td_error_no_memory(err);
 }
 
+/* Names the option in whose value a mistake is. Returns false. */
+static bool blame(const char *option, const struct td_error *why, struct td_error *err)
+{
+    return td_error_set(err, why->code, "%s: %s", option, why->message);
+}
+
+/* Finds mistakes in the options: the token and the authorities are read, and forgotten again. */
+static bool try_options(const struct source *source, struct td_error *err)
+{
+    struct td_fetch_client *trial = NULL;
+    struct td_error why = TD_ERROR_INIT;
+    char *token = NULL;
+    if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, &why))
+        return blame("--upstream-token-file", &why, err);
+    td_fetch_token_free(token);
+    bool ok = make_client(source, NULL, 0, &trial, &why);
+    td_fetch_client_destroy(trial);
+    return ok || blame(why.code == TD_INVALID_ARGUMENT ? "--upstream" : "--upstream-ca", &why, err);
+}
+
 bool td_remote_source_create(const struct td_remote_source_config *config, struct td_upstream_source *out,
                              struct td_error *err)
 {
-    struct td_fetch_client *trial = NULL;
     struct source *source = calloc(1, sizeof *source);
     struct td_upstream_source made = {.list = list, .fetch = fetch, .context = source};
     if (source == NULL)
@@ -171,9 +194,7 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
     source->list_retry_ns = config->list_retry_ns;
     source->file_retry_ns = config->file_retry_ns;
     bool ok = copy_text(config->urls, &source->text, err) && copy_text(config->token_file, &source->token_file, err) &&
-              copy_text(config->ca, &source->ca, err) && split_urls(source, err) &&
-              make_client(source, NULL, 0, &trial, err);
-    td_fetch_client_destroy(trial);
+              copy_text(config->ca, &source->ca, err) && split_urls(source, err) && try_options(source, err);
     if (ok)
         *out = made;
     else

@@ -15,6 +15,7 @@
 #include "catalog/upstream/intake.h"
 #include "core/array.h"
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 #include "core/waiting.h"
 #include "storage/incoming.h"
@@ -50,6 +51,7 @@ struct td_upstream {
     size_t count, capacity;
     size_t files_running;
     uint64_t noted_ns;
+    bool has_warned_of_loop;
     _Atomic bool stop;
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
@@ -209,15 +211,34 @@ static bool begin_files(struct td_upstream *u, struct td_intake *intake, uint64_
                                    evicted, err);
 }
 
+/* An intake whose list is being asked for. */
+struct listing {
+    struct td_upstream *upstream;
+    struct td_intake *intake;
+};
+
+/* Notes for those who wait why it takes so long. Called without the lock. */
+static void on_list_retry(void *context, const char *why)
+{
+    const struct listing *listing = context;
+    struct td_intake *intake = listing->intake;
+    pthread_mutex_lock(&listing->upstream->lock);
+    (void)snprintf(intake->retry_why, sizeof intake->retry_why, ": %s", why);
+    pthread_mutex_unlock(&listing->upstream->lock);
+}
+
 /* Lists a model. Called and returns under the lock. */
 static void run_list(struct td_upstream *u, struct td_intake *intake)
 {
     struct td_error err = TD_ERROR_INIT;
     const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
-    const struct td_upstream_wish wish = {.id = intake->id, .via = intake->via, .cancel = &cancel};
+    struct listing listing = {.upstream = u, .intake = intake};
+    const struct td_upstream_wish wish = {
+        .id = intake->id, .via = intake->via, .cancel = &cancel, .on_retry = on_list_retry, .context = &listing};
     const struct td_upstream_source *source = &u->config.source;
     uint64_t evicted = 0;
     intake->phase = TD_INTAKE_LISTING;
+    intake->retry_why[0] = '\0';
     pthread_mutex_unlock(&u->lock);
     bool is_listed = source->list(source->context, &wish, &intake->model, &err);
     bool has_files = is_listed && intake->model.listing.count > 0;
@@ -229,8 +250,10 @@ static void run_list(struct td_upstream *u, struct td_intake *intake)
     bool is_absent = (!is_listed && (err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED)) ||
                      (is_listed && !has_files) || err.code == TD_CONFLICT;
     if (is_absent && !atomic_load(&intake->is_cancelled)) {
-        td_log(TD_LOG_INFO, "upstream: no \"%s\" there: %s", intake->id,
-               has_files || !is_listed ? err.message : "empty");
+        if (err.code != TD_OK)
+            td_log(TD_LOG_INFO, "upstream: not fetched: %s", err.message);
+        else
+            td_log(TD_LOG_INFO, "upstream: not fetched: \"%s\" has no files", intake->id);
         set_absent(u, intake);
         return;
     }
@@ -239,8 +262,8 @@ static void run_list(struct td_upstream *u, struct td_intake *intake)
         return;
     }
     u->status.begun++;
-    td_log(TD_LOG_INFO, "upstream: fetching \"%s\": %zu files, %" PRIu64 " bytes", intake->id,
-           intake->model.listing.count, intake->model.listing.total_bytes);
+    td_log(TD_LOG_INFO, "upstream: fetching \"%s\": %zu file%s, %" PRIu64 " bytes", intake->id,
+           intake->model.listing.count, td_plural(intake->model.listing.count), intake->model.listing.total_bytes);
     pthread_cond_broadcast(&u->work);
     pthread_cond_broadcast(&u->changed);
 }
@@ -684,6 +707,17 @@ static bool is_doubtful(const struct td_intake *intake, const char *via)
     return intake->phase == TD_INTAKE_ABSENT && strlen(via) < strlen(intake->via);
 }
 
+/* Warns, once, that a request which this server has sent came back to it. Under the lock. */
+static void warn_of_loop(struct td_upstream *u, struct td_text id)
+{
+    if (!u->has_warned_of_loop)
+        td_log(TD_LOG_WARN,
+               "upstream: the request for \"%.*s\" came back to this server, or has passed %d others: does --upstream "
+               "name this server, or one whose --upstream does?",
+               (int)id.len, id.p, TD_UPSTREAM_VIA_MOST);
+    u->has_warned_of_loop = true;
+}
+
 /* Answers as soon as there is an answer. Under the lock. */
 static bool wait_for_answer(struct td_upstream *u, struct td_text id, struct td_text via,
                             enum td_upstream_answer *answer, struct td_snapshot **snapshot, struct td_error *err)
@@ -704,6 +738,7 @@ static bool wait_for_answer(struct td_upstream *u, struct td_text id, struct td_
         if (!is_over && answer_from(u, intake, answer, snapshot, err))
             return err->code == TD_OK;
         if (!may_send) { /* this server waits for its own answer */
+            warn_of_loop(u, id);
             *answer = TD_UPSTREAM_HAS_NOT;
             return true;
         }
@@ -714,9 +749,8 @@ static bool wait_for_answer(struct td_upstream *u, struct td_text id, struct td_
         has_begun = has_begun || is_over;
         if (td_clock_ns() >= until_ns)
             return td_error_set(err, TD_UNAVAILABLE,
-                                "the list of files of \"%s\" is being fetched from the upstream; "
-                                "try again",
-                                intake->id);
+                                "the list of files of \"%s\" is being fetched from the upstream%s; try again",
+                                intake->id, intake->retry_why);
         (void)pthread_cond_timedwait(&u->changed, &u->lock, &until);
     }
 }

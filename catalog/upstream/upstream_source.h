@@ -18,6 +18,9 @@ struct td_upstream_wish {
     const char *id;
     const char *via; /* the value of TD_UPSTREAM_VIA to send */
     const struct td_cancel *cancel;
+    /* Called when a try has failed and another one follows. NULL: nobody wants to know. */
+    void (*on_retry)(void *context, const char *why);
+    void *context;
 };
 
 struct td_upstream_source {

@@ -2,6 +2,7 @@
  * The disk is changed in an order that any kill leaves right:
  *   - publishing writes the record before the rename; a record whose directory is not in place is dropped at
  *     the start, and the folder under incoming/ goes on;
+ *   - the rename comes when all files are at rest, so that the next scan publishes all of them or none;
  *   - evicting renames the directory into trash/ first, which makes it vanish at once, then removes the record.
  * Removing trees takes long, so it happens without the lock, on what has left the table. */
 #include "catalog/upstream/upstream_store.h"
@@ -16,6 +17,7 @@
 #include "core/json_document.h"
 #include "core/log.h"
 #include "parser/names.h"
+#include "storage/at_rest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,6 +33,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
@@ -497,23 +500,21 @@ static void remove_model(struct td_upstream_store *store, const struct row *row,
 }
 
 /* Removes models until `bytes` more fit. Under the lock, which it releases while it removes. */
-static bool make_room(struct td_upstream_store *store, const char *id, uint64_t bytes, uint64_t *evicted,
-                      struct td_error *err)
+static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t *evicted, struct td_error *err)
 {
     uint64_t sum;
     if (store->max_bytes == 0)
         return true;
     if (bytes > store->max_bytes)
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "\"%s\" has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64, id, bytes,
-                            store->max_bytes);
+                            "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64, bytes, store->max_bytes);
     while (!td_add_u64(used_bytes(store), bytes, &sum) || sum > store->max_bytes) {
         struct row *victim = choose_victim(store);
         if (victim == NULL)
             return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                                "\"%s\" needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
+                                "it needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
                                 " are for models that are being fetched",
-                                id, bytes, store->max_bytes, used_bytes(store));
+                                bytes, store->max_bytes, used_bytes(store));
         *evicted += victim->stage == PUBLISHED ? 1 : 0;
         victim->stage = LEAVING;
         struct row leaving = *victim;
@@ -526,15 +527,15 @@ static bool make_room(struct td_upstream_store *store, const char *id, uint64_t 
 }
 
 /* Checks that the disk has room for what is still to come. */
-static bool check_disk(const struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_error *err)
+static bool check_disk(const struct td_upstream_store *store, uint64_t bytes, struct td_error *err)
 {
     struct statvfs fs;
     uint64_t free_bytes;
     if (fstatvfs(store->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes) || free_bytes >= bytes)
         return true; /* whoever writes finds out */
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "\"%s\" needs %" PRIu64 " bytes, and the disk of \"%s\" has %" PRIu64 " left", id, bytes,
-                        store->root, free_bytes);
+                        "it needs %" PRIu64 " bytes, and the disk of \"%s\" has %" PRIu64 " left", bytes, store->root,
+                        free_bytes);
 }
 
 /* ---- models ---------------------------------------------------------------------------------------------- */
@@ -582,7 +583,7 @@ static bool take_row(struct td_upstream_store *store, const char *id, uint64_t b
         began_s = row->began_s;
         remove_row(store, td_text_of(id)); /* its bytes are counted anew */
     }
-    if (!make_room(store, id, bytes, evicted, err) || (!is_left && !check_disk(store, id, bytes, err)) ||
+    if (!make_room(store, bytes, evicted, err) || (!is_left && !check_disk(store, bytes, err)) ||
         (row = add_row(store, id, err)) == NULL) {
         if (is_left && (row = add_row(store, id, NULL)) != NULL) {
             row->bytes = bytes;
@@ -646,6 +647,7 @@ struct pruning {
     size_t prefix_len; /* of the paths, up to the model's own */
     bool (*is_wanted)(void *context, const char *path);
     void *context;
+    int64_t changed_ns; /* result: the latest change time of a file that stays, ns since 1970 */
 };
 
 /* Makes the names in a directory durable. */
@@ -661,15 +663,32 @@ static void sync_directory(const char *path)
 /* Removes what does not belong to the model, also directories that are empty. */
 static bool prune_item(void *context, const FTSENT *item)
 {
-    const struct pruning *pruning = context;
+    struct pruning *pruning = context;
     if (item->fts_info == FTS_DP) {
         bool is_top = item->fts_pathlen <= pruning->prefix_len;
         if (is_top || unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR) != 0)
             sync_directory(item->fts_path);
         return true;
     }
-    return pruning->is_wanted(pruning->context, item->fts_path + pruning->prefix_len) ||
-           unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+    if (!pruning->is_wanted(pruning->context, item->fts_path + pruning->prefix_len))
+        return unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+    int64_t changed_ns = td_file_id_of(item->fts_statp).ctime_ns;
+    if (changed_ns > pruning->changed_ns)
+        pruning->changed_ns = changed_ns;
+    return true;
+}
+
+/* Waits until every file that was changed at this time, or earlier, is at rest: 40 ms at most after the change. A scan
+ * passes over files that are not, so it would publish a model without the files that came last. */
+static void wait_for_rest(int64_t changed_ns)
+{
+    uint64_t wait_ns = 0;
+    struct td_wall now = td_wall_now();
+    while (td_change_time_at_rest(changed_ns, now.seconds * NS_PER_S + now.nanoseconds, &wait_ns) == TD_REST_SOON) {
+        const struct timespec pause = {.tv_nsec = (long)wait_ns};
+        (void)nanosleep(&pause, NULL);
+        now = td_wall_now();
+    }
 }
 
 /* Opens the directory that holds the model's, which is made where it is missing, and sets *name to the model's name in
@@ -721,6 +740,7 @@ static bool publish(struct td_upstream_store *store, struct row *row, struct pru
     row->mtime_ns = td_file_id_of(&st).mtime_ns;
     if (!write_row(store, row, record, err))
         return false;
+    wait_for_rest(pruning->changed_ns);
     if (move_in_place(store, row, files, err))
         return true;
     (void)unlinkat(store->fd, record, 0);

@@ -26,6 +26,7 @@
 #include "storage/fault_guard.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <sched.h>
 #include <signal.h>
@@ -296,6 +297,21 @@ static bool open_upstream(struct service *service, struct td_error *err)
            td_upstream_store_open(config->directory, config->cache_max_bytes, &service->store, err);
 }
 
+/* Logs where models come from, and how many are kept. */
+static void log_upstream(const struct service *service)
+{
+    const struct td_config *used = &service->used;
+    char bound[64] = "no bound (--cache-max-bytes)";
+    size_t count;
+    uint64_t bytes = td_upstream_store_bytes(service->store, &count);
+    if (used->cache_max_bytes > 0)
+        (void)snprintf(bound, sizeof bound, "at most %" PRIu64 " bytes", used->cache_max_bytes);
+    td_log(TD_LOG_INFO,
+           "upstream: models that DIR lacks are fetched from %s; disk for them: %s; %zu fetched model%s (%" PRIu64
+           " bytes) kept",
+           used->upstream, bound, count, td_plural(count), bytes);
+}
+
 /* Starts to fetch models, if there is an upstream. */
 static bool start_upstream(struct service *service, struct td_error *err)
 {
@@ -312,6 +328,7 @@ static bool start_upstream(struct service *service, struct td_error *err)
     if (!td_upstream_create(&config, &service->upstream, err))
         return false;
     service->api.upstream = service->upstream;
+    log_upstream(service);
     return true;
 }
 
@@ -343,6 +360,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .hash_threads = (size_t)config->hash_threads,
                                         .index_threads = (size_t)config->index_threads,
                                         .require_models = (size_t)config->require_models,
+                                        .fills_by_itself = service->store != NULL,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;

@@ -462,8 +462,10 @@ static void finish(struct connection *c, CURLcode code)
     if (c->fault.code == TD_OK)
         (void)td_fetch_fault_of_code((int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
+        bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */
         uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, c->answer.retry_after_s, now, &c->fault);
-        tell_failure(f, &c->fault, wait_ns);
+        if (!is_told)
+            tell_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
         td_fetch_health_exclude(&f->health, c->server, &c->fault);
         tell_failure(f, &c->fault, 0);

@@ -110,6 +110,41 @@ def test_64_clients_ask_at_once_and_upstream_sends_each_byte_once(hubs, cache):
     assert hub.count("/tree/") == 1
 
 
+def shards(n, salt):
+    """A model of n files with one tensor each, and their index."""
+    files = {f"model-{i:05d}-of-{n:05d}.safetensors": safetensors_bytes([tensor(f"t{i}", "U8", [2000], f"{salt}{i}")])
+             for i in range(1, n + 1)}
+    index = {f"t{i}": f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)}
+    return files | {"config.json": CONFIG,
+                    "model.safetensors.index.json": json.dumps({"weight_map": index}).encode()}
+
+
+def test_no_reader_sees_a_part_of_a_model_that_is_being_published(hubs, cache):
+    """The files come within a moment, far less than --settle: as soon as one scan has found the model, it has all."""
+    models = {f"org/m{i}": shards(40, f"m{i}-") for i in range(3)}
+    hub = hubs(models, lfs_from=1000)
+    server = cache(hub.url, settle="30")
+    for name, files in models.items():
+        seen, answers = set(), set()
+
+        def look(name=name, seen=seen, answers=answers):
+            info = server.get(f"/api/models/{name}")
+            sha, siblings = (info.json()["sha"], info.json()["siblings"]) if info.status == 200 else (None, [])
+            seen.add((info.status, sha, len(siblings)))
+            answers.add(server.head(f"/{name}/resolve/{sha}/config.json").status)
+            tensors = server.get(f"/models/{name}/tensors").status
+            answers.add(tensors if tensors != 503 else 200)
+            return name in server.ids() and tensors == 200
+
+        server.wait_for(look, f"{name} is published", every=0)
+        assert [(status, n) for status, _, n in seen] == [(200, len(files))], seen
+        assert answers == {200}
+    assert " warn " not in server.stderr()
+    # a scan may list the directory before it hears of the rename: then it has none of the files, and the next one all
+    assert set(re.findall(r"(\d+) files? changed less than --settle ago", server.stderr())) <= {"42"}
+    assert f"are fetched from {hub.url}; disk for them: no bound" in server.stderr()
+
+
 def test_bytes_come_before_the_fetch_has_ended(hubs, cache):
     files = model()
     hub = hubs({"org/m": files})
@@ -244,6 +279,17 @@ def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
     reader.join()
     assert got["r"].body == content
     published(server, "org/m")
+
+
+def test_who_waits_for_a_list_is_told_why(cache):
+    """Nobody listens at the upstream's port. A request of another server's waits for 2 s, not 10."""
+    url = f"http://127.0.0.1:{free_port()}"
+    server = cache(url)
+    r = server.get("/models/org/m", [("Tensord-Via", "0123456789abcdef")], timeout=30)
+    message = r.json()["error"]["message"]
+    assert r.status == 503
+    assert message.startswith('the list of files of "org/m" is being fetched from the upstream: '), message
+    assert url in message
 
 
 def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
@@ -425,7 +471,9 @@ def free_port():
 def test_servers_that_name_each_other_or_themselves_answer_404(cache):
     port, other = free_port(), free_port()
     itself = cache(f"http://127.0.0.1:{port}", "--listen", f"127.0.0.1:{port}", root="itself")
-    assert itself.get("/models/org/m/files/x", timeout=30).status == 404
+    r = itself.get("/models/org/m/files/x", timeout=30)
+    assert (r.status, b"neither here nor at the upstream" in r.body) == (404, True)
+    assert itself.stderr().count("does --upstream name this server") == 1
     one = cache(f"http://127.0.0.1:{other}", root="one")
     two = cache(f"http://127.0.0.1:{one.port}", "--listen", f"127.0.0.1:{other}", root="two")
     assert two.get("/models/org/m/files/x", timeout=30).status == 404
@@ -441,11 +489,13 @@ def test_a_directory_that_cannot_be_used_is_said_at_the_start(hubs, tmp_path):
                               capture_output=True, text=True, timeout=30, check=False)
 
     wrong = run("--upstream", "ftp://host")
-    assert wrong.returncode != 0
+    assert wrong.returncode == 2
+    assert "--upstream: " in wrong.stderr
     assert "ftp" in wrong.stderr
-    wrong = run("--upstream", hub.url, "--upstream-token-file", tmp_path / "none")
-    assert wrong.returncode != 0
-    assert str(tmp_path / "none") in wrong.stderr
+    for option in ("--upstream-token-file", "--upstream-ca"):
+        wrong = run("--upstream", hub.url, option, tmp_path / "none")
+        assert wrong.returncode == 1
+        assert f'{option}: cannot open "{tmp_path / "none"}"' in wrong.stderr
     (tmp_path / "cache" / ".tensord-upstream").write_text("a file is in the way")
     wrong = run("--upstream", hub.url)
     assert wrong.returncode != 0

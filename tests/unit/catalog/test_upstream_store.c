@@ -212,7 +212,7 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     pull(store, "kept", 40);
     assert_false(td_upstream_store_begin(store, "huge", 101, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-    check_says(&err, "\"huge\" has 101 bytes, more than --cache-max-bytes 100", "too large");
+    check_says(&err, "it has 101 bytes, more than --cache-max-bytes 100", "too large");
     assert_true(exists(&tree, "kept/config.json"));
     begin(store, "running", 60);
     td_error_init(&err);
