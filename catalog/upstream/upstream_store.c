@@ -202,6 +202,24 @@ static void remove_tree(const struct td_upstream_store *store, const char *folde
         td_log(TD_LOG_WARN, "cannot remove \"%s\": %s", path, strerror(errno));
 }
 
+static bool add_blocks(void *context, const FTSENT *item)
+{
+    uint64_t *bytes = context;
+    *bytes += item->fts_info == FTS_F ? (uint64_t)item->fts_statp->st_blocks * 512 : 0;
+    return true;
+}
+
+/* Returns how many bytes on disk the files of an incomplete model take, also those that are only reserved. */
+static uint64_t incoming_bytes(const struct td_upstream_store *store, const char *id)
+{
+    char key[TD_TAG_BYTES];
+    char path[PATH_BYTES];
+    uint64_t bytes = 0;
+    if (key_of(id, key) && full_path(store, "incoming", key, path))
+        (void)visit_tree(path, add_blocks, &bytes);
+    return bytes;
+}
+
 static bool make_folder(int at, const char *name)
 {
     return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
@@ -648,7 +666,7 @@ static bool check_disk(const struct td_upstream_store *store, const char *id, ui
     if (fstatvfs(store->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes) || free_bytes >= bytes)
         return true; /* whoever writes finds out */
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "\"%s\" needs %" PRIu64 " bytes, and the disk of \"%s\" has %" PRIu64 " left", id, bytes,
+                        "\"%s\" needs %" PRIu64 " more bytes, and the disk of \"%s\" has %" PRIu64 " left", id, bytes,
                         store->root, free_bytes);
 }
 
@@ -684,23 +702,27 @@ static bool is_taken(const struct td_upstream_store *store, const char *id)
     return fstatat(store->root_fd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Takes a model's row for a fetch, and adds one if there is none. Under the lock. */
-static bool take_row(struct td_upstream_store *store, const char *id, uint64_t bytes, uint64_t *evicted,
+/* Takes a model's row for a fetch, and adds one if there is none. here: what is on disk of its bytes. Under the lock.
+ */
+static bool take_row(struct td_upstream_store *store, const char *id, uint64_t bytes, uint64_t here, uint64_t *evicted,
                      struct row *out, struct td_error *err)
 {
+    uint64_t missing = bytes > here ? bytes - here : 0;
     struct row *row = find_row(store, td_text_of(id));
     int64_t began_s = now_s();
+    uint64_t left_bytes = 0;
     bool is_left = row != NULL && row->stage == LEFT;
     if (row != NULL && !is_left)
         return td_error_set(err, TD_CONFLICT, "\"%s\" is here already, or on its way", id);
     if (is_left) {
         began_s = row->began_s;
+        left_bytes = row->bytes;
         remove_row(store, td_text_of(id)); /* its bytes are counted anew */
     }
-    if (!make_room(store, id, bytes, evicted, err) || (!is_left && !check_disk(store, id, bytes, err)) ||
+    if (!make_room(store, id, bytes, evicted, err) || !check_disk(store, id, missing, err) ||
         (row = add_row(store, id, err)) == NULL) {
         if (is_left && (row = add_row(store, id, NULL)) != NULL) {
-            row->bytes = bytes;
+            row->bytes = left_bytes;
             row->began_s = began_s;
         }
         return false;
@@ -719,8 +741,9 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     if (is_taken(store, id))
         return td_error_set(err, TD_CONFLICT, "the served directory has \"%s\" already, although no model is in it",
                             id);
+    uint64_t here = incoming_bytes(store, id);
     pthread_mutex_lock(&store->lock);
-    bool ok = take_row(store, id, bytes, evicted, &row, err);
+    bool ok = take_row(store, id, bytes, here, evicted, &row, err);
     pthread_mutex_unlock(&store->lock);
     if (!ok)
         return false;
