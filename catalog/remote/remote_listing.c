@@ -7,6 +7,7 @@
 #include "core/utf8.h"
 #include "storage/fetch/fetch_target.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,6 +163,10 @@ static bool add_file(struct td_remote_listing *listing, const struct item *item,
     struct td_remote_file file = {.expected = {.size_bytes = item->has_lfs_size ? item->lfs_bytes : item->size_bytes}};
     if (listing->count >= TD_REMOTE_MAX_FILES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "the server lists more than %d files", TD_REMOTE_MAX_FILES);
+    if (file.expected.size_bytes > TD_REMOTE_MAX_FILE_BYTES)
+        return td_error_set(
+            err, TD_INVALID_ARGUMENT, "the server lists \"%.*s\" with %" PRIu64 " bytes; a file may have %" PRIu64,
+            TD_SHOW(td_text_n(item->path, item->path_len), 100), file.expected.size_bytes, TD_REMOTE_MAX_FILE_BYTES);
     if (!td_add_u64(listing->total_bytes, file.expected.size_bytes, &listing->total_bytes) ||
         listing->total_bytes > INT64_MAX)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the sizes that the server lists add up to 2^63 bytes or more");

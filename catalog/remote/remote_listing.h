@@ -9,6 +9,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* Most bytes of a file that a server may list. */
+#define TD_REMOTE_MAX_FILE_BYTES (UINT64_C(1) << 48)
 
 enum {
     TD_REMOTE_MAX_FILES = 1000000,

@@ -3,10 +3,13 @@
  *   - publishing writes the record before the rename; a record whose directory is not in place is dropped at
  *     the start, and the folder under incoming/ goes on;
  *   - the rename comes when all files are at rest, so that the next scan publishes all of them or none;
- *   - evicting renames the directory into trash/ first, which makes it vanish at once, then removes the record.
+ *   - evicting renames the directory into check/KEY, which makes it vanish at once. Only when nothing in it has changed
+ *     since it was published, it goes on into trash/, and the record is removed; otherwise it goes back. The start puts
+ *     back what it finds in check/, and removes what it finds in trash/.
  * Removing trees takes long, so it happens without the lock, on what has left the table. */
 #include "catalog/upstream/upstream_store.h"
 
+#include "catalog/upstream/published_tree.h"
 #include "core/arena.h"
 #include "core/array.h"
 #include "core/buffer.h"
@@ -54,6 +57,7 @@ struct row {
     uint64_t bytes;
     uint64_t inode; /* of a published model's directory, as the next; 0: not published */
     int64_t mtime_ns;
+    char tree[TD_TAG_BYTES]; /* by td_published_tree_tag; empty: not published */
     bool is_verified;
     int64_t began_s; /* of an incomplete one */
     int64_t read_ns;
@@ -201,6 +205,24 @@ static void remove_tree(const struct td_upstream_store *store, const char *folde
         td_log(TD_LOG_WARN, "cannot remove \"%s\": %s", path, strerror(errno));
 }
 
+static bool add_blocks(void *context, const FTSENT *item)
+{
+    uint64_t *bytes = context;
+    *bytes += item->fts_info == FTS_F ? (uint64_t)item->fts_statp->st_blocks * 512 : 0;
+    return true;
+}
+
+/* Returns how many bytes on disk the files of an incomplete model take, also those that are only reserved. */
+static uint64_t incoming_bytes(const struct td_upstream_store *store, const char *id)
+{
+    char key[TD_TAG_BYTES];
+    char path[PATH_BYTES];
+    uint64_t bytes = 0;
+    if (key_of(id, key) && full_path(store, "incoming", key, path))
+        (void)visit_tree(path, add_blocks, &bytes);
+    return bytes;
+}
+
 static bool make_folder(int at, const char *name)
 {
     return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
@@ -247,6 +269,7 @@ static bool write_row(const struct td_upstream_store *store, const struct row *r
     td_json_add_u64(&json, "bytes", row->bytes);
     td_json_add_u64(&json, "inode", row->inode);
     td_json_add_u64(&json, "mtime", (uint64_t)row->mtime_ns);
+    td_json_add_string(&json, "tree", row->tree);
     td_json_add_u64(&json, "began", (uint64_t)row->began_s);
     td_json_add_bool(&json, "verified", row->is_verified);
     td_json_end(&json);
@@ -255,6 +278,15 @@ static bool write_row(const struct td_upstream_store *store, const struct row *r
     bool ok = text.failed ? td_buffer_refuse(&text, err) : write_note(store, path, td_buffer_text(&text), err);
     td_buffer_fini(&text);
     return ok;
+}
+
+/* Reads the text "tree" of a note; one that is missing, as in notes of older versions, or too long is empty. */
+static void read_tree(struct td_json_document *document, const cJSON *root, struct row *row)
+{
+    const cJSON *tree = cJSON_GetObjectItemCaseSensitive(root, "tree");
+    const char *text = td_json_item_is_string(tree) ? td_json_document_string(document, tree) : NULL;
+    bool fits = text != NULL && strlen(text) < sizeof row->tree;
+    (void)snprintf(row->tree, sizeof row->tree, "%s", fits ? text : "");
 }
 
 /* Reads what write_row has written. Returns false for anything else. */
@@ -277,6 +309,7 @@ static bool read_row(int at, const char *path, struct row *row)
     const cJSON *inode = cJSON_GetObjectItemCaseSensitive(root, "inode");
     const cJSON *mtime = cJSON_GetObjectItemCaseSensitive(root, "mtime");
     const cJSON *began = cJSON_GetObjectItemCaseSensitive(root, "began");
+    read_tree(&document, root, row);
     const char *text = td_json_item_is_string(id) ? td_json_document_string(&document, id) : "";
     bool ok = text != NULL && td_upstream_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
               cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &row->bytes) &&
@@ -294,13 +327,68 @@ static bool read_row(int at, const char *path, struct row *row)
     return ok && key_of(row->id, row->key);
 }
 
-/* Returns whether the model's place in the served directory has the directory that was published there: the same inode,
- * whose number may have been used again, and no name in it added or removed since. */
+/* Opens the directory that holds the model's, and sets *name to the model's name in it. Follows no link. Returns the
+ * descriptor, or -1 with errno. */
+static int open_parent(const struct td_upstream_store *store, const char *id, const char **name)
+{
+    char org[TD_UPSTREAM_ID_BYTES];
+    const char *slash = strchr(id, '/');
+    *name = slash == NULL ? id : slash + 1;
+    (void)snprintf(org, sizeof org, "%.*s", slash == NULL ? 1 : (int)(slash - id), slash == NULL ? "." : id);
+    return openat(store->root_fd, org, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Returns whether the model's place in the served directory has the directory that was published there: the same inode
+ * of the same file system, whose number may have been used again, and no name in it added or removed since. */
 static bool is_in_place(const struct td_upstream_store *store, const struct row *row)
 {
+    const char *name;
     struct stat st;
-    return fstatat(store->root_fd, row->id, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
-           st.st_ino == row->inode && td_file_id_of(&st).mtime_ns == row->mtime_ns;
+    struct stat root;
+    int parent = open_parent(store, row->id, &name);
+    bool ok = parent >= 0 && fstat(store->root_fd, &root) == 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (parent >= 0)
+        (void)close(parent);
+    return ok && S_ISDIR(st.st_mode) && st.st_dev == root.st_dev && st.st_ino == row->inode &&
+           td_file_id_of(&st).mtime_ns == row->mtime_ns;
+}
+
+/* Returns whether nothing in a directory has changed since it was published as this model. */
+static bool is_as_published(const struct row *row, const char *directory)
+{
+    char tree[TD_TAG_BYTES];
+    return row->tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, row->tree) == 0;
+}
+
+/* Moves a model out of the served directory into check/. Returns false when it cannot be moved; it is then in place. */
+static bool move_to_check(const struct td_upstream_store *store, const struct row *row)
+{
+    char check[64];
+    const char *name;
+    int parent = open_parent(store, row->id, &name);
+    if (parent < 0)
+        return false;
+    (void)snprintf(check, sizeof check, "check/%s", row->key);
+    bool ok = renameat2(parent, name, store->fd, check, RENAME_NOREPLACE) == 0;
+    (void)close(parent);
+    return ok;
+}
+
+/* Moves a model from check/ back to its place. What cannot go back stays, and the log says where. */
+static bool move_back(const struct td_upstream_store *store, const char *id, const char *key)
+{
+    char check[NAME_MAX + 16];
+    const char *name;
+    (void)snprintf(check, sizeof check, "check/%s", key);
+    int parent = open_parent(store, id, &name);
+    bool ok = parent >= 0 && renameat2(store->fd, check, parent, name, RENAME_NOREPLACE) == 0;
+    int sys = errno;
+    if (parent >= 0)
+        (void)close(parent);
+    if (!ok)
+        td_log(TD_LOG_WARN, "upstream: cannot move \"%s/%s/%s\" back to \"%s\": %s; move or remove it yourself",
+               store->root, TD_UPSTREAM_FOLDER, check, id, strerror(sys));
+    return ok;
 }
 
 /* ---- the start ------------------------------------------------------------------------------------------- */
@@ -330,15 +418,30 @@ static bool remove_trash(struct td_upstream_store *store, const char *name, stru
     return true;
 }
 
-/* Reads a record; removes one that is broken, or whose model is gone. */
+/* Puts back what a kill has left in check/: nobody knows yet whether it has changed. */
+static bool take_check(struct td_upstream_store *store, const char *name, struct td_error *err)
+{
+    char path[NAME_MAX + 16];
+    struct row row = {.stage = PUBLISHED};
+    (void)err;
+    (void)snprintf(path, sizeof path, "records/%s", name);
+    if (read_row(store->fd, path, &row) && strcmp(row.key, name) == 0)
+        (void)move_back(store, row.id, name);
+    else
+        td_log(TD_LOG_WARN, "upstream: \"%s/%s/check/%s\" belongs to no model; move or remove it yourself", store->root,
+               TD_UPSTREAM_FOLDER, name);
+    return true;
+}
+
+/* Reads a record; removes one that is broken or of an older version, or whose model is gone. */
 static bool take_record(struct td_upstream_store *store, const char *name, struct td_error *err)
 {
     char path[NAME_MAX + 16];
     struct row row = {.stage = PUBLISHED};
     struct stat st;
     (void)snprintf(path, sizeof path, "records/%s", name);
-    bool ok = read_row(store->fd, path, &row) && strcmp(row.key, name) == 0 && is_in_place(store, &row) &&
-              fstatat(store->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    bool ok = read_row(store->fd, path, &row) && strcmp(row.key, name) == 0 && row.tree[0] != '\0' &&
+              is_in_place(store, &row) && fstatat(store->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (!ok) {
         (void)unlinkat(store->fd, path, 0);
         return true;
@@ -396,7 +499,7 @@ static bool open_folders(struct td_upstream_store *store, const char *root, stru
         return cannot_write(root, err);
     store->fd = openat(store->root_fd, TD_UPSTREAM_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (store->fd < 0 || !make_folder(store->fd, "incoming") || !make_folder(store->fd, "records") ||
-        !make_folder(store->fd, "trash"))
+        !make_folder(store->fd, "check") || !make_folder(store->fd, "trash"))
         return cannot_write(root, err);
     return take_lock(store, root, err);
 }
@@ -415,7 +518,8 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
     store->root = realpath(root, NULL);
     bool ok = store->root != NULL || td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
     ok = ok && open_folders(store, root, err) && each_name(store, "trash", remove_trash, err) &&
-         each_name(store, "records", take_record, err) && each_name(store, "incoming", take_incoming, err);
+         each_name(store, "check", take_check, err) && each_name(store, "records", take_record, err) &&
+         each_name(store, "incoming", take_incoming, err);
     if (ok)
         *out = store;
     else
@@ -466,37 +570,65 @@ static struct row *choose_victim(struct td_upstream_store *store)
     return victim;
 }
 
-/* Moves something into the trash and writes its name there. Returns false when it is not there. */
-static bool move_to_trash(struct td_upstream_store *store, int at, const char *path, uint64_t number, char name[32])
+/* Moves something of the store into the trash and writes its name there. Returns false when it is not there. */
+static bool move_to_trash(struct td_upstream_store *store, const char *path, uint64_t number, char name[32])
 {
     (void)snprintf(name, 32, "%" PRId64 "-%" PRIu64, now_s(), number);
     char target[64];
     (void)snprintf(target, sizeof target, "trash/%s", name);
-    return renameat(at, path, store->fd, target) == 0;
+    return renameat(store->fd, path, store->fd, target) == 0;
 }
 
-/* Takes a row that is LEAVING off the disk and out of the table. Without the lock. */
-static void remove_model(struct td_upstream_store *store, const struct row *row, uint64_t number)
+/* Moves a published model into the trash, if nothing in it has changed since. It is compared in its place, so that what
+ * is the operator's does not vanish even for a moment, and once more where nobody finds it, since it could have changed
+ * until then. Returns whether it is in the trash. */
+static bool move_published(struct td_upstream_store *store, const struct row *row, uint64_t number, char name[32])
+{
+    char check[64];
+    char place[PATH_BYTES];
+    char path[PATH_BYTES];
+    int n = snprintf(place, sizeof place, "%s/%s", store->root, row->id);
+    (void)snprintf(check, sizeof check, "check/%s", row->key);
+    bool ok = n > 0 && n < PATH_BYTES && full_path(store, "", check, path) && is_in_place(store, row) &&
+              is_as_published(row, place) && move_to_check(store, row);
+    if (ok && !is_as_published(row, path)) {
+        (void)move_back(store, row->id, row->key);
+        ok = false;
+    }
+    return ok && move_to_trash(store, check, number, name);
+}
+
+static void say_removed(const struct row *row, bool is_moved)
+{
+    if (is_moved)
+        td_log(TD_LOG_INFO, "upstream: removed \"%s\" (%" PRIu64 " bytes), the least recently read model", row->id,
+               row->bytes);
+    else
+        td_log(
+            TD_LOG_WARN,
+            "upstream: \"%s\" is not what was fetched any more, so it stays, and --cache-max-bytes does not count it",
+            row->id);
+}
+
+/* Takes a row that is LEAVING off the disk and out of the table. A published model that has changed stays on disk, as
+ * the operator's. Without the lock. Returns whether it has left the disk. */
+static bool remove_model(struct td_upstream_store *store, const struct row *row, uint64_t number)
 {
     char path[64];
     char name[32];
     bool was_published = row->inode != 0;
-    bool is_moved = false;
     (void)snprintf(path, sizeof path, was_published ? "records/%s" : "incoming/%s", row->key);
-    if (!was_published)
-        is_moved = move_to_trash(store, store->fd, path, number, name);
-    else if (is_in_place(store, row))
-        is_moved = move_to_trash(store, store->root_fd, row->id, number, name);
+    bool is_moved = was_published ? move_published(store, row, number, name) : move_to_trash(store, path, number, name);
     if (was_published)
         (void)unlinkat(store->fd, path, 0);
     pthread_mutex_lock(&store->lock);
     remove_row(store, td_text_of(row->id));
     pthread_mutex_unlock(&store->lock);
-    if (was_published && is_moved)
-        td_log(TD_LOG_INFO, "upstream: removed \"%s\" (%" PRIu64 " bytes), the least recently read model", row->id,
-               row->bytes);
+    if (was_published)
+        say_removed(row, is_moved);
     if (is_moved)
         remove_tree(store, "trash", name);
+    return is_moved;
 }
 
 /* Removes models until `bytes` more fit. Under the lock, which it releases while it removes. */
@@ -515,13 +647,14 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
                                 "it needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
                                 " are for models that are being fetched",
                                 bytes, store->max_bytes, used_bytes(store));
-        *evicted += victim->stage == PUBLISHED ? 1 : 0;
+        bool was_published = victim->stage == PUBLISHED;
         victim->stage = LEAVING;
         struct row leaving = *victim;
         uint64_t number = ++store->trash_number;
         pthread_mutex_unlock(&store->lock);
-        remove_model(store, &leaving, number);
+        bool is_removed = remove_model(store, &leaving, number);
         pthread_mutex_lock(&store->lock);
+        *evicted += was_published && is_removed ? 1 : 0;
     }
     return true;
 }
@@ -534,8 +667,7 @@ static bool check_disk(const struct td_upstream_store *store, uint64_t bytes, st
     if (fstatvfs(store->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes) || free_bytes >= bytes)
         return true; /* whoever writes finds out */
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "it needs %" PRIu64 " bytes, and the disk of \"%s\" has %" PRIu64 " left", bytes, store->root,
-                        free_bytes);
+                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left", bytes, free_bytes);
 }
 
 /* ---- models ---------------------------------------------------------------------------------------------- */
@@ -570,23 +702,27 @@ static bool is_taken(const struct td_upstream_store *store, const char *id)
     return fstatat(store->root_fd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Takes a model's row for a fetch, and adds one if there is none. Under the lock. */
-static bool take_row(struct td_upstream_store *store, const char *id, uint64_t bytes, uint64_t *evicted,
+/* Takes a model's row for a fetch, and adds one if there is none. here: what is on disk of its bytes. Under the lock.
+ */
+static bool take_row(struct td_upstream_store *store, const char *id, uint64_t bytes, uint64_t here, uint64_t *evicted,
                      struct row *out, struct td_error *err)
 {
+    uint64_t missing = bytes > here ? bytes - here : 0;
     struct row *row = find_row(store, td_text_of(id));
     int64_t began_s = now_s();
+    uint64_t left_bytes = 0;
     bool is_left = row != NULL && row->stage == LEFT;
     if (row != NULL && !is_left)
         return td_error_set(err, TD_CONFLICT, "\"%s\" is here already, or on its way", id);
     if (is_left) {
         began_s = row->began_s;
+        left_bytes = row->bytes;
         remove_row(store, td_text_of(id)); /* its bytes are counted anew */
     }
-    if (!make_room(store, bytes, evicted, err) || (!is_left && !check_disk(store, bytes, err)) ||
+    if (!make_room(store, bytes, evicted, err) || !check_disk(store, missing, err) ||
         (row = add_row(store, id, err)) == NULL) {
         if (is_left && (row = add_row(store, id, NULL)) != NULL) {
-            row->bytes = bytes;
+            row->bytes = left_bytes;
             row->began_s = began_s;
         }
         return false;
@@ -605,8 +741,9 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     if (is_taken(store, id))
         return td_error_set(err, TD_CONFLICT, "the served directory has \"%s\" already, although no model is in it",
                             id);
+    uint64_t here = incoming_bytes(store, id);
     pthread_mutex_lock(&store->lock);
-    bool ok = take_row(store, id, bytes, evicted, &row, err);
+    bool ok = take_row(store, id, bytes, here, evicted, &row, err);
     pthread_mutex_unlock(&store->lock);
     if (!ok)
         return false;
@@ -639,7 +776,7 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
     uint64_t number = ++store->trash_number;
     pthread_mutex_unlock(&store->lock);
     if (ok)
-        remove_model(store, &leaving, number);
+        (void)remove_model(store, &leaving, number);
 }
 
 /* What removes the files that do not belong to a model. */
@@ -691,18 +828,16 @@ static void wait_for_rest(int64_t changed_ns)
     }
 }
 
-/* Opens the directory that holds the model's, which is made where it is missing, and sets *name to the model's name in
- * it. */
-static bool open_parent(const struct td_upstream_store *store, const char *id, int *parent, const char **name,
+/* Opens the directory that holds the model's as open_parent does, but makes it where it is missing. */
+static bool make_parent(const struct td_upstream_store *store, const char *id, int *parent, const char **name,
                         struct td_error *err)
 {
     char org[TD_UPSTREAM_ID_BYTES];
     const char *slash = strchr(id, '/');
-    *name = slash == NULL ? id : slash + 1;
     (void)snprintf(org, sizeof org, "%.*s", slash == NULL ? 1 : (int)(slash - id), slash == NULL ? "." : id);
     if (slash != NULL && !make_folder(store->root_fd, org))
         return td_error_sys(err, TD_IO, errno, "cannot make \"%s\"", org);
-    *parent = openat(store->root_fd, org, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *parent = open_parent(store, id, name);
     return *parent >= 0 || td_error_sys(err, TD_CONFLICT, errno, "\"%s\" is no directory", org);
 }
 
@@ -712,7 +847,7 @@ static bool move_in_place(const struct td_upstream_store *store, const struct ro
 {
     int parent = -1;
     const char *name = NULL;
-    if (!open_parent(store, row->id, &parent, &name, err))
+    if (!make_parent(store, row->id, &parent, &name, err))
         return false;
     bool ok = renameat2(store->fd, files, parent, name, RENAME_NOREPLACE) == 0;
     int sys = errno;
@@ -736,6 +871,8 @@ static bool publish(struct td_upstream_store *store, struct row *row, struct pru
     pruning->prefix_len = strlen(path) + 1;
     if (!visit_tree(path, prune_item, pruning) || fstatat(store->fd, files, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return td_error_sys(err, TD_IO, errno, "cannot list \"%s\"", path);
+    if (!td_published_tree_tag(path, row->tree))
+        return td_error_set(err, TD_IO, "cannot look at all files in \"%s\"", path);
     row->inode = st.st_ino;
     row->mtime_ns = td_file_id_of(&st).mtime_ns;
     if (!write_row(store, row, record, err))

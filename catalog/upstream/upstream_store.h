@@ -5,10 +5,12 @@
  *                         incoming/KEY/files/   the files of a model that is not complete yet
  *                         incoming/KEY/model    what it is: id, bytes, time
  *                         records/KEY           a model that was published; its mtime is when it was last read
+ *                         check/KEY             a published model that is to be removed, until it is known unchanged
  *                         trash/                what is being removed
  *
- * KEY is a hash of the id. A record holds the inode and the modification time of the model's directory, so that a
- * directory that the operator has put in its place, or added a file to, is never removed. Scans pass over names that
+ * KEY is a hash of the id. A record holds a digest over names, inodes, sizes and times of everything in the model's
+ * directory (published_tree.h). A directory that has anything else in it when it is to leave, or that a record without
+ * such a digest speaks of, is the operator's: it is never removed, and its record goes. Scans pass over names that
  * begin with a dot.
  *
  * Thread-safe, but for open and close. Functions that remove files may take long; none holds a lock meanwhile. */

@@ -146,6 +146,8 @@ static bool prepare(struct fetch *f)
     if (f->connection_count == 1 && f->job->span_bytes == 0)
         span_bytes = UINT64_MAX;
     bool is_resumed = td_fetch_target_resume(&f->target, &wanted, &found, &bits);
+    if (!is_resumed && !td_fetch_target_check_room(&f->target, f->err))
+        return false;
     bool ok = td_fetch_spans_init(&f->spans, wanted.size_bytes, bits, f->connection_count, span_bytes, f->err);
     free(bits);
     if (!ok || !is_resumed)

@@ -1,15 +1,18 @@
 #include "storage/fetch/fetch_target.h"
 
+#include "core/checked.h"
 #include "core/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -237,6 +240,22 @@ static bool reserve(int fd, uint64_t size_bytes)
     if (size_bytes == 0 || fallocate(fd, 0, 0, (off_t)size_bytes) == 0)
         return true;
     return (errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(fd, (off_t)size_bytes) == 0;
+}
+
+bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_error *err)
+{
+    struct statvfs fs;
+    struct stat st;
+    uint64_t room;
+    if (fstatvfs(target->part, &fs) != 0 || fs.f_blocks == 0 || fstat(target->part, &st) != 0)
+        return true; /* no bound, or none that is known: td_fetch_target_begin finds out */
+    bool is_known =
+        td_mul_u64(fs.f_bavail, fs.f_frsize, &room) && td_add_u64(room, (uint64_t)st.st_blocks * 512, &room);
+    if (!is_known || target->size_bytes <= room)
+        return true;
+    return td_error_sys(err, TD_RESOURCE_EXHAUSTED, ENOSPC,
+                        "\"%.100s\" has %" PRIu64 " bytes, and its file system has room for %" PRIu64, target->name,
+                        target->size_bytes, room);
 }
 
 bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal, struct td_error *err)

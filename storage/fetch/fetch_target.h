@@ -49,6 +49,10 @@ int td_fetch_target_open_finished(const struct td_fetch_target *target);
 bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetch_journal *wanted,
                             struct td_fetch_journal *found, uint8_t **bits);
 
+/* Checks, before memory is spent on a file that is to begin anew, that its file system has room for it; what the
+ * unfinished file has counts as room. Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC and both numbers. */
+bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_error *err);
+
 /* Begins anew: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. Errors:
  * TD_RESOURCE_EXHAUSTED with sys ENOSPC, EDQUOT or EFBIG when the disk has no room, TD_IO. */
 bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal,

@@ -426,6 +426,29 @@ def test_the_least_recently_read_model_makes_room(hubs, cache, tmp_path):
     assert (r.status, r.body) == (200, CONFIG)
 
 
+def test_eviction_leaves_what_the_operator_has_changed(hubs, cache, tmp_path):
+    """A file added below a directory of a model, and a file of a model written in place, are the operator's."""
+    deep = {**model(nbytes=2 * MIB), "d/config.json": CONFIG}
+    hub = hubs({f"org/{name}": deep for name in ("added", "written", "kept", "next")})
+    root = tmp_path / "cache" / "org"
+    server = cache(hub.url, "--cache-max-bytes", 5 * MIB)
+    for name in ("added", "written"):
+        assert server.get(f"/org/{name}/resolve/main/config.json").status == 200
+        published(server, f"org/{name}")
+    (root / "added" / "d" / "precious.bin").write_bytes(b"the operator's own")
+    with open(root / "written" / "model.safetensors", "r+b") as f:
+        f.seek(-4, os.SEEK_END)
+        f.write(b"mine")
+    before = {p: p.read_bytes() for name in ("added", "written") for p in (root / name).rglob("*") if p.is_file()}
+    for name in ("kept", "next"):
+        assert server.get(f"/org/{name}/resolve/main/config.json").status == 200
+        published(server, f"org/{name}")
+    assert {p: p.read_bytes() for p in before} == before
+    assert count(server, "evicted_total") == 0
+    assert count(server, "kept_models") == 2
+    assert not list((tmp_path / "cache" / ".tensord-upstream" / "check").iterdir())
+
+
 def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
     hub = hubs({"org/m": model()})
     server = cache(hub.url, "--cache-max-bytes", MIB)

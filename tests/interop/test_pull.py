@@ -275,6 +275,18 @@ def test_a_hub_with_git_names(tmp_path):
         assert git_oid(b"tex") in err and not (tmp_path / "out/a.txt").exists()
 
 
+@pytest.mark.parametrize("size, words", [
+    (2**63 - 1, ["9223372036854775807 bytes", "a file may have 281474976710656"]),
+    (2**48, ["281474976710656 bytes", "room for"]),
+])
+def test_a_file_larger_than_any_disk(hub, tmp_path, size, words):
+    """A listed size is compared with the disk before memory is spent on it."""
+    hub.tree = lambda: [hub.item("model.safetensors", hub.files["model.safetensors"]) | {
+        "size": size, "lfs": {"oid": "0" * 64, "size": size, "pointerSize": 130}}]
+    fails(hub, tmp_path / "out", *words)
+    assert not any("/resolve/" in path for path, _ in hub.requests)
+
+
 def test_pages_of_a_list(hub, tmp_path):
     items = [hub.item(name, data) for name, data in hub.files.items()]
 

@@ -66,6 +66,9 @@ static void wrong_lists(void **state)
         ONE("\"path\":\"x\",\"size\":1.5"),
         ONE("\"path\":\"x\",\"size\":\"1\""),
         ONE("\"path\":\"x\",\"size\":9223372036854775808"),
+        ONE("\"path\":\"x\",\"size\":9223372036854775807"),
+        ONE("\"path\":\"x\",\"size\":281474976710657"),
+        ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" SHA "\",\"size\":281474976710657}"),
         ONE("\"path\":null,\"size\":1"),
         ONE("\"path\":\"a\\u0000b\",\"size\":1"),
         ONE("\"path\":\"../x\",\"size\":1"),
@@ -74,7 +77,7 @@ static void wrong_lists(void **state)
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{}"),
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" OID "\"}"),
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" SHA "\",\"size\":-1}"),
-        ONE("\"path\":\"x\",\"size\":9223372036854775807") ",",
+        ONE("\"path\":\"x\",\"size\":1") ",",
     };
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
         struct td_remote_listing listing;
@@ -91,9 +94,10 @@ static void sums_do_not_overflow(void **state)
     (void)state;
     struct td_remote_listing listing;
     td_remote_listing_init(&listing);
-    assert_true(
-        td_remote_listing_add_page(&listing, TD_TEXT(ONE("\"path\":\"x\",\"size\":9223372036854775807")), true, NULL));
-    assert_false(td_remote_listing_add_page(&listing, TD_TEXT(ONE("\"path\":\"y\",\"size\":1")), true, NULL));
+    const struct td_text most = TD_TEXT(ONE("\"path\":\"x\",\"size\":281474976710656")); /* 2^48 */
+    for (size_t i = 0; i < 32767; i++)
+        assert_true(td_remote_listing_add_page(&listing, most, true, NULL));
+    assert_false(td_remote_listing_add_page(&listing, most, true, NULL)); /* 2^63 */
     td_remote_listing_fini(&listing);
 }
 

@@ -49,7 +49,7 @@ static void begin(struct td_upstream_store *store, const char *id, uint64_t byte
 static bool is_config(void *context, const char *path)
 {
     (void)context;
-    return strcmp(path, "config.json") == 0;
+    return strcmp(path, "config.json") == 0 || strcmp(path, "d/config.json") == 0;
 }
 
 static void publish(struct td_upstream_store *store, const char *id)
@@ -61,6 +61,21 @@ static void publish(struct td_upstream_store *store, const char *id)
 static void pull(struct td_upstream_store *store, const char *id, uint64_t bytes)
 {
     begin(store, id, bytes);
+    publish(store, id);
+}
+
+/* As pull, with a directory in the model and a file in that. */
+static void pull_deep(struct td_upstream_store *store, const char *id, uint64_t bytes)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_root *folder = NULL;
+    int64_t began_s;
+    uint64_t evicted = 0;
+    CHECK(td_upstream_store_begin(store, id, bytes, &folder, &began_s, &evicted, &err), "%s", err.message);
+    put(folder->fd, "config.json", "{}");
+    assert_int_equal(mkdirat(folder->fd, "d", 0755), 0);
+    put(folder->fd, "d/config.json", "{}");
+    td_root_unref(folder);
     publish(store, id);
 }
 
@@ -152,11 +167,72 @@ static void what_the_operator_has_is_left_alone(void **state)
     tree_text(&tree, "swapped/config.json", "the operator's own");
     pull(store, "added", 10);
     tree_text(&tree, "added/notes.txt", "the operator's own");
-    pull(store, "new", 90); /* makes room: the record goes, the operator's directory stays */
+    pull_deep(store, "org/deep", 10);
+    tree_text(&tree, "org/deep/d/precious.bin", "the operator's own");
+    pull_deep(store, "org/written", 10);
+    tree_poke(&tree, "org/written/d/config.json", 0, "[]", 2);
+    pull_deep(store, "untouched", 10);
+    assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
+    td_root_unref(folder);
+    assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
+    assert_false(exists(&tree, "untouched"));
+    assert_true(exists(&tree, "org/deep/d/precious.bin") && exists(&tree, "org/deep/config.json"));
+    assert_true(exists(&tree, "org/written/d/config.json") && exists(&tree, "org/written/config.json"));
     assert_true(exists(&tree, "swapped/config.json"));
     assert_true(exists(&tree, "added/config.json") && exists(&tree, "added/notes.txt"));
     assert_true(exists(&tree, "later/config.json"));
     assert_true(exists(&tree, "org/mine/config.json"));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
+{
+    struct tree tree;
+    struct td_pulled pulled;
+    char key[TD_TAG_BYTES];
+    char name[128];
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    pull_deep(store, "org/name", 10);
+    td_upstream_store_close(store);
+    assert_true(td_digest_tag("org/name", 8, key));
+    (void)snprintf(name, sizeof name, ".tensord-upstream/check/%s", key);
+    tree_rename(&tree, "org/name", name);
+    tree_text(&tree, ".tensord-upstream/check/unknown/x", "x"); /* without a record */
+    store = open_store(&tree, 100);
+    assert_true(exists(&tree, "org/name/d/config.json"));
+    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
+    assert_true(exists(&tree, ".tensord-upstream/check/unknown/x"));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+static void a_record_of_an_older_version_makes_the_model_the_operators(void **state)
+{
+    struct tree tree;
+    struct td_pulled pulled;
+    struct stat st;
+    char key[TD_TAG_BYTES];
+    char name[128];
+    char text[256];
+    char path[TREE_PATH_BYTES];
+    (void)state;
+    tree_open(&tree);
+    tree_text(&tree, "a/config.json", "{}");
+    tree_at(&tree, "a", path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(td_digest_tag("a", 1, key));
+    (void)snprintf(name, sizeof name, ".tensord-upstream/records/%s", key);
+    (void)snprintf(text, sizeof text,
+                   "{\"id\":\"a\",\"bytes\":2,\"inode\":%llu,\"mtime\":%lld,\"began\":1,\"verified\":true}\n",
+                   (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec);
+    tree_text(&tree, name, text);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &pulled));
+    assert_false(exists(&tree, name));
+    assert_true(exists(&tree, "a/config.json"));
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -228,6 +304,12 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     assert_false(td_upstream_store_begin(store, "sky", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "the disk of", "larger than the disk");
+    begin(store, "grown", 2);
+    td_upstream_store_pause(store, "grown"); /* what was left over is asked for its missing bytes, too */
+    td_error_init(&err);
+    assert_false(td_upstream_store_begin(store, "grown", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    check_says(&err, "the disk of", "grown larger than the disk");
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -358,6 +440,8 @@ int main(void)
         cmocka_unit_test(ids_are_those_of_models_and_lead_nowhere_else),
         cmocka_unit_test(a_model_appears_by_one_rename_without_what_does_not_belong_to_it),
         cmocka_unit_test(what_the_operator_has_is_left_alone),
+        cmocka_unit_test(a_model_that_was_being_compared_at_a_kill_goes_back),
+        cmocka_unit_test(a_record_of_an_older_version_makes_the_model_the_operators),
         cmocka_unit_test(the_least_recently_read_model_leaves_first),
         cmocka_unit_test(a_model_without_room_is_refused_and_changes_nothing),
         cmocka_unit_test(what_was_fetched_before_a_kill_goes_on),

@@ -160,6 +160,26 @@ static void pieces_are_known_after_a_kill(void **state)
     tree_close(&tree);
 }
 
+static void a_file_larger_than_the_disk_is_told_with_both_numbers(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    open_target(root, &target);
+    assert_true(td_fetch_target_check_room(&target, NULL));
+    target.size_bytes = INT64_MAX;
+    assert_false(td_fetch_target_check_room(&target, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    check_says(&err, "\"f.bin\" has 9223372036854775807 bytes, and its file system has room for ", "a large file");
+    td_fetch_target_close(&target);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
 /* A journal that was cut anywhere, that has more bytes, or whose file has another size speaks for nothing. */
 static void damaged_journals_begin_anew(void **state)
 {
@@ -356,6 +376,7 @@ int main(void)
         cmocka_unit_test(no_other_bytes_are_a_head),
         cmocka_unit_test(what_a_journal_speaks_for),
         cmocka_unit_test(pieces_are_known_after_a_kill),
+        cmocka_unit_test(a_file_larger_than_the_disk_is_told_with_both_numbers),
         cmocka_unit_test(damaged_journals_begin_anew),
         cmocka_unit_test(a_finished_file_replaces_and_cleans),
         cmocka_unit_test(what_was_not_begun_leaves_nothing),
