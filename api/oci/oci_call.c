@@ -129,3 +129,14 @@ void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const c
     else if (response->status == 200)
         response->content_type = media_type;
 }
+
+static bool is_over(void *context)
+{
+    const struct td_oci_call *oci = context;
+    return atomic_load(&oci->call->api->draining) || td_cancel_is_asked(oci->call->request->cancel);
+}
+
+struct td_cancel td_oci_over(struct td_oci_call *oci)
+{
+    return (struct td_cancel){.is_asked = is_over, .context = oci};
+}

@@ -64,4 +64,8 @@ void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool i
 /* Answers 200 with a text in the buffer, which it empties, of this media type (static). */
 void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type);
 
+/* Returns what tells that waiting for a digest is no use any more: nobody waits for the answer, or the server drains.
+ * Borrows the call. */
+struct td_cancel td_oci_over(struct td_oci_call *oci);
+
 #endif

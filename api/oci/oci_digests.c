@@ -3,10 +3,11 @@
 #include "core/digits.h"
 
 /* Returns whether the file's digest is known, or becomes so in time. */
-static bool know(const struct td_oci_call *oci, struct td_file *file)
+static bool know(struct td_oci_call *oci, struct td_file *file)
 {
     const struct td_call *call = oci->call;
-    const struct td_digest_wait how = {.until_ns = oci->until_ns, .cancel = call->request->cancel, .takes_any = true};
+    const struct td_cancel over = td_oci_over(oci);
+    const struct td_digest_wait how = {.until_ns = oci->until_ns, .cancel = &over, .takes_any = true};
     return td_file_sha256(file) != NULL ||
            (oci->until_ns > 0 && td_catalog_wait_digest(call->api->catalog, call->snapshot, file, &how));
 }

@@ -1,6 +1,5 @@
 #include "api/oci/oci_hashing.h"
 
-#include "core/clock.h"
 #include "core/digits.h"
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
@@ -14,17 +13,10 @@ bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files,
     return all;
 }
 
-/* Returns whether nobody waits for the answer any more, or the server drains: what waits would then hold it up. */
-static bool is_over(void *context)
-{
-    const struct td_oci_call *oci = context;
-    return atomic_load(&oci->call->api->draining) || td_cancel_is_asked(oci->call->request->cancel);
-}
-
 /* Waits for the digests in their order. Errors: of a file whose hashing failed. */
 static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, struct td_error *err)
 {
-    const struct td_cancel over = {.is_asked = is_over, .context = oci};
+    const struct td_cancel over = td_oci_over(oci);
     struct td_virtual_progress progress;
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)

@@ -2,6 +2,7 @@
 of the specification, and documents are validated by the JSON schemas that Debian's package of the image specification
 brings. The clients of registries themselves are in tests of their own."""
 import base64
+import concurrent.futures
 import hashlib
 import json
 import re
@@ -500,8 +501,9 @@ def test_equal_files_give_equal_bytes(s, root, tmp_path):
 
 
 def test_digests_are_hashed_on_request(tmp_path):
-    """A fresh server with files whose hashing takes minutes: small files are hashed first on request, and a manifest
-    with a large one is refused at once, with a time to try again and how far hashing is."""
+    """A fresh server with files whose hashing takes minutes: small files are hashed first on request. A request for a
+    manifest with a large one waits, here until the server drains, and is then told how far hashing is, and to try
+    again."""
     write_by_hand(tmp_path / "root/small/model.safetensors", [tensor("w", "U8", (1000,))])
     write_by_hand(tmp_path / "root/large/model.safetensors", [tensor("w", "U8", (1000,))])
     with open(tmp_path / "root/large/huge.bin", "wb") as f:
@@ -511,11 +513,17 @@ def test_digests_are_hashed_on_request(tmp_path):
         _, manifest = manifest_of(s, "small")
         assert manifest["layers"][0]["digest"] == digest_of((tmp_path / "root/small/model.safetensors").read_bytes())
         nowhere = digest_of(b"nowhere")
-        for path in ("manifests/main", "manifests/flat", f"manifests/{nowhere}", f"blobs/{nowhere}"):
-            r = s.get(f"/v2/large/{path}")
+        assert s.get(f"/v2/small/blobs/{nowhere}").status == 404
+        paths = "manifests/main", "manifests/flat", f"manifests/{nowhere}", f"blobs/{nowhere}"
+        with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
+            asked = [pool.submit(s.get, f"/v2/large/{path}") for path in paths]
+            s.wait_for(lambda: s.gauge("tensord_http_requests_in_flight") > len(paths), "all wait")
+            assert not any(r.done() for r in asked)
+            s.term()
+            answers = [r.result() for r in asked]
+        for r in answers:
             message = error_of(r, 503, "UNAVAILABLE")
             assert int(r.get("Retry-After")) > 0 and "of 2 files" in message and "1099.51 GB" in message, message
-        assert s.get(f"/v2/small/blobs/{nowhere}").status == 404
 
 
 def test_a_digest_is_found_while_hashing_goes_on(tmp_path):

@@ -558,7 +558,7 @@ def test_a_full_disk_is_an_answer(hubs, tmp_path):
     with harness.Server(mount, "--upstream", hub.url, binary=binary) as server:
         r = server.get("/org/m/resolve/main/model.safetensors")
         assert r.status == 507
-        assert b"the disk of" in r.body
+        assert b"the disk has" in r.body
         r = server.get("/org/small/resolve/main/model.safetensors")
         assert r.status == 200
         published(server, "org/small")

@@ -303,13 +303,13 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "sky", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-    check_says(&err, "the disk of", "larger than the disk");
+    check_says(&err, "the disk has", "larger than the disk");
     begin(store, "grown", 2);
     td_upstream_store_pause(store, "grown"); /* what was left over is asked for its missing bytes, too */
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "grown", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-    check_says(&err, "the disk of", "grown larger than the disk");
+    check_says(&err, "the disk has", "grown larger than the disk");
     td_upstream_store_close(store);
     tree_close(&tree);
 }
