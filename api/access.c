@@ -123,13 +123,16 @@ static bool take_basic(struct td_call *call, struct td_text encoded, struct td_r
     enum { MOST_BYTES = 1024 };
     char decoded[MOST_BYTES];
     size_t len = 0;
-    if (encoded.len > sizeof decoded || !td_base64_read(encoded, decoded, &len) || memchr(decoded, ':', len) == NULL)
-        return refuse(refusal, true, "the field Authorization has no user and password in base64 after Basic");
-    struct td_text password = td_text_n(decoded, len);
-    (void)td_text_take_until(&password, ':');
-    bool ok = password.len > 0
-                  ? take_text(call, password, refusal)
-                  : refuse(refusal, true, "the password is empty; it must be the token, with any user name");
+    bool ok = false;
+    if (encoded.len > sizeof decoded || !td_base64_read(encoded, decoded, &len) || memchr(decoded, ':', len) == NULL) {
+        (void)refuse(refusal, true, "the field Authorization has no user and password in base64 after Basic");
+    } else {
+        struct td_text password = td_text_n(decoded, len);
+        (void)td_text_take_until(&password, ':');
+        ok = password.len > 0
+                 ? take_text(call, password, refusal)
+                 : refuse(refusal, true, "the password is empty; it must be the token, with any user name");
+    }
     OPENSSL_cleanse(decoded, sizeof decoded);
     return ok;
 }

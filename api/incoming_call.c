@@ -28,7 +28,8 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
         struct td_text path = td_text_of(snapshot->entries[i].path);
         for (size_t n = id.len + 1; n < path.len; n++) {
             struct td_text directory = td_text_n(path.p, n);
-            if (path.p[n] != '/' || (n <= seen.len && memcmp(seen.p, path.p, n) == 0))
+            bool was_seen = n <= seen.len && memcmp(seen.p, path.p, n) == 0 && (n == seen.len || seen.p[n] == '/');
+            if (path.p[n] != '/' || was_seen)
                 continue;
             if (!may_see(call, directory))
                 return false;

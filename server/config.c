@@ -206,10 +206,11 @@ static bool check_upstream(const struct td_config *config, struct td_error *err)
                td_error_set(err, TD_INVALID_ARGUMENT, "--%s has no effect without --upstream: give that, too", lone);
     while (rest.len > 0) {
         struct td_text url = td_text_take_until(&rest, ',');
+        bool has_password = memchr(url.p, '@', url.len) != NULL; /* it may have one, which no message repeats */
         if (!td_text_begins_ignore_case(url, "http://") && !td_text_begins_ignore_case(url, "https://"))
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "--upstream: the URL must begin with http:// or https://, but it is \"%.*s\"",
-                                TD_SHOW(url, 200));
+                                TD_SHOW(has_password ? TD_TEXT("...@...") : url, 200));
     }
     return true;
 }

@@ -349,11 +349,13 @@ def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
 
 def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_path):
     """Until it is published, a directory that will be a model of its own shows as files of the outer model."""
-    hub = hubs({"outer": model() | {"sub/model.safetensors": model()["model.safetensors"]}})
+    weights = model()["model.safetensors"]
+    hub = hubs({"outer": model() | {"sub-x/model.safetensors": weights, "sub/model.safetensors": weights}})
     hub.open_gate(MIB)
     tokens = tmp_path / "tokens.json"
     bearers = []
-    for name, globs in (("outer", ("outer",)), ("both", ("outer", "outer/*"))):
+    for name, globs in (("outer", ("outer",)), ("both", ("outer", "outer/*")),
+                        ("other", ("outer", "outer/sub-x"))):
         made = subprocess.run([harness.tensord_binary(), "token", "new", name, "--tokens", tokens] +
                               [word for glob in globs for word in ("--models", glob)],
                               capture_output=True, text=True, check=False)
@@ -363,7 +365,8 @@ def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_p
     server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
     part = [("Range", "bytes=0-99")]
     paths = "/models/outer/files/sub/model.safetensors", "/outer/resolve/main/sub/model.safetensors"
-    assert [server.get(path, bearers[0] + part).status for path in paths] == [503, 503]
+    for few in bearers[0], bearers[2]:
+        assert [server.get(path, few + part).status for path in paths] == [503, 503]
     assert [server.get(path, bearers[1] + part).status for path in paths] == [206, 206]
     listed = server.get("/api/models/outer/tree/main?recursive=true", bearers[0])
     assert (listed.status, b"sub" in listed.body) == (503, False)

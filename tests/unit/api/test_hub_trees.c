@@ -243,7 +243,8 @@ static void planning_for_a_list_ends(void **state)
     (void)state;
     struct place place;
     open_hub(&place);
-    struct td_call call = {.api = &place.loop.api};
+    struct td_request request = {.cancel = NULL};
+    struct td_call call = {.api = &place.loop.api, .request = &request};
     struct td_hub_call hub = {.call = &call};
     struct td_repo_item made = {.path = "model.safetensors"}; /* cannot be planned; is not looked at */
     struct td_hub_blob blob;
