@@ -21,7 +21,7 @@ enum {
     TD_RECORD_LOG_MAX_PAYLOAD = 1024, /* bytes */
 };
 
-/* What a log holds. Static. */
+/* A kind of log: the form of its records. Static. */
 struct td_record_log_kind {
     const char *name, *new_name; /* of the file, and of the one that replaces it when the log is written anew */
     const char *lock_name;       /* of the file that keeps other processes from writing to the log */

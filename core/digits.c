@@ -73,6 +73,15 @@ void td_hex_write(const uint8_t *bytes, size_t len, char *text)
     text[2 * len] = '\0';
 }
 
+bool td_hex_read_bytes(struct td_text text, uint8_t *bytes, size_t len)
+{
+    if (len > SIZE_MAX / 2 || text.len != 2 * len || !td_hex_is_lower(text))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (uint8_t)(td_hex_digit(text.p[2 * i]) << 4 | td_hex_digit(text.p[2 * i + 1]));
+    return true;
+}
+
 size_t td_hex_write_number(uint64_t number, char out[TD_HEX_NUMBER_BYTES])
 {
     size_t n = 1;

@@ -36,6 +36,10 @@ bool td_hex_is_lower(struct td_text text);
 /* Writes bytes[0..len) to `text` as 2 * len lower-case hexadecimal digits and a NUL. */
 void td_hex_write(const uint8_t *bytes, size_t len, char *text);
 
+/* Reads what td_hex_write writes: sets bytes[0..len) to the value of 2 * len lower-case hexadecimal digits. Returns
+ * false, and does not change the bytes, for any other text. */
+bool td_hex_read_bytes(struct td_text text, uint8_t *bytes, size_t len);
+
 /* The most hexadecimal digits of a number, 2^64-1. */
 enum { TD_HEX_NUMBER_BYTES = 16 };
 

@@ -143,7 +143,7 @@ static bool is_large(const struct record *record)
     return record->digest.size_bytes >= TD_VIRTUAL_LARGE_BYTES;
 }
 
-/* What may be dropped first comes first: small contents before large ones, then what was not used for longest. */
+/* Sorts by what may be dropped first: small contents before large ones, then what was not used for longest. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct record *x = *(struct record *const *)a;

@@ -31,7 +31,7 @@ struct td_virtual_key {
     uint8_t bytes[TD_SHA256_BYTES];
 };
 
-/* What is known of a virtual file's content. */
+/* The digest of a virtual file's content, and its origin. */
 struct td_virtual_digest {
     uint8_t sum[TD_SHA256_BYTES]; /* the SHA-256 of its bytes */
     uint64_t size_bytes;

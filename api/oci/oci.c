@@ -21,7 +21,7 @@ static void answer_upload(struct td_oci_call *oci)
     (void)td_oci_fail(oci, 404, "BLOB_UPLOAD_UNKNOWN", "this server only reads: there are no uploads");
 }
 
-/* What answers each endpoint. */
+/* The handler and the route of each endpoint. */
 static const struct {
     void (*answer)(struct td_oci_call *oci);
     enum td_route route;

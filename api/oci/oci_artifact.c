@@ -69,13 +69,7 @@ static bool add_manifest(const struct files *files, struct td_made_documents *ma
     const struct td_made_document *config = &made->items[made->count - 1];
     td_buffer_init(&text);
     td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_u64(&json, "schemaVersion", 2);
-    td_json_add_string(&json, "mediaType", TD_OCI_MANIFEST_TYPE);
-    td_json_add_string(&json, "artifactType", TD_OCI_MODEL_TYPE);
-    td_oci_begin_descriptor(&json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
-    td_json_end(&json);
-    td_json_begin_array(&json, "layers");
+    td_oci_begin_manifest(&json, TD_OCI_MANIFEST_TYPE, TD_OCI_MODEL_TYPE, config);
     for (size_t i = 0; i < files->count && text.len <= TD_OCI_MANIFEST_MAX; i++)
         add_layer(&json, files, i);
     td_json_end(&json);

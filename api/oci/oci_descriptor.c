@@ -20,6 +20,19 @@ void td_oci_begin_descriptor(struct td_json_builder *json, const char *key, cons
     td_json_add_u64(json, "size", size_bytes);
 }
 
+void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type, const char *artifact_type,
+                           const struct td_made_document *config)
+{
+    td_json_begin_object(json, NULL);
+    td_json_add_u64(json, "schemaVersion", 2);
+    td_json_add_string(json, "mediaType", media_type);
+    if (artifact_type != NULL)
+        td_json_add_string(json, "artifactType", artifact_type);
+    td_oci_begin_descriptor(json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
+    td_json_end(json);
+    td_json_begin_array(json, "layers");
+}
+
 void td_oci_add_digests(struct td_json_builder *json, const char *key, const struct td_entry *const *entries,
                         size_t count)
 {

@@ -251,12 +251,7 @@ static bool add_manifest(const struct image *image, struct td_made_documents *ma
     char sha256[TD_SHA256_TEXT_BYTES];
     td_buffer_init(&text);
     td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_u64(&json, "schemaVersion", 2);
-    td_json_add_string(&json, "mediaType", TD_OCI_MANIFEST_TYPE);
-    td_oci_begin_descriptor(&json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
-    td_json_end(&json);
-    td_json_begin_array(&json, "layers");
+    td_oci_begin_manifest(&json, TD_OCI_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < image->layer_count; i++) {
         write_sum(&image->layers[i], sha256);
         td_oci_begin_descriptor(&json, NULL, TD_OCI_IMAGE_LAYER_TYPE, sha256, image->layers[i].digest.size_bytes);

@@ -6,7 +6,7 @@
 #include "core/digits.h"
 #include "rank/rank_digest.h"
 
-/* What is known of a view's files while their digests are looked for. */
+/* The files of a view, while their digests are looked for. */
 struct listing {
     struct td_oci_call *oci;
     const struct td_repo_view *view;

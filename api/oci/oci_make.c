@@ -109,7 +109,8 @@ bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, st
 
 /* ---- by digest ----------------------------------------------------------------------------------------- */
 
-/* What is searched for a digest: targets, of which those from kept_from on may be in the store, but are not made. */
+/* The targets that a search for a digest goes through. It makes the documents of those before kept_from, and takes
+ * those of the others from the store alone. */
 struct searched {
     struct td_oci_target *targets;
     size_t count, kept_from;

@@ -99,12 +99,7 @@ static bool add_manifest(const struct layers *layers, struct td_made_documents *
     struct td_json_builder json;
     td_buffer_init(&text);
     td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_u64(&json, "schemaVersion", 2);
-    td_json_add_string(&json, "mediaType", TD_OCI_DOCKER_MANIFEST_TYPE);
-    td_oci_begin_descriptor(&json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
-    td_json_end(&json);
-    td_json_begin_array(&json, "layers");
+    td_oci_begin_manifest(&json, TD_OCI_DOCKER_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < layers->count; i++) {
         const struct td_file *file = layers->entries[i]->file;
         td_oci_begin_descriptor(&json, NULL, layers->types[i], td_file_sha256(file), file->source.id.size_bytes);

@@ -29,7 +29,7 @@ struct td_oci_path {
  * TD_OCI_NONE. */
 bool td_oci_path_parse(struct td_oci_path *path, struct td_text text);
 
-/* What a text that should be a digest is. */
+/* Kinds of text in the place of a digest. */
 enum td_oci_digest_kind {
     TD_OCI_DIGEST_WRONG,  /* not by the grammar, or not of its algorithm's length */
     TD_OCI_DIGEST_OTHER,  /* of another algorithm than SHA-256: nothing here has it */

@@ -32,23 +32,13 @@ void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *
     }
 }
 
-/* Reads a SHA-256 in hexadecimal. Returns false for any other text. */
-static bool read_sum(struct td_text text, uint8_t sum[TD_SHA256_BYTES])
-{
-    if (text.len != TD_SHA256_TEXT_BYTES - 1 || !td_hex_is_lower(text))
-        return false;
-    for (size_t i = 0; i < TD_SHA256_BYTES; i++)
-        sum[i] = (uint8_t)(td_hex_digit(text.p[2 * i]) * 16 + td_hex_digit(text.p[2 * i + 1]));
-    return true;
-}
-
 size_t td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
                            char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES])
 {
     struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS];
     uint8_t sum[TD_SHA256_BYTES];
     size_t written = 0;
-    if (!read_sum(sha256, sum))
+    if (!td_hex_read_bytes(sha256, sum, sizeof sum))
         return 0;
     size_t count = td_virtual_digests_origins(td_virtual_hasher_digests(oci->call->api->hasher), sum, origins,
                                               TD_OCI_RANK_ORIGINS);

@@ -1,4 +1,4 @@
-/* What tags stand for. Private to api/oci/. */
+/* Targets: the documents that tags stand for. Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_TARGET_H
 #define TD_API_OCI_OCI_TARGET_H
 
@@ -14,7 +14,7 @@ enum td_oci_form {
     TD_OCI_FORMS,
 };
 
-/* What a tag stands for. Borrows the snapshot and the call's arena. */
+/* The target of one tag. Borrows the snapshot and the call's arena. */
 struct td_oci_target {
     const char *tag; /* as td_oci_targets lists it */
     enum td_oci_form form;

@@ -151,13 +151,6 @@ static bool read_member(struct td_json *json, struct item *item)
     return td_json_equals(json, "lfs") ? read_lfs(json, item) : td_json_skip(json);
 }
 
-/* Returns the value of a digest's digits, which were checked. */
-static void decode_hex(const char *text, uint8_t *out, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        out[i] = (uint8_t)(td_hex_digit(text[2 * i]) * 16 + td_hex_digit(text[2 * i + 1]));
-}
-
 static bool add_file(struct td_remote_listing *listing, const struct item *item, bool git_oids, struct td_error *err)
 {
     struct td_remote_file file = {.expected = {.size_bytes = item->has_lfs_size ? item->lfs_bytes : item->size_bytes}};
@@ -177,10 +170,10 @@ static bool add_file(struct td_remote_listing *listing, const struct item *item,
         return td_arena_refuse(&listing->arena, "the list of files", err);
     file.expected.has_sha256 = item->has_lfs;
     file.expected.has_git_sha1 = !item->has_lfs && git_oids && item->oid[0] != '\0';
-    if (file.expected.has_sha256)
-        decode_hex(item->sha256, file.expected.sha256, TD_SHA256_BYTES);
+    if (file.expected.has_sha256) /* read_digest has checked the digits, and those below */
+        (void)td_hex_read_bytes(td_text_of(item->sha256), file.expected.sha256, TD_SHA256_BYTES);
     if (file.expected.has_git_sha1)
-        decode_hex(item->oid, file.expected.git_sha1, TD_FETCH_SHA1_BYTES);
+        (void)td_hex_read_bytes(td_text_of(item->oid), file.expected.git_sha1, TD_FETCH_SHA1_BYTES);
     listing->files[listing->count++] = file;
     return true;
 }

@@ -18,7 +18,7 @@ enum {
     DOCUMENT_BYTES = 256 * 1024 * 1024, /* memory for reading a description */
 };
 
-/* What an answer is read with. */
+/* The means to read an answer. */
 struct asking {
     struct td_fetch_session *session;
     const char *id;

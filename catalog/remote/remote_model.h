@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TD_REMOTE_REVISION_BYTES = 256, TD_REMOTE_ID_BYTES = 192 }; /* longest names, with a NUL */
+enum { TD_REMOTE_REVISION_BYTES = 256 }; /* of the longest name, with a NUL */
 
 struct td_remote_model {
     struct td_remote_listing listing;

@@ -1,4 +1,4 @@
-/* What a published model's directory was, in one short text: by it eviction tells whether the operator has changed
+/* Describes a published model's directory in one short text, by which eviction tells whether the operator has changed
  * anything in the directory since. Thread-safe. */
 #ifndef TD_CATALOG_UPSTREAM_PUBLISHED_TREE_H
 #define TD_CATALOG_UPSTREAM_PUBLISHED_TREE_H

@@ -270,7 +270,7 @@ static void run_list(struct td_upstream *u, struct td_intake *intake)
 
 /* ---- one file --------------------------------------------------------------------------------------------- */
 
-/* What the events of a fetch need. One thread. */
+/* The context of a fetch's events. One thread. */
 struct arriving {
     struct td_upstream *upstream;
     struct td_intake *intake;

@@ -13,7 +13,7 @@
 
 enum { TD_UPSTREAM_VIA_BYTES = 256, TD_UPSTREAM_VIA_MOST = 8 }; /* of the field with a NUL; servers in it */
 
-/* What is asked for, and for whom. All borrowed. */
+/* A model that is asked for, and the request that asks. All borrowed. */
 struct td_upstream_wish {
     const char *id;
     const char *via; /* the value of TD_UPSTREAM_VIA to send */

@@ -779,7 +779,7 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
         (void)remove_model(store, &leaving, number);
 }
 
-/* What removes the files that do not belong to a model. */
+/* The removal of files that do not belong to a model. */
 struct pruning {
     size_t prefix_len; /* of the paths, up to the model's own */
     bool (*is_wanted)(void *context, const char *path);

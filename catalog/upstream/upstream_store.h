@@ -32,7 +32,7 @@ enum { TD_UPSTREAM_ID_BYTES = 192 };
 
 struct td_upstream_store;
 
-/* What is known of a pulled model. */
+/* A pulled model. */
 struct td_pulled {
     uint64_t bytes;
     bool is_verified; /* every file had a digest of the upstream's, and matched */

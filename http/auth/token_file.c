@@ -224,12 +224,10 @@ static bool read_sha256(const struct reader *r, const cJSON *item, struct td_tok
     const char *text = read_string(r, item);
     if (text == NULL)
         return false;
-    if (strlen(text) != TD_SHA256_TEXT_BYTES - 1 || !td_hex_is_lower(td_text_of(text)))
+    if (!td_hex_read_bytes(td_text_of(text), token->sha256, sizeof token->sha256))
         return td_json_document_fail(r->document, item,
                                      "\"sha256\" must be the SHA-256 of the token's text, 64 lower-case hexadecimal "
                                      "digits");
-    for (size_t i = 0; i < TD_SHA256_BYTES; i++)
-        token->sha256[i] = (uint8_t)(td_hex_digit(text[2 * i]) << 4 | td_hex_digit(text[2 * i + 1]));
     return true;
 }
 

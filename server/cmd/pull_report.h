@@ -1,4 +1,4 @@
-/* What `tensord pull` has done, for people and as JSON. */
+/* The report of a `tensord pull`, for people and as JSON. */
 #ifndef TD_SERVER_CMD_PULL_REPORT_H
 #define TD_SERVER_CMD_PULL_REPORT_H
 

@@ -25,7 +25,7 @@ enum {
     TD_FETCH_TOKEN_BYTES = 4096,           /* the longest token */
 };
 
-/* What a client is made of; all is copied. */
+/* The settings of a client; all are copied. */
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;

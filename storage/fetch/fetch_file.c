@@ -615,7 +615,6 @@ static enum round run_round(struct fetch *f)
     if (!sums_fit(&f->job->expected, &sums))
         return judge_mismatch(f, &sums, was_resumed);
     memcpy(f->outcome->sha256, sums.sha256, sizeof f->outcome->sha256);
-    memcpy(f->outcome->etag, f->etag, sizeof f->outcome->etag);
     return td_fetch_target_finish(&f->target, f->err) ? ROUND_DONE : ROUND_FAILED;
 }
 

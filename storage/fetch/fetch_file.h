@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the file must be. */
+/* The length and digests that the file must have. */
 struct td_fetch_expected {
     uint64_t size_bytes;
     bool has_sha256, has_git_sha1; /* which digests are known */
@@ -57,7 +57,6 @@ struct td_fetch_outcome {
     uint64_t fetched_bytes;          /* received, also those that had to be fetched again */
     uint64_t resumed_bytes;          /* of an earlier process */
     uint8_t sha256[TD_SHA256_BYTES]; /* of the content; not set when was_there and only git_sha1 was expected */
-    char etag[TD_FETCH_ETAG_BYTES];  /* strong, with quotes; empty: unknown */
 };
 
 /* Fetches the file. Blocks. After an error what is on disk stays, to be resumed, unless it was wrong. Errors:

@@ -19,7 +19,7 @@ enum {
     TD_FETCH_BOOT_BYTES = 40, /* of a boot id, with a NUL */
 };
 
-/* What a journal is about. */
+/* The file that a journal belongs to. */
 struct td_fetch_journal {
     uint64_t size_bytes;
     bool has_sha256;

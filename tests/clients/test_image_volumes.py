@@ -47,7 +47,7 @@ def srv(root):
 @pytest.fixture(scope="module")
 def box():
     if os.geteuid() != 0:
-        pytest.skip("mounting images and running containers needs root here")
+        pytest.fail("mounting images and running containers needs root here")
     with Box() as b:
         b.import_busybox()
         yield b

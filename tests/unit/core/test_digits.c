@@ -133,6 +133,13 @@ static void bytes_in_hexadecimal(void **state)
     assert_string_equal(text, "00019abcff");
     td_hex_write(bytes, 0, text);
     assert_string_equal(text, "");
+    uint8_t read[5] = {7, 7, 7, 7, 7};
+    const char *const wrong[] = {"", "00019abcf", "00019abcff0", "00019Abcff", "00019abcfg"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        CHECK(!td_hex_read_bytes(td_text_of(wrong[i]), read, sizeof read) && read[0] == 7, "%s", wrong[i]);
+    assert_true(td_hex_read_bytes(TD_TEXT("00019abcff"), read, sizeof read));
+    assert_memory_equal(read, bytes, sizeof bytes);
+    assert_true(td_hex_read_bytes(TD_TEXT(""), read, 0));
 }
 
 static void numbers_are_written(void **state)
