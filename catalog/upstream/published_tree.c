@@ -3,6 +3,7 @@
 #include "catalog/remote/remote_listing.h"
 #include "storage/served_root.h"
 
+#include <errno.h>
 #include <fts.h>
 #include <stdint.h>
 #include <string.h>
@@ -51,6 +52,7 @@ bool td_published_tree_tag(const char *directory, char tag[TD_TAG_BYTES])
         if (ok)
             add_item(digest, item, top_len);
     }
+    ok = ok && errno == 0; /* fts_read tells an error from the end by it */
     if (tree != NULL)
         (void)fts_close(tree);
     bool is_done = td_digest_finish(digest, tag);

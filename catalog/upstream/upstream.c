@@ -760,7 +760,7 @@ bool td_upstream_ask(struct td_upstream *u, struct td_text id, struct td_text vi
 {
     struct td_error why = TD_ERROR_INIT;
     *answer = TD_UPSTREAM_HAS_NOT;
-    if (!td_upstream_id_is_valid(id))
+    if (!td_pulled_id_is_valid(id))
         return true;
     pthread_mutex_lock(&u->lock);
     const struct td_intake *intake = find_intake(u, id);

@@ -9,15 +9,12 @@
  * Removing trees takes long, so it happens without the lock, on what has left the table. */
 #include "catalog/upstream/upstream_store.h"
 
+#include "catalog/upstream/disk_tree.h"
 #include "catalog/upstream/published_tree.h"
-#include "core/arena.h"
 #include "core/array.h"
-#include "core/buffer.h"
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/digest.h"
-#include "core/json_build.h"
-#include "core/json_document.h"
 #include "core/log.h"
 #include "parser/names.h"
 #include "storage/at_rest.h"
@@ -41,7 +38,7 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-enum { NOTE_BYTES = 4096, PART_MAX = 96, OLD_S = 7 * 86400, PATH_BYTES = PATH_MAX };
+enum { OLD_S = 7 * 86400, PATH_BYTES = PATH_MAX };
 
 enum stage {
     LEFT,      /* incomplete, of an earlier run or a fetch that failed */
@@ -51,15 +48,9 @@ enum stage {
 };
 
 struct row {
-    char id[TD_UPSTREAM_ID_BYTES];
+    struct td_pulled_note note;
     char key[TD_TAG_BYTES];
     enum stage stage;
-    uint64_t bytes;
-    uint64_t inode; /* of a published model's directory, as the next; 0: not published */
-    int64_t mtime_ns;
-    char tree[TD_TAG_BYTES]; /* by td_published_tree_tag; empty: not published */
-    bool is_verified;
-    int64_t began_s; /* of an incomplete one */
     int64_t read_ns;
     bool is_read; /* read_ns is newer than the record */
 };
@@ -76,28 +67,6 @@ struct td_upstream_store {
 };
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
-
-static bool part_is_valid(struct td_text part)
-{
-    if (part.len == 0 || part.len > PART_MAX || part.p[0] == '.' || td_text_begins(part, TD_TEXT("models--")))
-        return false;
-    for (size_t i = 0; i < part.len; i++) {
-        char c = part.p[i];
-        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!is_plain && c != '-' && c != '_' && c != '.')
-            return false;
-    }
-    return true;
-}
-
-bool td_upstream_id_is_valid(struct td_text id)
-{
-    struct td_text rest = id;
-    struct td_text first = td_text_take_until(&rest, '/');
-    bool has_two = first.len < id.len;
-    return id.len < TD_UPSTREAM_ID_BYTES && part_is_valid(first) && !td_text_equals(first, "datasets") &&
-           !td_text_begins(first, TD_TEXT("datasets--")) && (!has_two || part_is_valid(rest));
-}
 
 static bool key_of(const char *id, char key[TD_TAG_BYTES])
 {
@@ -119,7 +88,7 @@ static int64_t now_ns(void)
 
 static struct td_text row_id(const void *context, size_t i)
 {
-    return td_text_of(((const struct row *)context)[i].id);
+    return td_text_of(((const struct row *)context)[i].note.id);
 }
 
 static size_t search_row(const struct td_upstream_store *store, struct td_text id, bool *found)
@@ -145,7 +114,7 @@ static struct row *add_row(struct td_upstream_store *store, const char *id, stru
     }
     if (!TD_ARRAY_GROW(store->rows, store->count, store->capacity, err))
         return NULL;
-    (void)snprintf(row.id, sizeof row.id, "%s", id);
+    (void)snprintf(row.note.id, sizeof row.note.id, "%s", id);
     size_t at = search_row(store, td_text_of(id), &found);
     memmove(&store->rows[at + 1], &store->rows[at], (store->count - at) * sizeof row);
     store->rows[at] = row;
@@ -173,43 +142,11 @@ static bool full_path(const struct td_upstream_store *store, const char *folder,
     return n > 0 && n < PATH_BYTES;
 }
 
-/* Calls `visit` for each item below a folder, the items of a directory before the directory. Follows no links. Stops at
- * the first false, or error. */
-static bool visit_tree(char *path, bool (*visit)(void *context, const FTSENT *item), void *context)
-{
-    char *const paths[] = {path, NULL};
-    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    FTSENT *item;
-    bool ok = tree != NULL;
-    while (ok && (item = fts_read(tree)) != NULL) {
-        bool is_error = item->fts_info == FTS_ERR || item->fts_info == FTS_DNR;
-        if (item->fts_info != FTS_D)
-            ok = !is_error && visit(context, item);
-    }
-    if (tree != NULL)
-        (void)fts_close(tree);
-    return ok;
-}
-
-static bool remove_item(void *context, const FTSENT *item)
-{
-    (void)context;
-    int flags = item->fts_info == FTS_DP ? AT_REMOVEDIR : 0;
-    return unlinkat(AT_FDCWD, item->fts_path, flags) == 0 || errno == ENOENT;
-}
-
 static void remove_tree(const struct td_upstream_store *store, const char *folder, const char *name)
 {
     char path[PATH_BYTES];
-    if (full_path(store, folder, name, path) && !visit_tree(path, remove_item, NULL) && errno != ENOENT)
+    if (full_path(store, folder, name, path) && !td_disk_tree_remove(path) && errno != ENOENT)
         td_log(TD_LOG_WARN, "cannot remove \"%s\": %s", path, strerror(errno));
-}
-
-static bool add_blocks(void *context, const FTSENT *item)
-{
-    uint64_t *bytes = context;
-    *bytes += item->fts_info == FTS_F ? (uint64_t)item->fts_statp->st_blocks * 512 : 0;
-    return true;
 }
 
 /* Returns how many bytes on disk the files of an incomplete model take, also those that are only reserved. */
@@ -219,7 +156,7 @@ static uint64_t incoming_bytes(const struct td_upstream_store *store, const char
     char path[PATH_BYTES];
     uint64_t bytes = 0;
     if (key_of(id, key) && full_path(store, "incoming", key, path))
-        (void)visit_tree(path, add_blocks, &bytes);
+        bytes = td_disk_tree_bytes(path);
     return bytes;
 }
 
@@ -228,103 +165,10 @@ static bool make_folder(int at, const char *name)
     return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
 }
 
-/* Reads a note of at most NOTE_BYTES. Returns its length, or -1. */
-static ssize_t read_note(int at, const char *path, char *out)
+/* Reads the note of a model into its row. Returns false when there is none. */
+static bool read_row(const struct td_upstream_store *store, const char *path, struct row *row)
 {
-    int fd = openat(at, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, out, NOTE_BYTES);
-    (void)close(fd);
-    return n;
-}
-
-/* Writes a file durably, by a rename. */
-static bool write_note(const struct td_upstream_store *store, const char *path, struct td_text text,
-                       struct td_error *err)
-{
-    char fresh[128];
-    (void)snprintf(fresh, sizeof fresh, "%s.new", path);
-    int fd = openat(store->fd, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    bool ok = fd >= 0 && write(fd, text.p, text.len) == (ssize_t)text.len && fsync(fd) == 0;
-    int sys = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    if (ok && renameat(store->fd, fresh, store->fd, path) == 0)
-        return true;
-    sys = ok ? errno : sys;
-    (void)unlinkat(store->fd, fresh, 0);
-    return td_error_sys(err, TD_IO, sys, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
-}
-
-static bool write_row(const struct td_upstream_store *store, const struct row *row, const char *path,
-                      struct td_error *err)
-{
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "id", row->id);
-    td_json_add_u64(&json, "bytes", row->bytes);
-    td_json_add_u64(&json, "inode", row->inode);
-    td_json_add_u64(&json, "mtime", (uint64_t)row->mtime_ns);
-    td_json_add_string(&json, "tree", row->tree);
-    td_json_add_u64(&json, "began", (uint64_t)row->began_s);
-    td_json_add_bool(&json, "verified", row->is_verified);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    td_buffer_putc(&text, '\n');
-    bool ok = text.failed ? td_buffer_refuse(&text, err) : write_note(store, path, td_buffer_text(&text), err);
-    td_buffer_fini(&text);
-    return ok;
-}
-
-/* Reads the text "tree" of a note; one that is missing, as in notes of older versions, or too long is empty. */
-static void read_tree(struct td_json_document *document, const cJSON *root, struct row *row)
-{
-    const cJSON *tree = cJSON_GetObjectItemCaseSensitive(root, "tree");
-    const char *text = td_json_item_is_string(tree) ? td_json_document_string(document, tree) : NULL;
-    bool fits = text != NULL && strlen(text) < sizeof row->tree;
-    (void)snprintf(row->tree, sizeof row->tree, "%s", fits ? text : "");
-}
-
-/* Reads what write_row has written. Returns false for anything else. */
-static bool read_row(int at, const char *path, struct row *row)
-{
-    char bytes[NOTE_BYTES];
-    struct td_arena arena;
-    struct td_json_document document;
-    struct td_error err = TD_ERROR_INIT;
-    uint64_t began_s = 0;
-    uint64_t mtime_ns = 0;
-    ssize_t n = read_note(at, path, bytes);
-    if (n <= 0)
-        return false;
-    td_arena_init(&arena, 0);
-    td_json_document_read(&document, td_text_n(bytes, (size_t)n), &arena, &err);
-    const cJSON *root = td_json_document_object(&document, "a note");
-    const cJSON *id = cJSON_GetObjectItemCaseSensitive(root, "id");
-    const cJSON *size = cJSON_GetObjectItemCaseSensitive(root, "bytes");
-    const cJSON *inode = cJSON_GetObjectItemCaseSensitive(root, "inode");
-    const cJSON *mtime = cJSON_GetObjectItemCaseSensitive(root, "mtime");
-    const cJSON *began = cJSON_GetObjectItemCaseSensitive(root, "began");
-    read_tree(&document, root, row);
-    const char *text = td_json_item_is_string(id) ? td_json_document_string(&document, id) : "";
-    bool ok = text != NULL && td_upstream_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
-              cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &row->bytes) &&
-              td_json_document_u64(&document, inode, &row->inode) &&
-              td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&
-              td_json_document_u64(&document, began, &began_s) && began_s <= INT64_MAX &&
-              td_json_document_end(&document);
-    if (ok) {
-        (void)snprintf(row->id, sizeof row->id, "%s", text);
-        row->began_s = (int64_t)began_s;
-        row->mtime_ns = (int64_t)mtime_ns;
-        row->is_verified = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "verified"));
-    }
-    td_arena_fini(&arena);
-    return ok && key_of(row->id, row->key);
+    return td_pulled_note_read(store->fd, path, &row->note) && key_of(row->note.id, row->key);
 }
 
 /* Opens the directory that holds the model's, and sets *name to the model's name in it. Follows no link. Returns the
@@ -345,19 +189,19 @@ static bool is_in_place(const struct td_upstream_store *store, const struct row 
     const char *name;
     struct stat st;
     struct stat root;
-    int parent = open_parent(store, row->id, &name);
+    int parent = open_parent(store, row->note.id, &name);
     bool ok = parent >= 0 && fstat(store->root_fd, &root) == 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (parent >= 0)
         (void)close(parent);
-    return ok && S_ISDIR(st.st_mode) && st.st_dev == root.st_dev && st.st_ino == row->inode &&
-           td_file_id_of(&st).mtime_ns == row->mtime_ns;
+    return ok && S_ISDIR(st.st_mode) && st.st_dev == root.st_dev && st.st_ino == row->note.inode &&
+           td_file_id_of(&st).mtime_ns == row->note.mtime_ns;
 }
 
 /* Returns whether nothing in a directory has changed since it was published as this model. */
 static bool is_as_published(const struct row *row, const char *directory)
 {
     char tree[TD_TAG_BYTES];
-    return row->tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, row->tree) == 0;
+    return row->note.tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, row->note.tree) == 0;
 }
 
 /* Moves a model out of the served directory into check/. Returns false when it cannot be moved; it is then in place. */
@@ -365,7 +209,7 @@ static bool move_to_check(const struct td_upstream_store *store, const struct ro
 {
     char check[64];
     const char *name;
-    int parent = open_parent(store, row->id, &name);
+    int parent = open_parent(store, row->note.id, &name);
     if (parent < 0)
         return false;
     (void)snprintf(check, sizeof check, "check/%s", row->key);
@@ -425,8 +269,8 @@ static bool take_check(struct td_upstream_store *store, const char *name, struct
     struct row row = {.stage = PUBLISHED};
     (void)err;
     (void)snprintf(path, sizeof path, "records/%s", name);
-    if (read_row(store->fd, path, &row) && strcmp(row.key, name) == 0)
-        (void)move_back(store, row.id, name);
+    if (read_row(store, path, &row) && strcmp(row.key, name) == 0)
+        (void)move_back(store, row.note.id, name);
     else
         td_log(TD_LOG_WARN, "upstream: \"%s/%s/check/%s\" belongs to no model; move or remove it yourself", store->root,
                TD_UPSTREAM_FOLDER, name);
@@ -440,13 +284,13 @@ static bool take_record(struct td_upstream_store *store, const char *name, struc
     struct row row = {.stage = PUBLISHED};
     struct stat st;
     (void)snprintf(path, sizeof path, "records/%s", name);
-    bool ok = read_row(store->fd, path, &row) && strcmp(row.key, name) == 0 && row.tree[0] != '\0' &&
+    bool ok = read_row(store, path, &row) && strcmp(row.key, name) == 0 && row.note.tree[0] != '\0' &&
               is_in_place(store, &row) && fstatat(store->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (!ok) {
         (void)unlinkat(store->fd, path, 0);
         return true;
     }
-    struct row *added = add_row(store, row.id, err);
+    struct row *added = add_row(store, row.note.id, err);
     if (added == NULL)
         return false;
     row.read_ns = td_file_id_of(&st).mtime_ns;
@@ -460,13 +304,13 @@ static bool take_incoming(struct td_upstream_store *store, const char *name, str
     char path[NAME_MAX + 32];
     struct row row = {.stage = LEFT};
     (void)snprintf(path, sizeof path, "incoming/%s/model", name);
-    bool ok = read_row(store->fd, path, &row) && strcmp(row.key, name) == 0 && row.began_s + OLD_S > now_s() &&
-              find_row(store, td_text_of(row.id)) == NULL;
+    bool ok = read_row(store, path, &row) && strcmp(row.key, name) == 0 && row.note.began_s + OLD_S > now_s() &&
+              find_row(store, td_text_of(row.note.id)) == NULL;
     if (!ok) {
         remove_tree(store, "incoming", name);
         return true;
     }
-    struct row *added = add_row(store, row.id, err);
+    struct row *added = add_row(store, row.note.id, err);
     if (added != NULL)
         *added = row;
     return added != NULL;
@@ -549,7 +393,7 @@ static uint64_t used_bytes(const struct td_upstream_store *store)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < store->count; i++)
-        if (!td_add_u64(sum, store->rows[i].bytes, &sum))
+        if (!td_add_u64(sum, store->rows[i].note.bytes, &sum))
             return UINT64_MAX;
     return sum;
 }
@@ -587,12 +431,12 @@ static bool move_published(struct td_upstream_store *store, const struct row *ro
     char check[64];
     char place[PATH_BYTES];
     char path[PATH_BYTES];
-    int n = snprintf(place, sizeof place, "%s/%s", store->root, row->id);
+    int n = snprintf(place, sizeof place, "%s/%s", store->root, row->note.id);
     (void)snprintf(check, sizeof check, "check/%s", row->key);
     bool ok = n > 0 && n < PATH_BYTES && full_path(store, "", check, path) && is_in_place(store, row) &&
               is_as_published(row, place) && move_to_check(store, row);
     if (ok && !is_as_published(row, path)) {
-        (void)move_back(store, row->id, row->key);
+        (void)move_back(store, row->note.id, row->key);
         ok = false;
     }
     return ok && move_to_trash(store, check, number, name);
@@ -601,13 +445,13 @@ static bool move_published(struct td_upstream_store *store, const struct row *ro
 static void say_removed(const struct row *row, bool is_moved)
 {
     if (is_moved)
-        td_log(TD_LOG_INFO, "upstream: removed \"%s\" (%" PRIu64 " bytes), the least recently read model", row->id,
-               row->bytes);
+        td_log(TD_LOG_INFO, "upstream: removed \"%s\" (%" PRIu64 " bytes), the least recently read model", row->note.id,
+               row->note.bytes);
     else
         td_log(
             TD_LOG_WARN,
             "upstream: \"%s\" is not what was fetched any more, so it stays, and --cache-max-bytes does not count it",
-            row->id);
+            row->note.id);
 }
 
 /* Takes a row that is LEAVING off the disk and out of the table. A published model that has changed stays on disk, as
@@ -616,13 +460,13 @@ static bool remove_model(struct td_upstream_store *store, const struct row *row,
 {
     char path[64];
     char name[32];
-    bool was_published = row->inode != 0;
+    bool was_published = row->note.inode != 0;
     (void)snprintf(path, sizeof path, was_published ? "records/%s" : "incoming/%s", row->key);
     bool is_moved = was_published ? move_published(store, row, number, name) : move_to_trash(store, path, number, name);
     if (was_published)
         (void)unlinkat(store->fd, path, 0);
     pthread_mutex_lock(&store->lock);
-    remove_row(store, td_text_of(row->id));
+    remove_row(store, td_text_of(row->note.id));
     pthread_mutex_unlock(&store->lock);
     if (was_published)
         say_removed(row, is_moved);
@@ -683,13 +527,13 @@ static bool open_files(const struct td_upstream_store *store, const struct row *
     (void)snprintf(path, sizeof path, "incoming/%s/files", row->key);
     if (!ok || !make_folder(store->fd, path))
         return td_error_sys(err, errno == ENOSPC || errno == EDQUOT ? TD_RESOURCE_EXHAUSTED : TD_IO, errno,
-                            "cannot make a folder for \"%s\"", row->id);
+                            "cannot make a folder for \"%s\"", row->note.id);
     if (!full_path(store, "", path, whole))
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
     if (!td_root_create(whole, folder, err))
         return false;
     (void)snprintf(path, sizeof path, "incoming/%s/model", row->key);
-    if (write_row(store, row, path, err))
+    if (td_pulled_note_write(store->fd, path, &row->note, err))
         return true;
     td_root_unref(*folder);
     return false;
@@ -715,21 +559,21 @@ static bool take_row(struct td_upstream_store *store, const char *id, uint64_t b
     if (row != NULL && !is_left)
         return td_error_set(err, TD_CONFLICT, "\"%s\" is here already, or on its way", id);
     if (is_left) {
-        began_s = row->began_s;
-        left_bytes = row->bytes;
+        began_s = row->note.began_s;
+        left_bytes = row->note.bytes;
         remove_row(store, td_text_of(id)); /* its bytes are counted anew */
     }
     if (!make_room(store, bytes, evicted, err) || !check_disk(store, missing, err) ||
         (row = add_row(store, id, err)) == NULL) {
         if (is_left && (row = add_row(store, id, NULL)) != NULL) {
-            row->bytes = left_bytes;
-            row->began_s = began_s;
+            row->note.bytes = left_bytes;
+            row->note.began_s = began_s;
         }
         return false;
     }
     row->stage = FETCHED;
-    row->bytes = bytes;
-    row->began_s = began_s;
+    row->note.bytes = bytes;
+    row->note.began_s = began_s;
     *out = *row;
     return true;
 }
@@ -747,7 +591,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     pthread_mutex_unlock(&store->lock);
     if (!ok)
         return false;
-    *began_s = row.began_s;
+    *began_s = row.note.began_s;
     if (open_files(store, &row, folder, err))
         return true;
     td_upstream_store_pause(store, id);
@@ -847,14 +691,15 @@ static bool move_in_place(const struct td_upstream_store *store, const struct ro
 {
     int parent = -1;
     const char *name = NULL;
-    if (!make_parent(store, row->id, &parent, &name, err))
+    if (!make_parent(store, row->note.id, &parent, &name, err))
         return false;
     bool ok = renameat2(store->fd, files, parent, name, RENAME_NOREPLACE) == 0;
     int sys = errno;
     if (ok)
         (void)(fsync(parent) + fsync(store->root_fd));
     (void)close(parent);
-    return ok || td_error_sys(err, sys == EEXIST ? TD_CONFLICT : TD_IO, sys, "cannot move \"%s\" into place", row->id);
+    return ok ||
+           td_error_sys(err, sys == EEXIST ? TD_CONFLICT : TD_IO, sys, "cannot move \"%s\" into place", row->note.id);
 }
 
 /* Publishes a row that is LEAVING: its record first, then the rename. */
@@ -869,13 +714,13 @@ static bool publish(struct td_upstream_store *store, struct row *row, struct pru
     if (!full_path(store, "", files, path))
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
     pruning->prefix_len = strlen(path) + 1;
-    if (!visit_tree(path, prune_item, pruning) || fstatat(store->fd, files, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!td_disk_tree_visit(path, prune_item, pruning) || fstatat(store->fd, files, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return td_error_sys(err, TD_IO, errno, "cannot list \"%s\"", path);
-    if (!td_published_tree_tag(path, row->tree))
+    if (!td_published_tree_tag(path, row->note.tree))
         return td_error_set(err, TD_IO, "cannot look at all files in \"%s\"", path);
-    row->inode = st.st_ino;
-    row->mtime_ns = td_file_id_of(&st).mtime_ns;
-    if (!write_row(store, row, record, err))
+    row->note.inode = st.st_ino;
+    row->note.mtime_ns = td_file_id_of(&st).mtime_ns;
+    if (!td_pulled_note_write(store->fd, record, &row->note, err))
         return false;
     wait_for_rest(pruning->changed_ns);
     if (move_in_place(store, row, files, err))
@@ -899,11 +744,11 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
     pthread_mutex_unlock(&store->lock);
     if (!ok)
         return td_error_set(err, TD_INTERNAL, "\"%s\" is not being fetched", id);
-    row.is_verified = is_verified;
+    row.note.is_verified = is_verified;
     row.read_ns = now_ns();
     ok = publish(store, &row, &pruning, err);
     row.stage = ok ? PUBLISHED : LEFT;
-    row.inode = ok ? row.inode : 0;
+    row.note.inode = ok ? row.note.inode : 0;
     pthread_mutex_lock(&store->lock);
     found = find_row(store, td_text_of(id));
     if (found != NULL)
@@ -922,7 +767,8 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     const struct row *row = find_row(store, id);
     bool found = row != NULL && row->stage == PUBLISHED;
     if (found)
-        *out = (struct td_pulled){.bytes = row->bytes, .is_verified = row->is_verified, .read_ns = row->read_ns};
+        *out =
+            (struct td_pulled){.bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
     pthread_mutex_unlock(&store->lock);
     return found;
 }
@@ -941,7 +787,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
         (void)snprintf(path, sizeof path, "records/%s", copy.key);
         (void)unlinkat(store->fd, path, 0);
         pthread_mutex_lock(&store->lock);
-        remove_row(store, td_text_of(copy.id));
+        remove_row(store, td_text_of(copy.note.id));
         pthread_mutex_unlock(&store->lock);
     }
     return is_there;

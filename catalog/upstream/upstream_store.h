@@ -17,6 +17,7 @@
 #ifndef TD_CATALOG_UPSTREAM_STORE_H
 #define TD_CATALOG_UPSTREAM_STORE_H
 
+#include "catalog/upstream/pulled_note.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/served_root.h"
@@ -24,11 +25,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define TD_UPSTREAM_FOLDER ".tensord-upstream"
-
-/* Longest id of a pulled model, with its NUL. */
-enum { TD_UPSTREAM_ID_BYTES = 192 };
 
 struct td_upstream_store;
 
@@ -47,10 +43,6 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
 
 /* Notes the last reads, and frees the store. NULL is allowed. */
 void td_upstream_store_close(struct td_upstream_store *store);
-
-/* Returns whether the text can be the id of a pulled model: "name" or "org/name" of letters, digits, "-", "_" and ".",
- * at most 96 bytes each; no part begins with a dot, or with "datasets" or "models--", which mean something else. */
-bool td_upstream_id_is_valid(struct td_text id);
 
 /* Makes room for a model of so many bytes and begins it, or goes on with what an earlier fetch has left. Models that
  * were pulled and published leave first, the least recently read one before the others, and incomplete ones of earlier

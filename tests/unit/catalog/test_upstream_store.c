@@ -103,13 +103,13 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
     char longest[98];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_upstream_id_is_valid(td_text_of(good[i])), "%s", good[i]);
+        CHECK(td_pulled_id_is_valid(td_text_of(good[i])), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_upstream_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
+        CHECK(!td_pulled_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
     memset(longest, 'a', sizeof longest);
-    assert_true(td_upstream_id_is_valid(td_text_n(longest, 96)));
-    assert_false(td_upstream_id_is_valid(td_text_n(longest, 97)));
-    assert_false(td_upstream_id_is_valid(td_text_n("a\0b", 3)));
+    assert_true(td_pulled_id_is_valid(td_text_n(longest, 96)));
+    assert_false(td_pulled_id_is_valid(td_text_n(longest, 97)));
+    assert_false(td_pulled_id_is_valid(td_text_n("a\0b", 3)));
 }
 
 static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(void **state)

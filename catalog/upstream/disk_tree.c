@@ -1,0 +1,48 @@
+#include "catalog/upstream/disk_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *item), void *context)
+{
+    char *const paths[] = {path, NULL};
+    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    FTSENT *item;
+    bool ok = tree != NULL;
+    while (ok && (item = fts_read(tree)) != NULL) {
+        bool is_error = item->fts_info == FTS_ERR || item->fts_info == FTS_DNR;
+        if (item->fts_info != FTS_D)
+            ok = !is_error && visit(context, item);
+    }
+    ok = ok && errno == 0; /* fts_read tells an error from the end by it */
+    if (tree != NULL)
+        (void)fts_close(tree);
+    return ok;
+}
+
+static bool remove_item(void *context, const FTSENT *item)
+{
+    (void)context;
+    int flags = item->fts_info == FTS_DP ? AT_REMOVEDIR : 0;
+    return unlinkat(AT_FDCWD, item->fts_path, flags) == 0 || errno == ENOENT;
+}
+
+bool td_disk_tree_remove(char *path)
+{
+    return td_disk_tree_visit(path, remove_item, NULL);
+}
+
+static bool add_blocks(void *context, const FTSENT *item)
+{
+    uint64_t *bytes = context;
+    *bytes += item->fts_info == FTS_F ? (uint64_t)item->fts_statp->st_blocks * 512 : 0;
+    return true;
+}
+
+uint64_t td_disk_tree_bytes(char *path)
+{
+    uint64_t bytes = 0;
+    (void)td_disk_tree_visit(path, add_blocks, &bytes);
+    return bytes;
+}

@@ -1,0 +1,19 @@
+/* Walks over a directory on disk and everything below it. No function follows a link. */
+#ifndef TD_CATALOG_UPSTREAM_DISK_TREE_H
+#define TD_CATALOG_UPSTREAM_DISK_TREE_H
+
+#include <fts.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Calls `visit` for each item below a directory, the items of a directory before the directory, and the top one last.
+ * Stops at the first false, or error, and returns false; errno then says why, if `visit` or the system set it. */
+bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *item), void *context);
+
+/* Removes the directory with everything in it. Returns false with errno when something stays. */
+bool td_disk_tree_remove(char *path);
+
+/* Returns how many bytes on disk the files take, also those that are only reserved. */
+uint64_t td_disk_tree_bytes(char *path);
+
+#endif
