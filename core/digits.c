@@ -78,7 +78,7 @@ bool td_hex_read_bytes(struct td_text text, uint8_t *bytes, size_t len)
     if (len > SIZE_MAX / 2 || text.len != 2 * len || !td_hex_is_lower(text))
         return false;
     for (size_t i = 0; i < len; i++)
-        bytes[i] = (uint8_t)(td_hex_digit(text.p[2 * i]) << 4 | td_hex_digit(text.p[2 * i + 1]));
+        bytes[i] = (uint8_t)(td_hex_digit(text.p[2 * i]) * 16 + td_hex_digit(text.p[2 * i + 1]));
     return true;
 }
 
