@@ -761,14 +761,14 @@ def test_kills_at_any_moment(tmp_path):
             p = start(hub.url, "-o", out, "--connections", rng.choice((1, 3)), "--quiet")
             try:
                 p.wait(rng.uniform(0.02, 0.35))
-                assert p.returncode == 0, p.stderr.read()
-                assert tree_of(out) == files
-                subprocess.run(["rm", "-rf", out], check=True)
+                assert p.returncode == 0 and out.exists(), p.stderr.read()
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
                 kills += 1
-            assert not out.exists() or tree_of(out) == files
+            if out.exists():                    # a pull may be killed after it has renamed the directory
+                assert tree_of(out) == files
+                subprocess.run(["rm", "-rf", out], check=True)
             for path, data in tree_of(staging(out)).items():
                 if not path.split("/")[-1].startswith("."):
                     assert data == files[path], path
