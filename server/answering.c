@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/waiting.h"
+#include "server/socket_facts.h"
 
 #include <stddef.h>
 #include <string.h>

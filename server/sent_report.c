@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "http/auth/signed_url.h"
+#include "server/socket_facts.h"
 
 static void write_access_log(struct td_session *session, uint64_t sent_bytes, uint64_t took_ns, uint64_t waited_ns,
                              enum td_cut cut)
