@@ -1,15 +1,11 @@
-/* Plan: a hash table (open addressing, by identity) answers every look-up. A new digest goes into the table and into a
- * batch in memory; a full batch, or a flush, is appended to the log on disk (record_log). Compacting writes the whole
- * table to a new log.
- *
- * Hard: two locks, so that a look-up never waits for a disk: `lock` guards the table and the batch, `file_lock` the log
- * on disk and the records that are being written; file_lock is taken first. */
+/* Plan: a hash table (open addressing, by identity) answers every look-up. A new digest goes into the table and into
+ * the batch of a log on disk (batched_log), whose lock guards the table, too. Compacting writes the whole table to a
+ * new log. */
 #include "catalog/digest_log.h"
 
-#include "catalog/record_log.h"
+#include "catalog/batched_log.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +17,7 @@ struct record {
 };
 
 static_assert(sizeof(struct record) == 72, "a record has no padding");
-static_assert((int)TD_DIGEST_LOG_BATCH <= (int)TD_RECORD_LOG_BATCH, "a batch is appended at once");
+static_assert((int)TD_DIGEST_LOG_BATCH == (int)TD_RECORD_LOG_BATCH, "digest_log.h tells the size of a batch");
 
 static const struct td_record_log_kind kind = {.name = "digests",
                                                .new_name = "digests.new",
@@ -38,18 +34,11 @@ struct slot {
     bool used;
 };
 
-/* Two locks, so that a look-up never waits for a disk; file_lock is taken first. */
 struct td_digest_log {
-    pthread_mutex_t lock;
-    /* the table: open addressing, at most three quarters full */
+    struct td_batched_log log;
+    /* the table: open addressing, at most three quarters full; under the lock of `log` */
     struct slot *slots;
     size_t slot_count, used_count;
-    struct record batch[TD_DIGEST_LOG_BATCH]; /* records that the file lacks */
-    size_t batch_count;
-
-    pthread_mutex_t file_lock;
-    struct td_record_log *file; /* NULL while the log is opened */
-    struct record writing[TD_DIGEST_LOG_BATCH];
 };
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -140,19 +129,33 @@ static bool take_record(void *context, const void *payload)
     return table_put(log, &id, record.sum, &news) || log->used_count >= TD_DIGEST_LOG_MAX_RECORDS;
 }
 
+/* Copies the next records of the table, from slot *at on. If the table grows while the log is written anew, records can
+ * be left out; they are computed again after a restart. */
+static size_t next_records(void *context, uint64_t *at, void *payloads, size_t most)
+{
+    const struct td_digest_log *log = context;
+    struct record *records = payloads;
+    size_t count = 0;
+    for (; *at < log->slot_count && count < most; ++*at)
+        if (log->slots[*at].used)
+            records[count++] = record_of(&log->slots[*at].id, log->slots[*at].sum);
+    return count;
+}
+
 bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
                         struct td_digest_log **out, struct td_error *err)
 {
     struct td_digest_log *log = calloc(1, sizeof *log);
+    const struct td_batched_log_owner owner = {
+        .kind = &kind, .take = take_record, .next = next_records, .context = log};
     enum td_record_log_mode how = mode == TD_DIGEST_LOG_WRITE ? TD_RECORD_LOG_WRITE : TD_RECORD_LOG_READ;
-    if (log == NULL)
-        return td_error_no_memory(err);
-    if (pthread_mutex_init(&log->lock, NULL) != 0 || pthread_mutex_init(&log->file_lock, NULL) != 0 ||
-        !grow_table(log)) {
+    if (log == NULL || !grow_table(log) || !td_batched_log_init(&log->log, &owner)) {
+        if (log != NULL)
+            free(log->slots);
         free(log);
         return td_error_no_memory(err);
     }
-    if (!td_record_log_open(&kind, state_dir, root, how, take_record, log, &log->file, err)) {
+    if (!td_batched_log_open(&log->log, state_dir, root, how, err)) {
         td_digest_log_close(log);
         return false;
     }
@@ -164,11 +167,7 @@ void td_digest_log_close(struct td_digest_log *log)
 {
     if (log == NULL)
         return;
-    if (log->file != NULL)
-        td_digest_log_flush(log);
-    td_record_log_close(log->file);
-    (void)pthread_mutex_destroy(&log->lock);
-    (void)pthread_mutex_destroy(&log->file_lock);
+    td_batched_log_fini(&log->log);
     free(log->slots);
     free(log);
 }
@@ -177,77 +176,40 @@ void td_digest_log_close(struct td_digest_log *log)
 
 bool td_digest_log_find(struct td_digest_log *log, const struct td_file_id *id, uint8_t sum[TD_SHA256_BYTES])
 {
-    pthread_mutex_lock(&log->lock);
+    pthread_mutex_lock(&log->log.lock);
     const struct slot *slot = find_slot(log->slots, log->slot_count, id);
     bool found = slot->used;
     if (found)
         memcpy(sum, slot->sum, TD_SHA256_BYTES);
-    pthread_mutex_unlock(&log->lock);
+    pthread_mutex_unlock(&log->log.lock);
     return found;
 }
 
 void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES])
 {
     bool news;
-    pthread_mutex_lock(&log->lock);
-    while (log->batch_count == TD_DIGEST_LOG_BATCH) { /* other threads hash faster than the disk writes */
-        pthread_mutex_unlock(&log->lock);
-        td_digest_log_flush(log);
-        pthread_mutex_lock(&log->lock);
-    }
-    if (table_put(log, id, sum, &news) && news && td_record_log_is_stored(log->file))
-        log->batch[log->batch_count++] = record_of(id, sum);
-    bool full = log->batch_count == TD_DIGEST_LOG_BATCH;
-    pthread_mutex_unlock(&log->lock);
-    if (full)
-        td_digest_log_flush(log);
+    struct record record = record_of(id, sum);
+    td_batched_log_begin_add(&log->log);
+    bool is_new = table_put(log, id, sum, &news) && news;
+    td_batched_log_end_add(&log->log, is_new ? &record : NULL);
 }
 
 void td_digest_log_flush(struct td_digest_log *log)
 {
-    pthread_mutex_lock(&log->file_lock);
-    pthread_mutex_lock(&log->lock);
-    size_t count = log->batch_count;
-    memcpy(log->writing, log->batch, count * sizeof *log->batch);
-    log->batch_count = 0;
-    pthread_mutex_unlock(&log->lock);
-    td_record_log_append(log->file, log->writing, count);
-    pthread_mutex_unlock(&log->file_lock);
+    td_batched_log_flush(&log->log);
 }
 
 size_t td_digest_log_count(struct td_digest_log *log)
 {
-    pthread_mutex_lock(&log->lock);
+    pthread_mutex_lock(&log->log.lock);
     size_t count = log->used_count;
-    pthread_mutex_unlock(&log->lock);
+    pthread_mutex_unlock(&log->log.lock);
     return count;
 }
 
 bool td_digest_log_is_stored(struct td_digest_log *log)
 {
-    return td_record_log_is_stored(log->file);
-}
-
-/* A place in the table, while the log is written anew. */
-struct writing_place {
-    struct td_digest_log *log;
-    size_t at; /* the next slot */
-};
-
-/* Copies the next records of the table, at most `most`. Digests that are added meanwhile are in the batch. If the table
- * grows meanwhile, records can be left out; they are computed again after a restart. */
-static size_t next_records(void *context, void *payloads, size_t most)
-{
-    struct writing_place *place = context;
-    struct td_digest_log *log = place->log;
-    struct record *records = payloads;
-    size_t count = 0;
-    pthread_mutex_lock(&log->lock);
-    for (; place->at < log->slot_count && count < most; ++place->at)
-        if (log->slots[place->at].used)
-            records[count++] = record_of(&log->slots[place->at].id, log->slots[place->at].sum);
-    pthread_mutex_unlock(&log->lock);
-    return count;
+    return td_batched_log_is_stored(&log->log);
 }
 
 /* Replaces the table by one of the identities for which `keep` returns true. Returns false for want of memory. */
@@ -271,14 +233,9 @@ static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const st
 void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id),
                            void *context)
 {
-    pthread_mutex_lock(&log->file_lock);
-    pthread_mutex_lock(&log->lock);
-    bool sifted = sift(log, keep, context);
-    if (sifted)
-        log->batch_count = 0; /* the table holds these digests */
-    pthread_mutex_unlock(&log->lock);
-    struct writing_place place = {.log = log};
-    if (sifted)
-        td_record_log_rewrite(log->file, next_records, &place);
-    pthread_mutex_unlock(&log->file_lock);
+    pthread_mutex_lock(&log->log.lock);
+    if (sift(log, keep, context))
+        log->log.is_stale = true;
+    pthread_mutex_unlock(&log->log.lock);
+    td_batched_log_flush(&log->log);
 }

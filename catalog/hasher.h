@@ -1,12 +1,11 @@
 /* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first. Its
- * background threads read only when nothing else wants the processor or the disk. Two further threads, of normal
- * priority, hash files that callers wait for: one those that will be done in time, one the others. Thread-safe. */
+ * background threads read only when nothing else wants the processor or the disk. Files that callers wait for have
+ * threads of ordinary priority (catalog/hash_waiters.h). Thread-safe. */
 #ifndef TD_CATALOG_HASHER_H
 #define TD_CATALOG_HASHER_H
 
-#include "catalog/digest_log.h"
+#include "catalog/hash_waiters.h"
 #include "catalog/snapshot.h"
-#include "core/cancel.h"
 
 struct td_hasher_config {
     const char *state_dir; /* directory for the log of digests; NULL: none */
@@ -26,13 +25,6 @@ struct td_hasher_status {
     uint64_t hashed_bytes;   /* since the start of the process */
     uint64_t failed_count;   /* files that could not be read, or changed meanwhile, since the start */
     uint64_t mismatch_count; /* blobs of a cache whose content does not have the hash in their name, since the start */
-};
-
-/* How a caller waits for a digest. */
-struct td_digest_wait {
-    uint64_t until_ns;              /* monotonic */
-    const struct td_cancel *cancel; /* ends the wait within 0.2 s; NULL: nothing does */
-    bool takes_any;                 /* also a file that cannot be hashed in time, and that the caller asks for again */
 };
 
 struct td_hasher;
@@ -55,9 +47,8 @@ void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const
  * nothing. */
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot);
 
-/* Hashes a file of this root before all others and waits for the digest. Returns whether the SHA-256 is known; returns
- * false at once when hashing cannot end in time, unless how->takes_any: hashing then goes on when the wait is over.
- * Returns false at once when too many files wait, or hasher is NULL or has no threads. */
+/* Waits for the digest of a file of this root, as td_hash_waiters_wait. Returns whether the SHA-256 is known. Returns
+ * false at once also when hasher is NULL or has no threads, and when this thread must not wait. */
 bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file,
                     const struct td_digest_wait *how);
 

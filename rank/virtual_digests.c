@@ -1,17 +1,16 @@
 /* Plan: each share has its records in an array, in the order in which they were added. Two hash tables (open
  * addressing) hold numbers of records: one by key, one by SHA-256, from which records with an equal SHA-256 are linked,
- * the newest first. A full array loses a half; both tables are then made anew, and so is the log.
+ * the newest first. A full array loses a half; both tables are then made anew, and so is the log on disk
+ * (catalog/batched_log), whose lock guards the tables, too.
  *
- * Hard: (1) two locks, so that a look-up never waits for a disk, as in catalog/digest_log.c: file_lock is taken first.
- * (2) A record whose key was added again with another digest stays in the array but is no longer found by its key, so
+ * Hard: a record whose key was added again with another digest stays in the array but is no longer found by its key, so
  * an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
-#include "catalog/record_log.h"
+#include "catalog/batched_log.h"
 #include "core/array.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,16 +58,10 @@ static const size_t most_records[SHARES] = {
     [LAYERS] = TD_VIRTUAL_LAYERS_MAX, [RANKS] = TD_VIRTUAL_RANKS_MAX, [DOCUMENTS] = TD_VIRTUAL_DOCUMENTS_MAX};
 
 struct td_virtual_digests {
-    pthread_mutex_t lock;
+    struct td_batched_log log;
+    /* under the lock of `log` */
     struct table tables[SHARES];
     uint64_t uses;
-    struct stored batch[TD_RECORD_LOG_BATCH]; /* records that the file lacks */
-    size_t batch_count;
-    bool is_halved; /* older records were dropped, so the log is to be written anew */
-
-    pthread_mutex_t file_lock;
-    struct td_record_log *file; /* NULL: none */
-    struct stored writing[TD_RECORD_LOG_BATCH];
 };
 
 /* ---- the tables ---------------------------------------------------------------------------------------- */
@@ -206,7 +199,7 @@ static bool put(struct td_virtual_digests *digests, const struct td_virtual_key 
     *news = known == NONE || memcmp(table->records[known - 1].digest.sum, digest->sum, TD_SHA256_BYTES) != 0;
     if (!*news)
         return true;
-    if (!make_room(table, &digests->is_halved))
+    if (!make_room(table, &digests->log.is_stale))
         return false;
     table->records[table->count] = (struct record){.key = *key, .digest = *digest, .last_use = ++digests->uses};
     link_record(table, table->count);
@@ -261,46 +254,27 @@ static bool take_stored(void *context, const void *payload)
     return put(context, &key, &digest, &news);
 }
 
-/* A place in the arrays, while the log is written anew. */
-struct writing_place {
-    struct td_virtual_digests *digests;
-    size_t share, at;
-};
-
-static size_t next_stored(void *context, void *payloads, size_t most)
+/* Copies the next records of all arrays, which count as one behind the other. */
+static size_t next_stored(void *context, uint64_t *at, void *payloads, size_t most)
 {
-    struct writing_place *place = context;
-    struct td_virtual_digests *digests = place->digests;
+    const struct td_virtual_digests *digests = context;
     struct stored *stored = payloads;
+    uint64_t before = 0;
     size_t count = 0;
-    pthread_mutex_lock(&digests->lock);
-    for (; place->share < SHARES && count < most; place->share++, place->at = 0) {
-        const struct table *table = &digests->tables[place->share];
-        for (; place->at < table->count && count < most; place->at++)
-            stored[count++] = stored_of(&table->records[place->at].key, &table->records[place->at].digest);
-        if (place->at < table->count)
-            break;
+    for (size_t share = 0; share < SHARES; share++) {
+        const struct table *table = &digests->tables[share];
+        for (; *at < before + table->count && count < most; ++*at) {
+            const struct record *record = &table->records[*at - before];
+            stored[count++] = stored_of(&record->key, &record->digest);
+        }
+        before += table->count;
     }
-    pthread_mutex_unlock(&digests->lock);
     return count;
 }
 
 void td_virtual_digests_flush(struct td_virtual_digests *digests)
 {
-    struct writing_place place = {.digests = digests};
-    pthread_mutex_lock(&digests->file_lock);
-    pthread_mutex_lock(&digests->lock);
-    size_t count = digests->batch_count;
-    bool is_halved = digests->is_halved;
-    memcpy(digests->writing, digests->batch, count * sizeof *digests->batch);
-    digests->batch_count = 0;
-    digests->is_halved = false;
-    pthread_mutex_unlock(&digests->lock);
-    if (digests->file != NULL && is_halved)
-        td_record_log_rewrite(digests->file, next_stored, &place); /* the array holds the batch */
-    else if (digests->file != NULL)
-        td_record_log_append(digests->file, digests->writing, count);
-    pthread_mutex_unlock(&digests->file_lock);
+    td_batched_log_flush(&digests->log);
 }
 
 /* ---- use ----------------------------------------------------------------------------------------------- */
@@ -328,10 +302,11 @@ static void fini_tables(struct td_virtual_digests *digests)
 bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err)
 {
     struct td_virtual_digests *digests = calloc(1, sizeof *digests);
+    const struct td_batched_log_owner owner = {
+        .kind = &kind, .take = take_stored, .next = next_stored, .context = digests};
     if (digests == NULL)
         return td_error_no_memory(err);
-    if (pthread_mutex_init(&digests->lock, NULL) != 0 || pthread_mutex_init(&digests->file_lock, NULL) != 0 ||
-        !init_tables(digests)) {
+    if (!init_tables(digests) || !td_batched_log_init(&digests->log, &owner)) {
         fini_tables(digests);
         free(digests);
         return td_error_no_memory(err);
@@ -343,18 +318,14 @@ bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error 
 bool td_virtual_digests_keep(struct td_virtual_digests *digests, const char *state_dir, const char *root,
                              struct td_error *err)
 {
-    return state_dir == NULL ||
-           td_record_log_open(&kind, state_dir, root, TD_RECORD_LOG_WRITE, take_stored, digests, &digests->file, err);
+    return state_dir == NULL || td_batched_log_open(&digests->log, state_dir, root, TD_RECORD_LOG_WRITE, err);
 }
 
 void td_virtual_digests_destroy(struct td_virtual_digests *digests)
 {
     if (digests == NULL)
         return;
-    td_virtual_digests_flush(digests);
-    td_record_log_close(digests->file);
-    (void)pthread_mutex_destroy(&digests->lock);
-    (void)pthread_mutex_destroy(&digests->file_lock);
+    td_batched_log_fini(&digests->log);
     fini_tables(digests);
     free(digests);
 }
@@ -362,13 +333,13 @@ void td_virtual_digests_destroy(struct td_virtual_digests *digests)
 bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                              struct td_virtual_digest *out)
 {
-    pthread_mutex_lock(&digests->lock);
+    pthread_mutex_lock(&digests->log.lock);
     struct record *record = find(digests, key);
     if (record != NULL) {
         record->last_use = ++digests->uses;
         *out = record->digest;
     }
-    pthread_mutex_unlock(&digests->lock);
+    pthread_mutex_unlock(&digests->log.lock);
     return record != NULL;
 }
 
@@ -376,18 +347,10 @@ void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_
                             const struct td_virtual_digest *digest)
 {
     bool news;
-    pthread_mutex_lock(&digests->lock);
-    while (digests->batch_count == TD_RECORD_LOG_BATCH) { /* other threads add faster than the disk writes */
-        pthread_mutex_unlock(&digests->lock);
-        td_virtual_digests_flush(digests);
-        pthread_mutex_lock(&digests->lock);
-    }
-    if (put(digests, key, digest, &news) && news && digests->file != NULL)
-        digests->batch[digests->batch_count++] = stored_of(key, digest);
-    bool full = digests->batch_count == TD_RECORD_LOG_BATCH || digests->is_halved;
-    pthread_mutex_unlock(&digests->lock);
-    if (full)
-        td_virtual_digests_flush(digests);
+    struct stored stored = stored_of(key, digest);
+    td_batched_log_begin_add(&digests->log);
+    bool is_new = put(digests, key, digest, &news) && news;
+    td_batched_log_end_add(&digests->log, is_new ? &stored : NULL);
 }
 
 static bool is_same(const struct td_virtual_revision *a, const struct td_virtual_revision *b)
@@ -416,19 +379,19 @@ size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint
                                   struct td_virtual_revision *out, size_t capacity)
 {
     size_t count = 0;
-    pthread_mutex_lock(&digests->lock);
+    pthread_mutex_lock(&digests->log.lock);
     add_origins(digests, &digests->tables[RANKS], sum, out, capacity, &count);
     add_origins(digests, &digests->tables[DOCUMENTS], sum, out, capacity, &count);
-    pthread_mutex_unlock(&digests->lock);
+    pthread_mutex_unlock(&digests->log.lock);
     return count;
 }
 
 size_t td_virtual_digests_count(struct td_virtual_digests *digests)
 {
-    pthread_mutex_lock(&digests->lock);
+    pthread_mutex_lock(&digests->log.lock);
     size_t count = 0;
     for (size_t i = 0; i < SHARES; i++)
         count += digests->tables[i].count;
-    pthread_mutex_unlock(&digests->lock);
+    pthread_mutex_unlock(&digests->log.lock);
     return count;
 }

@@ -20,10 +20,11 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "server/kept_response.h"
+#include "server/socket_facts.h"
 
 #include <linux/sockios.h>
-#include <linux/tcp.h>
 #include <malloc.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,45 +33,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* States of a TCP socket in tcpi_state, of netinet/tcp.h, which cannot be included beside linux/tcp.h. */
-enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8, LAST_ACK = 9 };
-
 static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
 static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that says nothing */
 
 /* An idle connection's bytes are counted in one of so many rounds of the reaper: every 1 s. */
 enum { IDLE_ROUNDS = 10 };
 
-/* Returns what the kernel knows of the connection; all zero when the descriptor is not a TCP socket. */
-static struct tcp_info info_of(int fd)
-{
-    struct tcp_info info = {0};
-    socklen_t len = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
-        memset(&info, 0, sizeof info);
-    return info;
-}
-
-uint64_t td_socket_acknowledged_bytes(int fd)
-{
-    return info_of(fd).tcpi_bytes_acked;
-}
-
-uint64_t td_socket_given_bytes(int fd)
-{
-    int queued = 0;
-    /* The queue first: what is acknowledged meanwhile counts twice rather than not at all. */
-    if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued < 0)
-        queued = 0;
-    return td_socket_acknowledged_bytes(fd) + (uint64_t)queued;
-}
-
 void td_connection_shorten_queue(struct td_connection *connection)
 {
     if (connection->near)
         return;
-    struct tcp_info info = info_of(connection->fd);
-    if (info.tcpi_min_rtt == 0 || info.tcpi_min_rtt >= TD_NEAR_RTT_US)
+    struct td_socket_facts facts = td_socket_facts_of(connection->fd);
+    if (facts.min_rtt_us == 0 || facts.min_rtt_us >= TD_NEAR_RTT_US)
         return;
     int bytes = TD_NEAR_QUEUE_BYTES;
     connection->near = true;
@@ -135,15 +109,8 @@ static enum td_cut judge_first(struct td_connection *connection, const struct td
         return TD_CUT_DEADLINE;
     if (age_ns < limits->idle_timeout_ns || connection->idle_bytes > 0)
         return TD_CUT_NONE;
-    connection->idle_bytes = info_of(connection->fd).tcpi_bytes_received;
+    connection->idle_bytes = td_socket_facts_of(connection->fd).received_bytes;
     return connection->idle_bytes == 0 ? TD_CUT_IDLE : TD_CUT_NONE;
-}
-
-/* Returns the number of bytes that were received and not yet read. */
-static int unread_bytes(int fd)
-{
-    int bytes = 0;
-    return ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : 0;
 }
 
 /* Judges a connection between requests: whether the client has ended it, how long it has been silent and, once bytes of
@@ -160,13 +127,13 @@ static enum td_cut judge_idle(struct td_connection *connection, const struct td_
     bool is_over = now_ns > since_ns && now_ns - since_ns >= limits->idle_timeout_ns;
     if (connection->idle_since_ns != since_ns) {
         connection->idle_since_ns = since_ns;
-        connection->idle_bytes = info_of(connection->fd).tcpi_bytes_received;
+        connection->idle_bytes = td_socket_facts_of(connection->fd).received_bytes;
         connection->dribble_ns = 0;
     } else if (connection->dribble_ns == 0 && (is_over || (unsigned)connection->fd % IDLE_ROUNDS == round)) {
-        struct tcp_info info = info_of(connection->fd);
-        if (connection->jobs != NULL && info.tcpi_state == CLOSE_WAIT && unread_bytes(connection->fd) == 0)
+        struct td_socket_facts facts = td_socket_facts_of(connection->fd);
+        if (connection->jobs != NULL && facts.client_has_ended && td_socket_unread_bytes(connection->fd) == 0)
             return TD_CUT_IDLE;
-        if (info.tcpi_bytes_received != connection->idle_bytes)
+        if (facts.received_bytes != connection->idle_bytes)
             connection->dribble_ns = now_ns;
     }
     if (connection->dribble_ns != 0)
@@ -274,9 +241,8 @@ static void begin_hold(struct td_connection *connection)
 static void look_for_request(void *context)
 {
     struct td_connection *connection = context;
-    struct tcp_info info = info_of(connection->fd);
-    connection->proves_nothing =
-        info.tcpi_state != ESTABLISHED || info.tcpi_bytes_received != connection->received_bytes;
+    struct td_socket_facts facts = td_socket_facts_of(connection->fd);
+    connection->proves_nothing = !facts.is_established || facts.received_bytes != connection->received_bytes;
 }
 
 /* Lets the end of the answer go. After one that is not complete, the next request proves as little as before. In the
@@ -624,13 +590,6 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     return connection;
 }
 
-/* Returns whether the client has ended the connection. libmicrohttpd has shut down this side already. */
-static bool client_has_ended(int fd)
-{
-    uint8_t state = info_of(fd).tcpi_state;
-    return state == CLOSE_WAIT || state == LAST_ACK || state == CLOSED;
-}
-
 void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
@@ -638,7 +597,8 @@ void td_connection_close(struct td_connection *connection)
     td_kept_response_destroy(connection->kept);
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
-    if (dropped != NULL && (connection->proves_nothing || !client_has_ended(connection->fd)))
+    /* libmicrohttpd has shut down this side already */
+    if (dropped != NULL && (connection->proves_nothing || !td_socket_facts_of(connection->fd).is_ended))
         dropped = depart(registry, connection, dropped);
     delist(registry, connection);
     pthread_mutex_unlock(&registry->lock);

@@ -223,11 +223,4 @@ void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *bl
  * are copied: one sent by reference is not in the send queue as memory of its own. */
 void td_connection_shorten_queue(struct td_connection *connection);
 
-/* Returns how many bytes were given to the socket since the connection began, or some more; 0 for a socket that is not
- * TCP. */
-uint64_t td_socket_given_bytes(int fd);
-
-/* Returns how many bytes the client has acknowledged since the connection began; 0 for a socket that is not TCP. */
-uint64_t td_socket_acknowledged_bytes(int fd);
-
 #endif

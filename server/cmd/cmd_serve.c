@@ -2,8 +2,8 @@
  * hard:
  *   - Signals, also those of file leases, are blocked in every thread and taken by sigtimedwait on the main thread, so
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
- *   - When another process wants to write to a file under a lease, the kernel makes it wait until the lease is given
- *     up: answers that are sent from the file get 100 ms to end, then they are cut (cut_blob).
+ *   - A signal about a lease that is lost would let a writer wait for long, so leases are looked at every second, too
+ *     (server/lease_breaks).
  *   - SIGHUP reads the configuration file, the certificate and the tokens again. Parts get the settings that may
  *     change by functions that lock or store atomically (apply_live); they borrow the others from a copy that never
  *     changes (`used`).
@@ -15,11 +15,11 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
-#include "server/acceptor.h"
 #include "server/cmd/print_config.h"
 #include "server/config.h"
-#include "server/exposure.h"
+#include "server/lease_breaks.h"
 #include "server/notify.h"
+#include "server/ports.h"
 #include "server/terminal.h"
 #include "server/tls.h"
 #include "server/token_watch.h"
@@ -46,7 +46,7 @@ struct service {
     struct td_config used;   /* at the start, with what was chosen or lowered to suit the machine; strings borrowed */
     sigset_t signals;
     int lease_signal;
-    struct td_acceptor *acceptor, *s3_acceptor, *plain_acceptor;
+    struct td_ports ports;
     struct td_tls *tls; /* NULL: the ports are plain */
     struct td_token_watch tokens;
     struct td_access_log *log;
@@ -60,13 +60,11 @@ struct service {
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;
-    bool breaking;              /* a writer waits for a lease that has not ended */
-    uint64_t breaking_until_ns; /* when answers that are not acknowledged are cut */
+    struct td_lease_breaks breaks;
     struct td_notify notify;
     bool told_ready;          /* systemd knows that the service is ready */
     bool reloading;           /* systemd waits for the end of a scan that SIGHUP asked for */
     uint64_t reload_end_scan; /* which is this one, by td_catalog_status.scan_count */
-    char url[128], s3_url[128], plain_url[128];
 };
 
 /* Limits the free memory that malloc keeps. By default it keeps ever larger blocks in each of its arenas, of which
@@ -157,62 +155,6 @@ static void keep_tls(struct service *service, bool always)
     else
         td_tls_watch(service->tls);
     atomic_store(&service->api.metrics.certificate_expiry_s, td_tls_expiry_s(service->tls));
-}
-
-/* Binds the port of --plain-listen, if there is one. */
-static bool bind_plain_port(struct service *service, struct td_error *err)
-{
-    const struct td_config *config = &service->used;
-    struct td_acceptor_config port = {
-        .option = "--plain-listen", .listen = config->plain_listen, .facade = td_main_port};
-    if (config->plain_listen[0] == '\0')
-        return true;
-    return td_acceptor_create(&port, service->plain_url, sizeof service->plain_url, &service->plain_acceptor, err) &&
-           (td_acceptor_is_loopback(service->plain_acceptor) ||
-            td_error_set(err, TD_INVALID_ARGUMENT,
-                         "--plain-listen takes an address of this machine alone, such as 127.0.0.1:8082, since it has "
-                         "no TLS; others reach \"%s\"",
-                         config->plain_listen));
-}
-
-/* Binds the main port and, if they are given, those of --s3-listen and --plain-listen. */
-static bool bind_ports(struct service *service, struct td_error *err)
-{
-    const struct td_config *config = &service->used;
-    bool has_tls = service->tls != NULL;
-    struct td_acceptor_config main_port = {
-        .option = "--listen", .listen = config->listen, .facade = td_main_port, .has_tls = has_tls};
-    struct td_acceptor_config s3_port = {
-        .option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port, .has_tls = has_tls};
-    return td_acceptor_create(&main_port, service->url, sizeof service->url, &service->acceptor, err) &&
-           (config->s3_listen[0] == '\0' ||
-            td_acceptor_create(&s3_port, service->s3_url, sizeof service->s3_url, &service->s3_acceptor, err)) &&
-           bind_plain_port(service, err);
-}
-
-/* Judges what others can reach without TLS or without a token. */
-static bool judge_exposure(const struct service *service, struct td_error *err)
-{
-    const struct td_config *config = &service->used;
-    struct td_exposure exposure = {.has_tls = service->tls != NULL,
-                                   .has_tokens = config->tokens[0] != '\0',
-                                   .require_tls = config->require_tls,
-                                   .require_auth = config->require_auth};
-    if (service->s3_acceptor != NULL && !td_acceptor_is_loopback(service->s3_acceptor))
-        exposure.url = service->s3_url;
-    if (!td_acceptor_is_loopback(service->acceptor))
-        exposure.url = service->url;
-    return td_exposure_judge(&exposure, err);
-}
-
-static bool start_accepting(struct service *service, struct td_error *err)
-{
-    struct td_metrics *metrics = &service->api.metrics;
-    struct td_acceptor *const acceptors[] = {service->acceptor, service->s3_acceptor, service->plain_acceptor};
-    for (size_t i = 0; i < sizeof acceptors / sizeof *acceptors; i++)
-        if (acceptors[i] != NULL && !td_acceptor_start(acceptors[i], service->server, &service->registry, metrics, err))
-            return false;
-    return true;
 }
 
 /* Returns the value of --rescan-from, whose words the options' table has checked. */
@@ -343,7 +285,7 @@ static bool start(struct service *service, struct td_error *err)
     choose_workers(config);
     fit_descriptors(config);
     if (!begin_tls(service, err) || !td_token_watch_init(&service->tokens, config->tokens, err) ||
-        !bind_ports(service, err) || !judge_exposure(service, err) ||
+        !td_ports_bind(&service->ports, config, err) || !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     if (!open_upstream(service, err) || !start_parsers(service, err))
@@ -379,19 +321,19 @@ static bool start(struct service *service, struct td_error *err)
     td_token_watch_begin(&service->tokens, &service->api);
     struct td_registry_limits limits = registry_limits(service);
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
+    service->breaks =
+        (struct td_lease_breaks){.registry = &service->registry, .maps = td_catalog_maps(service->catalog)};
     return service->registry_made &&
            td_http_server_create(config, &service->api, &service->registry, service->log, service->tls,
                                  &service->server, err) &&
-           start_accepting(service, err);
+           td_ports_accept(&service->ports, service->server, &service->registry, &service->api.metrics, err);
 }
 
 static void stop(struct service *service)
 {
     if (service->upstream != NULL) /* answers that wait for bytes end */
         td_upstream_stop(service->upstream);
-    td_acceptor_destroy(service->plain_acceptor);
-    td_acceptor_destroy(service->s3_acceptor);
-    td_acceptor_destroy(service->acceptor);
+    td_ports_close(&service->ports);
     td_http_server_destroy(service->server);
     if (service->registry_made)
         td_registry_fini(&service->registry);
@@ -407,73 +349,19 @@ static void stop(struct service *service)
     td_tls_destroy(service->tls);
 }
 
-/* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
-static bool wait_unused(struct td_registry *registry, const struct td_blob *blob)
-{
-    enum { STEPS = 50, STEP_NS = 2000000 };
-    struct timespec step = {.tv_nsec = STEP_NS};
-    for (int i = 0; i < STEPS && td_registry_uses_blob(registry, blob); i++)
-        (void)nanosleep(&step, NULL);
-    return !td_registry_uses_blob(registry, blob);
-}
-
-/* Ends the transfers that send from a file which another process waits to write to: short ones finish within 100 ms,
- * long ones are cut. Complete answers that were sent by reference are waited for until their clients have read them.
- * Those that are not even acknowledged when the kernel is about to end the lease by itself are cut. Returns whether no
- * transfer and no unread answer is left. */
-static bool cut_blob(void *context, const struct td_blob *blob, bool is_first)
-{
-    struct service *service = context;
-    struct td_registry *registry = &service->registry;
-    if (is_first && !wait_unused(registry, blob))
-        td_registry_cut_blob(registry, blob);
-    if (td_registry_uses_blob(registry, blob) && !wait_unused(registry, blob))
-        return false;
-    if (td_registry_settle(registry, blob) == 0)
-        return true;
-    if (td_clock_ns() >= service->breaking_until_ns)
-        td_registry_cut_unacknowledged(registry, blob);
-    return false;
-}
-
-/* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */
-static uint64_t lease_break_ns(void)
-{
-    enum { DEFAULT_S = 45 };
-    char line[32] = "";
-    uint64_t seconds;
-    FILE *file = fopen("/proc/sys/fs/lease-break-time", "re");
-    if (file != NULL) {
-        if (fgets(line, sizeof line, file) == NULL)
-            line[0] = '\0';
-        (void)fclose(file);
-    }
-    if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
-        seconds = DEFAULT_S;
-    return seconds * UINT64_C(1000000000);
-}
-
-static void break_leases(struct service *service)
-{
-    uint64_t now_ns = td_clock_ns();
-    if (!service->breaking)
-        service->breaking_until_ns = now_ns + lease_break_ns() / 10 * 9;
-    service->breaking = !td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, service);
-}
-
 /* Returns the next signal, -1 when none came in time, or 0 after it has handled a signal about a lease. */
 static int wait_signal(struct service *service, long timeout_ns)
 {
     enum { BREAKING_STEP_NS = 10000000 };
     td_notify_alive(&service->notify);
-    if (service->breaking && timeout_ns > BREAKING_STEP_NS)
+    if (service->breaks.pending && timeout_ns > BREAKING_STEP_NS)
         timeout_ns = BREAKING_STEP_NS;
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     int number = sigtimedwait(&service->signals, NULL, &timeout);
-    if (number < 0 && service->breaking)
-        break_leases(service);
+    if (number < 0 && service->breaks.pending)
+        td_lease_breaks_run(&service->breaks);
     if (number == service->lease_signal || number == SIGIO) {
-        break_leases(service);
+        td_lease_breaks_run(&service->breaks);
         td_catalog_request_scan(service->catalog);
         return 0;
     }
@@ -594,8 +482,8 @@ static void serve(struct service *service)
         int number = wait_signal(service, loop_step_ns(service));
         keep_tls(service, false);
         td_token_watch_look(&service->tokens, &service->api, false);
-        if (number < 0 && !service->breaking) /* a signal may be lost: a writer then waits no longer than 1 s */
-            break_leases(service);
+        if (number < 0 && !service->breaks.pending) /* a signal may be lost: a writer then waits no longer than 1 s */
+            td_lease_breaks_run(&service->breaks);
         if (is_end(number))
             return;
         if (number == SIGHUP)
@@ -619,9 +507,7 @@ static void drain(struct service *service)
     while (td_clock_ns() < accept_until_ns)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
-    td_acceptor_stop(service->acceptor);
-    td_acceptor_stop(service->s3_acceptor);
-    td_acceptor_stop(service->plain_acceptor);
+    td_ports_stop(&service->ports);
     atomic_store(&service->registry.draining, true);
     uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
     while (td_registry_count(&service->registry) > 0) {
@@ -699,11 +585,11 @@ static int run(struct service *service)
     bool ok = start(service, &err);
     if (ok) {
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service->used.directory,
-               service->url);
-        if (service->s3_acceptor != NULL)
-            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->s3_url);
-        if (service->plain_acceptor != NULL)
-            td_log(TD_LOG_INFO, "listening without TLS on %s", service->plain_url);
+               service->ports.url);
+        if (service->ports.s3 != NULL)
+            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->ports.s3_url);
+        if (service->ports.plain != NULL)
+            td_log(TD_LOG_INFO, "listening without TLS on %s", service->ports.plain_url);
         if (service->parsers != NULL)
             log_layers(service);
         serve(service);

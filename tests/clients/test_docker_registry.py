@@ -29,13 +29,6 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def srv(root):
-    with harness.Server(root) as s:
-        s.wait_hashed()
-        yield s
-
-
-@pytest.fixture(scope="module")
 def engine():
     if os.geteuid() != 0:
         pytest.fail("a Docker engine needs root")

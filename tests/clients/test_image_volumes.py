@@ -11,7 +11,7 @@ import pytest
 import harness
 import pki
 from client import CuttingProxy, digests
-from registry import BUSYBOX, Box, Containerd, hex_of
+from registry import BUSYBOX, Box, hex_of
 from signing import TokensFile
 
 LONG_LAYER = 32 << 20
@@ -38,25 +38,12 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def srv(root):
-    with harness.Server(root) as s:
-        s.wait_hashed()
-        yield s
-
-
-@pytest.fixture(scope="module")
 def box():
     if os.geteuid() != 0:
         pytest.fail("mounting images and running containers needs root here")
     with Box() as b:
         b.import_busybox()
         yield b
-
-
-@pytest.fixture(scope="module")
-def containerd(box):
-    with Containerd(box) as c:
-        yield c
 
 
 def image(server, name):

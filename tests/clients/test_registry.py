@@ -2,7 +2,6 @@
 content store, and the reference registry, into which models are copied. Each byte and digest is compared with the
 served directory by hashlib."""
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import harness
 import pki
 from client import ClientError, CuttingProxy, Worker, digests
-from registry import INDEX, MANIFEST, Box, Containerd, Layout, ReferenceRegistry, hex_of, tar_digests, titles
+from registry import INDEX, MANIFEST, Box, Layout, ReferenceRegistry, hex_of, tar_digests, titles
 from signing import TokensFile
 
 # Directory -> the name by which clients of registries know it: lower case, "-" for what names may not have, below
@@ -60,24 +59,9 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def srv(root):
-    with harness.Server(root) as s:
-        s.wait_hashed()
-        yield s
-
-
-@pytest.fixture(scope="module")
 def box():
     with Box() as b:
         yield b
-
-
-@pytest.fixture(scope="module")
-def containerd(box):
-    if os.geteuid() != 0:
-        pytest.fail("containerd needs root here")
-    with Containerd(box) as c:
-        yield c
 
 
 @pytest.fixture(scope="module")

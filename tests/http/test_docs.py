@@ -72,6 +72,81 @@ def test_routes_are_those_of_the_server():
     assert len(routes) > 20 and sorted(documented) == sorted(routes)
 
 
+# What the C library, libcurl and OpenSSL say inside of our messages, and values that stand for any.
+FOREIGN = ["Permission denied", "Address already in use", "Too many open files", "Cannot allocate memory",
+           "SSL certificate problem", "certificate verify failed: unable to get local issuer certificate",
+           "Read-only file system", "root missing", "too few models"]
+# Fragments that the program puts together from several texts.
+COMPOSED = {
+    "takes seconds from",                                     # td_config_options: what an option takes
+    "the tokens stay as they were: the tokens",               # the log's line, and the error in it
+    "--state-dir: cannot write to",                           # or lock
+    "N files changed less than --settle ago; they will be published once they are stable",      # or it is
+    "N files are still refused, for the reasons logged above",  # or is
+    "is not there: the index says that it is in",             # by partial_checkpoint.c
+    "is not there: it may be in",
+    "which is missing, or in N other missing or refused files",
+    "the server answered 404, no model",                      # the server's message behind ours
+    "there is a dataset of that id",                          # or a model
+}
+PLACEHOLDER = re.compile("|".join([r'"[^"]*"', r"\.\.\.", r"\b(?:FILE|DIR|path|name|file|reason|config\.json)\b(?=:| )",
+                                   *FOREIGN]))
+
+
+def bare(word):
+    return word.strip(" :;,.()[]`'\"")
+
+
+def program_words():
+    """The words of all texts in the program. A NUL stands for what is put into a text when the program runs."""
+    words = []
+    for folder in "core parser storage slicing catalog http rank api server".split():
+        for path in sorted((REPO / folder).rglob("*.[ch]")):
+            source = re.sub(r"\bPRI\w+", '""', re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL))
+            for literals in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+', source):
+                text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literals))
+                text = re.sub(r"%[-0-9.*]*(?:ll|z|h|l)?[a-zA-Z]?", "\0", re.sub(r'\\["n]', " ", text))
+                words += [*(bare(w) for w in text.split()), "|"]
+    return words
+
+
+def is_said(fragment, words, places):
+    """Whether the program has the words of a fragment one behind the other; fewer than half of them may be put in."""
+    wanted = [bare(w) for w in fragment.split()]
+    fixed = [len(w) > 1 and not w.isdigit() for w in wanted]
+    for at, word in enumerate(wanted):
+        for place in places.get(word, ()):
+            there = words[place - at:place - at + len(wanted)]
+            if len(there) == len(wanted) and all(
+                    w == t or "\0" in t and re.fullmatch(re.escape(t).replace("\0", ".*"), w)
+                    for w, t in zip(wanted, there)):
+                if sum(f and len(t.strip("\0")) > 1 for f, t in zip(fixed, there)) * 2 > sum(fixed):
+                    return True
+    return False
+
+
+# From and up to these headings and lines, the tables of docs/operations.md quote what the program says.
+QUOTED = [("### It does not start", "From the Hub's clients"), ("From `tensord pull`:", "From clients of registries:"),
+          ("### Tensors that cannot be served", "\n## ")]
+
+
+@pytest.mark.parametrize("first, end", QUOTED)
+def test_quoted_messages_are_those_of_the_program(first, end):
+    """Each message that these tables quote stands in the program, word for word but for what varies."""
+    words = program_words()
+    places = {}
+    for i, word in enumerate(words):
+        places.setdefault(word, []).append(i)
+    section = (REPO / "docs" / "operations.md").read_text().partition(first)[2].partition(end)[0]
+    cells = [re.split(r"(?<!\\)\|", line)[1].replace("\\|", "|") for line in section.splitlines() if line[:1] == "|"]
+    quoted = [q for cell in cells for q in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) >= 8
+    fragments = {bare(f): q for q in quoted for f in PLACEHOLDER.split(q)}
+    unknown = [f"{f!r} of {q!r}" for f, q in fragments.items()
+               if len(f) >= 4 and f not in COMPOSED and not is_said(f, words, places)]
+    assert not unknown, "\n".join(unknown)
+
+
 # Names in backquotes that need not exist: a library's, and those that stand for any name.
 NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 

@@ -5,73 +5,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* After a write that stopped anywhere, lookups work, no write is tried again, and the next start finds the complete
- * records. */
-static void a_full_disk_stops_the_log_once(void **state)
-{
-    (void)state;
-    struct place place;
-    for (size_t left = 0; left < (size_t)3 * RECORD_BYTES; left += 11) {
-        place_open(&place);
-        fill(&place, 2);
-        struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
-        write_at_most = left > 0 ? left : 1;
-        arm(&write_fault, left > 0 ? 2 : 1, ENOSPC);
-        for (size_t i = 2; i < 5; i++)
-            add(log, i);
-        td_digest_log_flush(log);
-        assert_false(td_digest_log_is_stored(log));
-        unsigned calls = write_fault.calls;
-        arm(&write_fault, 0, 0); /* the disk has room again */
-        for (size_t i = 5; i < 600; i++)
-            add(log, i);
-        td_digest_log_flush(log);
-        assert_int_equal(write_fault.calls, 0);
-        CHECK(calls == (left > 0 ? 2 : 1), "%u calls", calls);
-        knows_the_first(log, 600, 610);
-        td_digest_log_close(log);
-        disarm();
-        check_recovery(&place, 2 + left / RECORD_BYTES, 10);
-        tree_close(&place.tree);
-    }
-}
-
-static void short_writes_are_continued(void **state)
-{
-    (void)state;
-    struct place place;
-    place_open(&place);
-    write_at_most = 7;
-    fill(&place, 300);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
-    knows_the_first(log, 300, 310);
-    td_digest_log_close(log);
-    tree_close(&place.tree);
-}
-
-/* After a failed fdatasync the kernel takes the lost pages for written, so a second call that succeeds would mean
- * nothing. */
-static void a_failed_synchronisation_is_not_repeated(void **state)
-{
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
-    arm(&fdatasync_fault, 1, EIO);
-    add(log, 0);
-    td_digest_log_flush(log);
-    assert_false(td_digest_log_is_stored(log));
-    arm(&write_fault, 0, 0);
-    for (size_t i = 1; i < 2000; i++)
-        add(log, i);
-    td_digest_log_flush(log);
-    knows_the_first(log, 2000, 2010);
-    td_digest_log_close(log);
-    assert_int_equal(fdatasync_fault.calls, 1);
-    assert_int_equal(write_fault.calls, 0);
-    tree_close(&place.tree);
-}
-
 static void a_disk_that_is_full_from_the_start(void **state)
 {
     (void)state;
@@ -204,15 +137,9 @@ static void a_half_written_new_log_is_ignored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_disk_stops_the_log_once),
-        cmocka_unit_test(short_writes_are_continued),
-        cmocka_unit_test(a_failed_synchronisation_is_not_repeated),
-        cmocka_unit_test(a_disk_that_is_full_from_the_start),
-        cmocka_unit_test(a_read_only_disk_is_read),
-        cmocka_unit_test(compacting_drops_what_is_not_kept),
-        cmocka_unit_test(compacting_a_table_alone),
-        cmocka_unit_test(compacting_may_fail_anywhere),
-        cmocka_unit_test(a_half_written_new_log_is_ignored),
+        cmocka_unit_test(a_disk_that_is_full_from_the_start), cmocka_unit_test(a_read_only_disk_is_read),
+        cmocka_unit_test(compacting_drops_what_is_not_kept),  cmocka_unit_test(compacting_a_table_alone),
+        cmocka_unit_test(compacting_may_fail_anywhere),       cmocka_unit_test(a_half_written_new_log_is_ignored),
     };
     td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
     return cmocka_run_group_tests(tests, NULL, NULL);

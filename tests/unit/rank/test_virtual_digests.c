@@ -1,16 +1,14 @@
-/* The table of digests of virtual files: its entries, its log, and the effects of damage. */
+/* The table of digests of virtual files: its entries, and what holds of every log (log_scenes.h). */
 #include "rank/virtual_digests.h"
 
 #include "core/log.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/catalog/disk_hooks.h"
+#include "tests/unit/catalog/log_scenes.h"
 #include "tests/unit/unit.h"
 
-#include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <zlib.h>
 
 /* Sizes in the file, from record_log.h and virtual_digests.h. */
 enum { HEADER_BYTES = 16, RECORD_BYTES = 112 };
@@ -103,54 +101,6 @@ static void knows_the_first(struct td_virtual_digests *digests, size_t known, si
     for (size_t i = 0; i < count; i++)
         CHECK(has(digests, i) == (i < known), "%zu of %zu, where the first %zu are right", i, count, known);
     assert_int_equal(td_virtual_digests_count(digests), known);
-}
-
-static size_t read_file(const char *path, uint8_t *bytes, size_t capacity)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t n = fread(bytes, 1, capacity, file);
-    assert_true(n < capacity);
-    (void)fclose(file);
-    return n;
-}
-
-static void what_was_added_is_known_after_a_restart(void **state)
-{
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
-    for (size_t i = 0; i < 1000; i++)
-        add(digests, i);
-    add(digests, 7); /* already in the log */
-    knows_the_first(digests, 1000, 1010);
-    td_virtual_digests_destroy(digests);
-    struct stat st;
-    assert_int_equal(stat(place.file, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(st.st_size, HEADER_BYTES + 1000 * RECORD_BYTES);
-    digests = opened(&place);
-    knows_the_first(digests, 1000, 1010);
-    td_virtual_digests_destroy(digests);
-    td_virtual_digests_destroy(NULL);
-    tree_close(&place.tree);
-}
-
-/* A flush, and nothing else, brings a digest to the disk. */
-static void a_flush_reaches_the_disk(void **state)
-{
-    (void)state;
-    struct place place;
-    uint8_t bytes[1024];
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
-    add(digests, 0);
-    assert_int_equal(read_file(place.file, bytes, sizeof bytes), HEADER_BYTES);
-    td_virtual_digests_flush(digests);
-    assert_int_equal(read_file(place.file, bytes, sizeof bytes), HEADER_BYTES + RECORD_BYTES);
-    td_virtual_digests_destroy(digests);
-    tree_close(&place.tree);
 }
 
 /* The origins of one content under several keys, as two ranks have it whose files are equal. */
@@ -308,143 +258,59 @@ static void no_share_pushes_out_another(void **state)
     tree_close(&place.tree);
 }
 
-/* Once the disk fails, the digests are kept in memory alone, and no more is tried. */
-static void a_full_disk_stops_the_log_once(void **state)
+/* ---- what holds of every log ---------------------------------------------------------------------------- */
+
+static void *log_open(const char *state_dir, struct td_error *err)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
-    add(digests, 0);
-    td_virtual_digests_flush(digests);
-    arm(&write_fault, 1, ENOSPC);
-    add(digests, 1);
-    td_virtual_digests_flush(digests);
-    arm(&write_fault, 0, 0); /* there is room again */
-    for (size_t i = 2; i < 600; i++)
-        add(digests, i);
-    knows_the_first(digests, 600, 610);
-    td_virtual_digests_destroy(digests);
-    assert_int_equal(write_fault.calls, 0);
-    digests = opened(&place);
-    knows_the_first(digests, 1, 10);
-    td_virtual_digests_destroy(digests);
-    tree_close(&place.tree);
+    struct td_virtual_digests *digests = NULL;
+    return open_table(state_dir, &digests, err) ? digests : NULL;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------ */
-
-static void put(uint8_t **at, uint64_t value, size_t bytes)
+static void log_close(void *log)
 {
-    for (size_t i = 0; i < bytes; i++)
-        *(*at)++ = (uint8_t)(value >> 8 * i);
+    td_virtual_digests_destroy(log);
 }
 
-/* Writes a file as virtual_digests.h describes it, independently of the program. */
-static size_t by_hand(uint8_t *bytes, size_t count)
+static void log_flush(void *log)
 {
-    uint8_t *at = bytes;
-    memcpy(at, "tvirtual", 8);
-    at += 8;
-    put(&at, 1, 4);
-    put(&at, 0x01020304, 4);
-    for (size_t i = 0; i < count; i++) {
-        const uint8_t *record = at;
-        struct td_virtual_key key = key_of(i);
-        struct td_virtual_digest digest = digest_of(i);
-        put(&at, RECORD_BYTES, 4);
-        put(&at, 1, 4);
-        memcpy(at, key.bytes, sizeof key.bytes);
-        at += sizeof key.bytes;
-        memcpy(at, digest.sum, sizeof digest.sum);
-        at += sizeof digest.sum;
-        put(&at, digest.size_bytes, 8);
-        put(&at, (uint64_t)digest.origin.kind, 4);
-        put(&at, digest.origin.engine, 4);
-        put(&at, digest.origin.tp_size, 8);
-        put(&at, digest.origin.rank, 8);
-        put(&at, crc32(0, record, (uInt)(at - record)), 4);
-        put(&at, 0, 4);
-    }
-    return (size_t)(at - bytes);
+    td_virtual_digests_flush(log);
 }
 
-static void the_file_is_as_described(void **state)
+static void log_add(void *log, uint64_t i)
 {
-    (void)state;
-    struct place place;
-    uint8_t wanted[1024];
-    uint8_t written[1024];
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
-    for (size_t i = 0; i < 5; i++)
-        add(digests, i);
-    td_virtual_digests_destroy(digests);
-    size_t len = by_hand(wanted, 5);
-    assert_int_equal(read_file(place.file, written, sizeof written), len);
-    assert_memory_equal(written, wanted, len);
-    tree_close(&place.tree);
+    add(log, i);
 }
 
-/* Opens an existing log, which must have exactly the first `known` entries, and adds one. The next start must find it.
- */
-static void check_recovery(const struct place *place, size_t known, size_t count)
+static void log_check(void *log, size_t known, size_t count)
 {
-    for (size_t round = 0; round < 2; round++) {
-        struct td_virtual_digests *digests = opened(place);
-        knows_the_first(digests, known + round, count);
-        if (round == 0)
-            add(digests, known);
-        td_virtual_digests_destroy(digests);
-    }
+    knows_the_first(log, known, count);
 }
 
-static void every_prefix_is_used_as_far_as_it_goes(void **state)
+static uint8_t *write_payload(uint8_t *at, uint64_t i)
 {
-    (void)state;
-    enum { COUNT = 4 };
-    struct place place;
-    uint8_t bytes[1024];
-    place_open(&place);
-    size_t len = by_hand(bytes, COUNT);
-    for (size_t n = 0; n <= len; n++) {
-        tree_write(&place.tree, "state/virtual-digests", bytes, n);
-        check_recovery(&place, n < HEADER_BYTES ? 0 : (n - HEADER_BYTES) / RECORD_BYTES, COUNT + 2);
-    }
-    tree_close(&place.tree);
+    struct td_virtual_key key = key_of(i);
+    struct td_virtual_digest digest = digest_of(i);
+    memcpy(at, key.bytes, sizeof key.bytes);
+    at += sizeof key.bytes;
+    memcpy(at, digest.sum, sizeof digest.sum);
+    at += sizeof digest.sum;
+    put(&at, digest.size_bytes, 8);
+    put(&at, (uint64_t)digest.origin.kind, 4);
+    put(&at, digest.origin.engine, 4);
+    put(&at, digest.origin.tp_size, 8);
+    put(&at, digest.origin.rank, 8);
+    return at;
 }
 
-static void no_changed_byte_is_believed(void **state)
-{
-    (void)state;
-    enum { COUNT = 3 };
-    struct place place;
-    uint8_t bytes[1024];
-    place_open(&place);
-    size_t len = by_hand(bytes, COUNT);
-    for (size_t n = 0; n < len; n++) {
-        bytes[n] ^= 0x81;
-        tree_write(&place.tree, "state/virtual-digests", bytes, len);
-        check_recovery(&place, n < HEADER_BYTES ? 0 : (n - HEADER_BYTES) / RECORD_BYTES, COUNT + 1);
-        bytes[n] ^= 0x81;
-    }
-    tree_close(&place.tree);
-}
-
-static void a_log_that_others_can_write_to_is_refused(void **state)
-{
-    (void)state;
-    struct place place;
-    struct td_virtual_digests *digests;
-    struct td_error err = TD_ERROR_INIT;
-    place_open(&place);
-    tree_write(&place.tree, "state/virtual-digests", "", 0);
-    assert_int_equal(chmod(place.file, 0666), 0);
-    assert_false(open_table(place.state, &digests, &err));
-    assert_int_equal(err.code, TD_PERMISSION_DENIED);
-    check_says(&err, "virtual-digests", "the message");
-    tree_close(&place.tree);
-}
+static struct scene_log scene = {.name = "virtual-digests",
+                                 .magic = "tvirtual",
+                                 .payload_bytes = RECORD_BYTES - 16,
+                                 .open = log_open,
+                                 .close = log_close,
+                                 .flush = log_flush,
+                                 .add = log_add,
+                                 .check = log_check,
+                                 .write_payload = write_payload};
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
@@ -473,7 +339,7 @@ static void every_allocation_may_fail(void **state)
     uint8_t bytes[64 * 1024];
     size_t known;
     place_open(&place);
-    size_t len = by_hand(bytes, 200); /* the table grows while the log is read */
+    size_t len = by_hand(&scene, bytes, 200); /* the table grows while the log is read */
     tree_write(&place.tree, "state/virtual-digests", bytes, len);
     alloc_count_start();
     assert_true(exercise(&place, &known));
@@ -496,19 +362,13 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_added_is_known_after_a_restart),
-        cmocka_unit_test(a_flush_reaches_the_disk),
         cmocka_unit_test(one_content_may_have_several_origins),
         cmocka_unit_test(an_impossible_origin_is_none),
         cmocka_unit_test(the_last_digest_of_a_key_counts),
         cmocka_unit_test(a_share_is_bounded),
         cmocka_unit_test(no_share_pushes_out_another),
-        cmocka_unit_test(a_full_disk_stops_the_log_once),
-        cmocka_unit_test(the_file_is_as_described),
-        cmocka_unit_test(every_prefix_is_used_as_far_as_it_goes),
-        cmocka_unit_test(no_changed_byte_is_believed),
-        cmocka_unit_test(a_log_that_others_can_write_to_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
+        LOG_SCENES(&scene),
     };
     td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
     return cmocka_run_group_tests(tests, NULL, NULL);

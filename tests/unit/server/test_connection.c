@@ -2,6 +2,7 @@
 #include "server/connection.h"
 
 #include "core/clock.h"
+#include "server/socket_facts.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"

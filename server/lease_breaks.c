@@ -1,0 +1,62 @@
+#include "server/lease_breaks.h"
+
+#include "core/clock.h"
+#include "core/digits.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
+static bool wait_unused(struct td_registry *registry, const struct td_blob *blob)
+{
+    enum { STEPS = 50, STEP_NS = 2000000 };
+    struct timespec step = {.tv_nsec = STEP_NS};
+    for (int i = 0; i < STEPS && td_registry_uses_blob(registry, blob); i++)
+        (void)nanosleep(&step, NULL);
+    return !td_registry_uses_blob(registry, blob);
+}
+
+/* Ends the transfers that send from a file which another process waits to write to: short ones finish within 100 ms,
+ * long ones are cut. Complete answers that were sent by reference are waited for until their clients have read them.
+ * Those that are not even acknowledged when the kernel is about to end the lease by itself are cut. Returns whether no
+ * transfer and no unread answer is left. */
+static bool cut_blob(void *context, const struct td_blob *blob, bool is_first)
+{
+    struct td_lease_breaks *breaks = context;
+    struct td_registry *registry = breaks->registry;
+    if (is_first && !wait_unused(registry, blob))
+        td_registry_cut_blob(registry, blob);
+    if (td_registry_uses_blob(registry, blob) && !wait_unused(registry, blob))
+        return false;
+    if (td_registry_settle(registry, blob) == 0)
+        return true;
+    if (td_clock_ns() >= breaks->until_ns)
+        td_registry_cut_unacknowledged(registry, blob);
+    return false;
+}
+
+/* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */
+static uint64_t lease_break_ns(void)
+{
+    enum { DEFAULT_S = 45 };
+    char line[32] = "";
+    uint64_t seconds;
+    FILE *file = fopen("/proc/sys/fs/lease-break-time", "re");
+    if (file != NULL) {
+        if (fgets(line, sizeof line, file) == NULL)
+            line[0] = '\0';
+        (void)fclose(file);
+    }
+    if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
+        seconds = DEFAULT_S;
+    return seconds * UINT64_C(1000000000);
+}
+
+void td_lease_breaks_run(struct td_lease_breaks *breaks)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (!breaks->pending)
+        breaks->until_ns = now_ns + lease_break_ns() / 10 * 9;
+    breaks->pending = !td_mapping_cache_break_leases(breaks->maps, cut_blob, breaks);
+}
