@@ -1,11 +1,9 @@
 #include "storage/fetch/fetch_spans.h"
 
-#include "storage/fetch/fetch_journal.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = TD_FETCH_PIECE_BYTES, STEAL_BYTES = 8 * PIECE }; /* less is not worth another request */
+enum { PIECE = TD_FETCH_PIECE_BYTES };
 
 bool td_fetch_spans_has(const struct td_fetch_spans *spans, uint64_t piece)
 {
@@ -60,8 +58,8 @@ static uint64_t most_pieces(const struct td_fetch_spans *spans, uint64_t first)
 {
     uint64_t most = spans->span_bytes / PIECE;
     uint64_t share = (td_fetch_piece_count(spans->size_bytes) - first) / (2 * spans->open_count);
-    if (share < STEAL_BYTES / PIECE)
-        share = STEAL_BYTES / PIECE;
+    if (share < TD_FETCH_STEAL_BYTES / PIECE)
+        share = TD_FETCH_STEAL_BYTES / PIECE;
     return spans->open_count > 1 && share < most ? share : most;
 }
 
@@ -92,7 +90,7 @@ static bool steal(struct td_fetch_spans *spans, struct td_fetch_span *span)
         if (one->is_open && (longest == NULL || one->end - one->at > longest->end - longest->at))
             longest = one;
     }
-    if (longest == NULL || longest->end - longest->at < STEAL_BYTES)
+    if (longest == NULL || longest->end - longest->at < TD_FETCH_STEAL_BYTES)
         return false;
     uint64_t middle = (longest->at + (longest->end - longest->at) / 2) / PIECE * PIECE;
     *span = (struct td_fetch_span){.at = middle, .end = longest->end, .is_open = true};

@@ -6,10 +6,14 @@
 #define TD_STORAGE_FETCH_SPANS_H
 
 #include "core/error.h"
+#include "storage/fetch/fetch_journal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A span with less left is not shared: that is not worth another request. */
+enum { TD_FETCH_STEAL_BYTES = 8 * TD_FETCH_PIECE_BYTES };
 
 /* The bytes that one connection fetches: [at, end). `at` moves as they arrive. */
 struct td_fetch_span {
