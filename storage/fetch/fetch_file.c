@@ -41,6 +41,7 @@ struct connection {
     uint64_t asked, asked_end;         /* the range of the request */
     uint64_t skip;                     /* bytes of the answer before the wanted ones */
     uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
+    uint64_t asked_ns, first_ns;       /* when the request began, and when the first wanted byte came */
     uint64_t active_ns;                /* when bytes came last */
     struct td_fetch_answer answer;
     struct td_error fault; /* why the answer was not taken */
@@ -197,6 +198,8 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
         f->has_failed = true;
         return 0;
     }
+    if (c->got == 0)
+        c->first_ns = c->active_ns;
     c->got += room;
     if (c->got >= PROGRESS_BYTES)
         td_fetch_health_progress(&f->health, c->server, c->active_ns);
@@ -236,7 +239,7 @@ static bool start(struct connection *c, size_t server)
     /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
     c->asked_end = !f->has_digest && !f->part.has_begun ? f->job->expected.size_bytes : span->end;
     c->skip = c->got = c->other_bytes = 0;
-    c->active_ns = td_clock_ns();
+    c->asked_ns = c->active_ns = td_clock_ns();
     c->text[0] = '\0';
     td_error_init(&c->fault);
     td_fetch_answer_init(&c->answer);
@@ -304,6 +307,17 @@ static void tell_failure(const struct fetch *f, const struct td_error *why, uint
         td_fetch_session_tell(f->session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
 }
 
+/* Has later spans be so long that the time in which a connection waits for an answer does not matter. */
+static void learn_cost(struct connection *c, uint64_t now)
+{
+    struct fetch *f = c->fetch;
+    if (f->job->span_bytes != 0 || c->got < PROGRESS_BYTES || now <= c->first_ns)
+        return;
+    double bytes = (double)c->got / (double)(now - c->first_ns) * (double)(c->first_ns - c->asked_ns);
+    const double most = (double)TD_FETCH_MAX_SPAN_BYTES;
+    td_fetch_spans_set_cost(&f->part.spans, (uint64_t)(bytes < most ? bytes : most));
+}
+
 /* Judges how a request has ended, and gives back what is left of its span. */
 static void finish(struct connection *c, CURLcode code)
 {
@@ -319,6 +333,7 @@ static void finish(struct connection *c, CURLcode code)
     }
     if (f->has_failed)
         return;
+    learn_cost(c, now);
     if (left == 0) {
         td_fetch_health_progress(&f->health, c->server, now);
         return;
