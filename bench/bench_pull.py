@@ -2,13 +2,16 @@
 """Compares `tensord pull` with curl, aria2c and `hf download`: one file from one server over the loopback interface,
 round after round, into a new directory each time. By hand:
 
-    bench/bench_pull.py build/tensord [--size 2G] [--rounds 5] [--limit 100M] [--dir /dev/shm] [--hf .venv/bin/hf]
+    bench/bench_pull.py build/tensord [--size 2G] [--rounds 5] [--limit 1000M,100M] [--delay 50] [--dir /dev/shm]
 
 The clients take turns within each round, first as fast as the loopback interface is, then (--limit) through a relay
 that sends at most so many bytes per second on each connection, as a path or a server does that bounds a single one.
-Only `tensord pull` and nothing else checks the SHA-256 of what it has received, and only it syncs the file. Times
-include the start of each program. CPU seconds are the client's alone. What is not installed is left out, and the report
-says so."""
+With --delay the last of these parts is repeated through a relay that also holds up each request, as a long way does.
+
+`tensord pull` checks the SHA-256 of what it has received and syncs the file. aria2c checks it when it has received
+everything (--checksum); curl does so in a line of its own, in which openssl follows it; `hf download` does not. None of
+these syncs. Times include the start of each program. CPU seconds are the client's alone. What is not installed is left
+out, and the report says so."""
 import argparse
 import json
 import os
@@ -36,13 +39,20 @@ def size_argument(text):
     return int(m[1]) << {"M": 20, "G": 30}[m[2]]
 
 
+def limits_argument(text):
+    return [size_argument(one) for one in text.split(",") if one != ""]
+
+
 def parse_arguments():
     p = argparse.ArgumentParser(description="Compares tensord pull with curl, aria2c and hf download.")
     p.add_argument("tensord")
     p.add_argument("--size", type=size_argument, default=2 << 30, help="of the file (2G)")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--limit", type=size_argument, default=100 << 20,
-                   help="bytes per second of each connection in the second part (100M); 0M leaves that part out")
+    p.add_argument("--limit", type=limits_argument, default=[1000 << 20, 100 << 20],
+                   help="bytes per second of each connection in later parts (1000M,100M); empty leaves them out")
+    p.add_argument("--delay", type=int, default=0,
+                   help="ms by which a relay holds up each request in one more part, with the last limit (0: no such "
+                        "part)")
     p.add_argument("--dir", help="where the files lie, the served and the fetched one (a temporary directory)")
     p.add_argument("--hf", default=os.path.join(TREE, ".venv/bin/hf"))
     return p.parse_args()
@@ -60,7 +70,7 @@ def write_model(folder, size):
 
 
 class Server:
-    """A tensord that knows the digest of its file."""
+    """A tensord that knows the digest of its file, which is `sha256`."""
 
     def __init__(self, tensord, root):
         self.proc = subprocess.Popen([tensord, "serve", root, "--listen", "127.0.0.1:0", "--access-log", "off",
@@ -77,8 +87,10 @@ class Server:
         while time.monotonic() < deadline:
             try:
                 with urllib.request.urlopen(tree) as answer:
-                    if "lfs" in json.load(answer)[0]:
-                        return
+                    entry = json.load(answer)[0]
+                if "lfs" in entry:
+                    self.sha256 = entry["lfs"]["oid"]
+                    return
             except OSError:
                 pass
             time.sleep(0.2)
@@ -91,11 +103,12 @@ class Server:
 
 class Relay:
     """Passes connections on to a server, and answers back at no more than `rate` bytes per second on each of them. The
-    kernel keeps the rate (SO_MAX_PACING_RATE) and moves the bytes (splice), so the relay takes little CPU time."""
+    kernel keeps the rate (SO_MAX_PACING_RATE) and moves the bytes (splice), so the relay takes little CPU time. A
+    request waits for `delay` seconds, and the first one of a connection twice as long."""
 
-    def __init__(self, server_url, rate):
+    def __init__(self, server_url, rate, delay=0):
         host, port = server_url.removeprefix("http://").split(":")
-        self.server, self.rate = (host, int(port)), rate
+        self.server, self.rate, self.delay = (host, int(port)), rate, delay
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -105,15 +118,17 @@ class Relay:
             client, _ = self.listener.accept()
             client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, self.rate)
             server = socket.create_connection(self.server)
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self.move, args=(source, sink), daemon=True).start()
+            for source, sink, delay in ((client, server, self.delay), (server, client, 0)):
+                threading.Thread(target=self.move, args=(source, sink, delay), daemon=True).start()
 
     @staticmethod
-    def move(source, sink):
+    def move(source, sink, delay):
         """Move bytes until either side ends."""
         out, into = os.pipe()
+        time.sleep(delay)
         try:
             while (left := os.splice(source.fileno(), into, 1 << 20)) > 0:
+                time.sleep(delay)
                 while left > 0:
                     left -= os.splice(out, sink.fileno(), left)
             sink.shutdown(socket.SHUT_WR)
@@ -124,7 +139,7 @@ class Relay:
             os.close(into)
 
 
-def commands(options, url, work):
+def commands(options, url, sha256, work):
     """Return name -> (function of the destination that gives the command, more environment), and all names."""
     file_url = url + "/bench/m/resolve/main/" + NAME
 
@@ -133,12 +148,13 @@ def commands(options, url, work):
                             str(connections)]
 
     def aria(connections):
-        return lambda out: ["aria2c", "-q", "--file-allocation=none", "-k", "1M", "-x", str(connections), "-s",
-                            str(connections), "-d", out, "-o", NAME, file_url]
+        return lambda out: ["aria2c", "-q", "--file-allocation=none", "--checksum=sha-256=" + sha256, "-k", "1M", "-x",
+                            str(connections), "-s", str(connections), "-d", out, "-o", NAME, file_url]
 
     found = {"curl": (lambda out: ["curl", "-s", "-o", os.path.join(out, NAME), file_url], {}),
-             "curl, then sha256sum": (lambda out: ["sh", "-c", 'curl -s -o "$0" "$1" && sha256sum "$0"',
-                                                   os.path.join(out, NAME), file_url], {}),
+             "curl, then openssl dgst -sha256": (
+                 lambda out: ["sh", "-c", 'curl -s -o "$0" "$1" && openssl dgst -sha256 "$0"', os.path.join(out, NAME),
+                              file_url], {}),
              "tensord pull, 1 connection": (pull(1), {}), "aria2c, 1 connection": (aria(1), {}),
              "tensord pull, 8 connections": (pull(8), {}), "aria2c, 8 connections": (aria(8), {}),
              "hf download": (lambda out: [options.hf, "download", "bench/m", "--local-dir", out],
@@ -162,9 +178,9 @@ def measure(command, environment, out, size):
     return wall, cpu
 
 
-def compare(options, url, work):
+def compare(options, url, sha256, work):
     """Measure all clients by turns; print a table."""
-    there, names = commands(options, url, work)
+    there, names = commands(options, url, sha256, work)
     results = {name: [] for name in there}
     for _ in range(options.rounds):
         for name, (command, environment) in there.items():
@@ -181,6 +197,8 @@ def compare(options, url, work):
         cpu = statistics.median(cpu for _, cpu in results[name]) / (options.size / 1e9)
         print("| %s | %.0f (%.0f to %.0f) | %.2f | %.2f |"
               % (name, statistics.median(rates), rates[0], rates[-1], ratio, cpu))
+    print("\nLoad average of the last minute: %.1f, with %d processors"
+          % (os.getloadavg()[0], os.cpu_count()), flush=True)
 
 
 def main():
@@ -192,10 +210,13 @@ def main():
         server = Server(options.tensord, os.path.join(work, "root"))
         try:
             print("As fast as the loopback interface is:\n", flush=True)
-            compare(options, server.url, work)
-            if options.limit > 0:
-                print("\nAt most %.0f MB/s on each connection:\n" % (options.limit / 1e6), flush=True)
-                compare(options, Relay(server.url, options.limit).url, work)
+            compare(options, server.url, server.sha256, work)
+            for limit in options.limit:
+                print("\nAt most %.0f MB/s on each connection:\n" % (limit / 1e6), flush=True)
+                compare(options, Relay(server.url, limit).url, server.sha256, work)
+            if options.delay > 0 and options.limit:
+                print("\nThe same, and each request waits for %d ms:\n" % options.delay, flush=True)
+                compare(options, Relay(server.url, options.limit[-1], options.delay / 1000).url, server.sha256, work)
         finally:
             server.stop()
 

@@ -13,16 +13,12 @@
 #include "core/digits.h"
 #include "storage/fetch/fetch_fault.h"
 #include "storage/fetch/fetch_health.h"
-#include "storage/fetch/fetch_spans.h"
-#include "storage/fetch/fetch_target.h"
 
 #include <curl/curl.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SPAN_BYTES (UINT64_C(16) * 1024 * 1024)    /* of one request among several connections */
 #define SLOW_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* silence after which an idle connection takes over the bytes */
@@ -45,6 +41,7 @@ struct connection {
     uint64_t asked, asked_end;         /* the range of the request */
     uint64_t skip;                     /* bytes of the answer before the wanted ones */
     uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
+    uint64_t asked_ns, first_ns;       /* when the request began, and when the first wanted byte came */
     uint64_t active_ns;                /* when bytes came last */
     struct td_fetch_answer answer;
     struct td_error fault; /* why the answer was not taken */
@@ -57,17 +54,12 @@ struct fetch {
     const struct td_fetch_job *job;
     struct td_fetch_outcome *outcome;
     struct td_error *err;
-    struct td_fetch_target target;
-    struct td_fetch_spans spans;
-    struct td_fetch_hasher *hasher;
+    struct td_fetch_part part;
     struct td_fetch_health health;
     struct connection *connections;
     size_t connection_count, running;
-    char etag[TD_FETCH_ETAG_BYTES];                        /* that all answers must have, without a digest */
     char etags[TD_FETCH_MAX_SERVERS][TD_FETCH_ETAG_BYTES]; /* of the latest answer of each server */
-    char boot[TD_FETCH_BOOT_BYTES];
     bool has_digest;
-    bool has_begun;   /* the unfinished file and its journal are there */
     bool is_untagged; /* neither digest nor tag: one answer must bring it all */
     bool is_broken;   /* the only answer of such a file has ended early */
     bool has_changed; /* a server has another version than before */
@@ -76,107 +68,6 @@ struct fetch {
 };
 
 enum round { ROUND_DONE, ROUND_AGAIN, ROUND_FAILED };
-
-/* ---- the file ------------------------------------------------------------------------------------------ */
-
-/* Reads the machine's boot id; empty: unknown. */
-static void read_boot(char boot[TD_FETCH_BOOT_BYTES])
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, boot, TD_FETCH_BOOT_BYTES - 1);
-    boot[n < 0 ? 0 : n] = '\0';
-    boot[strcspn(boot, "\n")] = '\0';
-    if (fd >= 0)
-        (void)close(fd);
-}
-
-static struct td_fetch_journal journal_of(const struct fetch *f)
-{
-    struct td_fetch_journal journal = {.size_bytes = f->job->expected.size_bytes,
-                                       .has_sha256 = f->job->expected.has_sha256};
-    if (journal.has_sha256)
-        memcpy(journal.sha256, f->job->expected.sha256, sizeof journal.sha256);
-    memcpy(journal.etag, f->etag, sizeof journal.etag);
-    memcpy(journal.boot, f->boot, sizeof journal.boot);
-    return journal;
-}
-
-/* Tells that the unfinished file is open, and begins to hash it. */
-static bool open_part(struct fetch *f)
-{
-    const struct td_fetch_events *events = &f->job->events;
-    f->has_begun = true;
-    if (events->began != NULL)
-        events->began(events->context, f->target.part, f->job->expected.size_bytes);
-    return td_fetch_hasher_start(f->target.part, f->job->expected.size_bytes, f->job->expected.has_git_sha1, &f->hasher,
-                                 f->err);
-}
-
-/* Begins the file, with the first answer that is accepted: a server that does not have it costs no space on disk. */
-static bool begin(struct fetch *f)
-{
-    const struct td_fetch_journal journal = journal_of(f);
-    return td_fetch_target_begin(&f->target, &journal, f->err) && open_part(f);
-}
-
-/* Tells of the pieces that an earlier process has fetched. */
-static void tell_resumed(struct fetch *f)
-{
-    const struct td_fetch_events *events = &f->job->events;
-    uint64_t size_bytes = f->job->expected.size_bytes;
-    uint64_t count = td_fetch_piece_count(size_bytes);
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t off = i * TD_FETCH_PIECE_BYTES;
-        uint64_t len = size_bytes - off < TD_FETCH_PIECE_BYTES ? size_bytes - off : TD_FETCH_PIECE_BYTES;
-        if (!td_fetch_spans_has(&f->spans, i))
-            continue;
-        f->outcome->resumed_bytes += len;
-        if (events->arrived != NULL)
-            events->arrived(events->context, off, len, true);
-    }
-}
-
-/* Prepares the list of missing bytes, from the journal if there is one. */
-static bool prepare(struct fetch *f)
-{
-    const struct td_fetch_journal wanted = journal_of(f);
-    struct td_fetch_journal found;
-    uint8_t *bits = NULL;
-    uint64_t span_bytes = f->job->span_bytes != 0 ? f->job->span_bytes : SPAN_BYTES;
-    if (f->connection_count == 1 && f->job->span_bytes == 0)
-        span_bytes = UINT64_MAX;
-    bool is_resumed = td_fetch_target_resume(&f->target, &wanted, &found, &bits);
-    if (!is_resumed && !td_fetch_target_check_room(&f->target, f->err))
-        return false;
-    bool ok = td_fetch_spans_init(&f->spans, wanted.size_bytes, bits, f->connection_count, span_bytes, f->err);
-    free(bits);
-    if (!ok || !is_resumed)
-        return ok;
-    memcpy(f->etag, found.etag, sizeof f->etag);
-    if (!open_part(f))
-        return false;
-    tell_resumed(f);
-    td_fetch_hasher_advance(f->hasher, td_fetch_spans_front(&f->spans));
-    return true;
-}
-
-/* Forgets all that has arrived. */
-static bool forget(struct fetch *f)
-{
-    const struct td_fetch_events *events = &f->job->events;
-    bool had_begun = f->has_begun;
-    td_fetch_hasher_stop(f->hasher);
-    f->hasher = NULL;
-    td_fetch_spans_fini(&f->spans);
-    td_fetch_target_discard(&f->target);
-    f->has_begun = f->is_untagged = f->is_broken = f->has_changed = false;
-    f->etag[0] = '\0';
-    memset(f->etags, 0, sizeof f->etags);
-    f->outcome->resumed_bytes = 0;
-    if (had_begun && events->discarded != NULL)
-        events->discarded(events->context);
-    return td_fetch_target_lock(&f->target, td_fetch_session_cancel(f->session), NULL, NULL, f->err);
-}
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
@@ -237,14 +128,14 @@ static bool check_tag(struct connection *c)
      */
     bool is_other =
         f->has_digest ? expected[0] != '\0' && strcmp(f->etags[c->server], expected) == 0 && strcmp(tag, expected) != 0
-                      : f->etag[0] != '\0' && strcmp(f->etag, tag) != 0;
+                      : f->part.etag[0] != '\0' && strcmp(f->part.etag, tag) != 0;
     if (is_other) {
         f->has_changed = !f->has_digest;
         return refuse(c, "the file has changed there, or is another one than before");
     }
     memcpy(f->etags[c->server], tag, sizeof f->etags[c->server]);
-    if (!f->has_digest && !f->has_begun) {
-        memcpy(f->etag, tag, sizeof f->etag);
+    if (!f->has_digest && !f->part.has_begun) {
+        memcpy(f->part.etag, tag, sizeof f->part.etag);
         f->is_untagged = tag[0] == '\0';
     }
     return true;
@@ -261,35 +152,12 @@ static bool accept_answer(struct connection *c)
     }
     if (!check_range(c) || !check_tag(c))
         return false;
-    if (!f->has_begun && !begin(f)) {
+    if (!f->part.has_begun && !td_fetch_part_begin(&f->part, f->err)) {
         f->has_failed = true;
         return false;
     }
     if (c->skip > 0 || c->answer.status == 200 || f->is_untagged)
-        td_fetch_spans_extend(&f->spans, c->index);
-    return true;
-}
-
-/* Puts bytes into the file, which are the next ones of the connection's span. */
-static bool store(struct connection *c, const char *bytes, size_t len)
-{
-    struct fetch *f = c->fetch;
-    const struct td_fetch_events *events = &f->job->events;
-    const struct td_fetch_span *span = &f->spans.open[c->index];
-    uint64_t off = span->at;
-    uint64_t front_piece = f->spans.front_piece;
-    uint64_t first;
-    uint64_t end;
-    if (!td_fetch_target_write(&f->target, off, bytes, len, f->err))
-        return false;
-    td_fetch_spans_arrived(&f->spans, c->index, len, &first, &end);
-    if (first < end && !td_fetch_target_note(&f->target, f->spans.bits, first, end, f->err))
-        return false;
-    if (f->spans.front_piece != front_piece)
-        td_fetch_hasher_advance(f->hasher, td_fetch_spans_front(&f->spans));
-    f->outcome->fetched_bytes += len;
-    if (events->arrived != NULL)
-        events->arrived(events->context, off, len, false);
+        td_fetch_spans_extend(&f->part.spans, c->index);
     return true;
 }
 
@@ -307,7 +175,6 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 {
     struct connection *c = context;
     struct fetch *f = c->fetch;
-    const struct td_fetch_span *span = &f->spans.open[c->index];
     size_t taken = count;
     (void)size;
     c->active_ns = td_clock_ns();
@@ -325,11 +192,14 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     c->skip -= passed;
     bytes += passed;
     count -= passed;
-    size_t room = span->end - span->at < count ? (size_t)(span->end - span->at) : count;
-    if (room > 0 && !store(c, bytes, room)) {
+    uint64_t needed = td_fetch_part_room(&f->part, c->index);
+    size_t room = needed < count ? (size_t)needed : count;
+    if (!td_fetch_part_take(&f->part, c->index, bytes, room, c->active_ns, f->err)) {
         f->has_failed = true;
         return 0;
     }
+    if (c->got == 0)
+        c->first_ns = c->active_ns;
     c->got += room;
     if (c->got >= PROGRESS_BYTES)
         td_fetch_health_progress(&f->health, c->server, c->active_ns);
@@ -362,14 +232,14 @@ static bool set_request(struct connection *c)
 static bool start(struct connection *c, size_t server)
 {
     struct fetch *f = c->fetch;
-    const struct td_fetch_span *span = &f->spans.open[c->index];
+    const struct td_fetch_span *span = &f->part.spans.open[c->index];
     c->server = server;
     c->is_accepted = c->is_cut = false;
     c->asked = span->at;
     /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
-    c->asked_end = !f->has_digest && !f->has_begun ? f->job->expected.size_bytes : span->end;
+    c->asked_end = !f->has_digest && !f->part.has_begun ? f->job->expected.size_bytes : span->end;
     c->skip = c->got = c->other_bytes = 0;
-    c->active_ns = td_clock_ns();
+    c->asked_ns = c->active_ns = td_clock_ns();
     c->text[0] = '\0';
     td_error_init(&c->fault);
     td_fetch_answer_init(&c->answer);
@@ -401,13 +271,13 @@ static bool choose_server(const struct fetch *f, size_t *server)
 static bool start_idle(struct fetch *f, bool *has_idle)
 {
     /* without a digest the first answer tells the tag; without a tag there is only one answer */
-    size_t most = !f->has_digest && (!f->has_begun || f->is_untagged) ? 1 : f->connection_count;
+    size_t most = !f->has_digest && (!f->part.has_begun || f->is_untagged) ? 1 : f->connection_count;
     size_t server;
     *has_idle = false;
     for (size_t i = 0; i < f->connection_count && f->running < most; i++) {
         if (f->connections[i].is_busy || f->is_broken || !choose_server(f, &server))
             continue;
-        *has_idle = !td_fetch_spans_give(&f->spans, i);
+        *has_idle = !td_fetch_spans_give(&f->part.spans, i);
         if (*has_idle)
             return true;
         if (!start(&f->connections[i], server))
@@ -437,18 +307,33 @@ static void tell_failure(const struct fetch *f, const struct td_error *why, uint
         td_fetch_session_tell(f->session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
 }
 
+/* Has later spans be so long that the time in which a connection waits for an answer does not matter. */
+static void learn_cost(struct connection *c, uint64_t now)
+{
+    struct fetch *f = c->fetch;
+    if (f->job->span_bytes != 0 || c->got < PROGRESS_BYTES || now <= c->first_ns)
+        return;
+    double bytes = (double)c->got / (double)(now - c->first_ns) * (double)(c->first_ns - c->asked_ns);
+    const double most = (double)TD_FETCH_MAX_SPAN_BYTES;
+    td_fetch_spans_set_cost(&f->part.spans, (uint64_t)(bytes < most ? bytes : most));
+}
+
 /* Judges how a request has ended, and gives back what is left of its span. */
 static void finish(struct connection *c, CURLcode code)
 {
     struct fetch *f = c->fetch;
-    struct td_fetch_span *span = &f->spans.open[c->index];
-    uint64_t left = span->end - span->at;
+    struct td_error why = TD_ERROR_INIT;
     uint64_t now = td_clock_ns();
     char what[320];
     stop(c);
-    td_fetch_spans_give_back(&f->spans, c->index);
+    uint64_t left = td_fetch_part_give_back(&f->part, c->index, &why);
+    if (!f->has_failed && why.code != TD_OK) {
+        f->has_failed = true;
+        (void)td_error_copy(f->err, &why);
+    }
     if (f->has_failed)
         return;
+    learn_cost(c, now);
     if (left == 0) {
         td_fetch_health_progress(&f->health, c->server, now);
         return;
@@ -508,24 +393,40 @@ static void collect(struct fetch *f)
     }
 }
 
-/* Returns how long to wait for the connections, in ms: until a server may be asked again, and at most POLL_MS. */
-static int wait_ms(const struct fetch *f)
+/* Returns how long to wait for the connections, in ms: until a server may be asked again or a block is to be written
+ * (block_due), and at most POLL_MS. */
+static int wait_ms(const struct fetch *f, uint64_t now, uint64_t block_due)
 {
-    uint64_t now = td_clock_ns();
     uint64_t due = td_fetch_health_due_ns(&f->health);
-    if (f->running == f->connection_count || due <= now || due - now > UINT64_C(1000000) * POLL_MS)
+    if (f->running == f->connection_count || due <= now || due > block_due)
+        due = block_due;
+    if (due - now > UINT64_C(1000000) * POLL_MS)
         return POLL_MS;
     return (int)((due - now) / 1000000) + 1;
+}
+
+/* Has libcurl move bytes, writes what has been in memory for long enough, and waits for more. */
+static bool move(struct fetch *f)
+{
+    CURLM *multi = td_fetch_session_multi(f->session);
+    uint64_t due;
+    int running;
+    if (curl_multi_perform(multi, &running) != CURLM_OK)
+        return td_error_no_memory(f->err);
+    uint64_t now = td_clock_ns();
+    if (f->has_failed || !td_fetch_part_flush(&f->part, now, &due, f->err))
+        return false;
+    if (running == 0 && f->running > 0) /* all requests have ended */
+        return true;
+    return curl_multi_poll(multi, NULL, 0, wait_ms(f, now, due), NULL) == CURLM_OK || td_error_no_memory(f->err);
 }
 
 /* Fetches all that is missing. Returns ROUND_DONE when the file is complete. */
 static enum round transfer(struct fetch *f)
 {
-    CURLM *multi = td_fetch_session_multi(f->session);
     uint64_t size_bytes = f->job->expected.size_bytes;
-    int running;
     bool has_idle;
-    while (td_fetch_spans_front(&f->spans) < size_bytes) {
+    while (td_fetch_spans_front(&f->part.spans) < size_bytes) {
         if (td_cancel_is_asked(td_fetch_session_cancel(f->session))) {
             (void)td_error_set(f->err, TD_CONFLICT, "stopped");
             return ROUND_FAILED;
@@ -541,12 +442,8 @@ static enum round transfer(struct fetch *f)
                 return ROUND_FAILED;
             }
         }
-        if (curl_multi_perform(multi, &running) != CURLM_OK ||
-            (running > 0 || f->running == 0 ? curl_multi_poll(multi, NULL, 0, wait_ms(f), NULL) : CURLM_OK) !=
-                CURLM_OK) {
-            (void)td_error_no_memory(f->err);
+        if (!move(f))
             return ROUND_FAILED;
-        }
         collect(f);
         if (f->has_failed)
             return ROUND_FAILED;
@@ -557,13 +454,6 @@ static enum round transfer(struct fetch *f)
 }
 
 /* ---- digests ------------------------------------------------------------------------------------------- */
-
-/* Returns whether the sums are the expected ones; true when none is expected. */
-static bool sums_fit(const struct td_fetch_expected *expected, const struct td_fetch_sums *sums)
-{
-    return (!expected->has_sha256 || memcmp(expected->sha256, sums->sha256, TD_SHA256_BYTES) == 0) &&
-           (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
-}
 
 static bool refuse_sums(struct fetch *f, const struct td_fetch_sums *sums)
 {
@@ -586,7 +476,7 @@ static enum round judge_mismatch(struct fetch *f, const struct td_fetch_sums *su
     size_t tries = f->health.count > 1 ? f->health.count : was_resumed ? 1 : 0;
     size_t server = f->mismatches++;
     if (server >= tries) {
-        td_fetch_target_discard(&f->target);
+        td_fetch_target_discard(&f->part.target);
         (void)refuse_sums(f, sums);
         return ROUND_FAILED;
     }
@@ -599,23 +489,25 @@ static enum round judge_mismatch(struct fetch *f, const struct td_fetch_sums *su
 static enum round run_round(struct fetch *f)
 {
     struct td_fetch_sums sums;
-    if (!prepare(f))
+    uint64_t span_bytes = f->job->span_bytes != 0 ? f->job->span_bytes : SPAN_BYTES;
+    if (f->connection_count == 1 && f->job->span_bytes == 0)
+        span_bytes = UINT64_MAX;
+    if (!td_fetch_part_prepare(&f->part, span_bytes, f->err))
         return ROUND_FAILED;
-    bool was_resumed = f->outcome->resumed_bytes > 0;
+    bool was_resumed = f->part.resumed_bytes > 0;
     enum round result = transfer(f);
     for (size_t i = 0; i < f->connection_count; i++)
         stop(&f->connections[i]);
     if (result != ROUND_DONE)
         return result;
-    if (!f->has_begun && !begin(f)) /* an empty file */
+    if (!f->part.has_begun && !td_fetch_part_begin(&f->part, f->err)) /* an empty file */
         return ROUND_FAILED;
-    td_fetch_hasher_advance(f->hasher, f->job->expected.size_bytes);
-    if (!td_fetch_hasher_wait(f->hasher, td_fetch_session_cancel(f->session), &sums, f->err))
+    if (!td_fetch_part_sums(&f->part, td_fetch_session_cancel(f->session), &sums, f->err))
         return ROUND_FAILED;
-    if (!sums_fit(&f->job->expected, &sums))
+    if (!td_fetch_sums_fit(&sums, &f->job->expected))
         return judge_mismatch(f, &sums, was_resumed);
     memcpy(f->outcome->sha256, sums.sha256, sizeof f->outcome->sha256);
-    return td_fetch_target_finish(&f->target, f->err) ? ROUND_DONE : ROUND_FAILED;
+    return td_fetch_target_finish(&f->part.target, f->err) ? ROUND_DONE : ROUND_FAILED;
 }
 
 /* Runs rounds until the file is there or given up. */
@@ -634,32 +526,11 @@ static bool run(struct fetch *f)
             return false;
         if (result == ROUND_DONE)
             return true;
-        if (!forget(f))
+        f->is_untagged = f->is_broken = f->has_changed = false;
+        memset(f->etags, 0, sizeof f->etags);
+        if (!td_fetch_part_forget(&f->part, td_fetch_session_cancel(f->session), f->err))
             return false;
     }
-}
-
-/* Returns whether the finished file is there already, by its digest. */
-static bool is_there(struct fetch *f)
-{
-    const struct td_fetch_expected *expected = &f->job->expected;
-    struct td_fetch_hasher *hasher = NULL;
-    struct td_fetch_sums sums;
-    struct td_error ignored = TD_ERROR_INIT;
-    int fd = f->has_digest ? td_fetch_target_open_finished(&f->target) : -1;
-    if (fd < 0)
-        return false;
-    bool ok = td_fetch_hasher_start(fd, expected->size_bytes, expected->has_git_sha1, &hasher, &ignored);
-    if (ok) {
-        td_fetch_hasher_advance(hasher, expected->size_bytes);
-        ok = td_fetch_hasher_wait(hasher, td_fetch_session_cancel(f->session), &sums, &ignored) &&
-             sums_fit(expected, &sums);
-    }
-    if (ok)
-        memcpy(f->outcome->sha256, sums.sha256, sizeof sums.sha256);
-    td_fetch_hasher_stop(hasher);
-    (void)close(fd);
-    return ok;
 }
 
 static void tell_waiting(void *context)
@@ -687,9 +558,7 @@ static void fini(struct fetch *f)
         curl_easy_cleanup(f->connections[i].easy);
     }
     free(f->connections);
-    td_fetch_hasher_stop(f->hasher);
-    td_fetch_spans_fini(&f->spans);
-    td_fetch_target_close(&f->target);
+    td_fetch_part_close(&f->part);
 }
 
 bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
@@ -705,17 +574,21 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
         .connection_count = job->connections,
         .has_digest = expected->has_sha256 || expected->has_git_sha1,
     };
+    const struct td_cancel *cancel = td_fetch_session_cancel(session);
+    struct td_fetch_sums sums;
     memset(outcome, 0, sizeof *outcome);
-    read_boot(f.boot);
-    bool ok = td_fetch_target_open(&f.target, job->root, job->name, expected->size_bytes, err) &&
-              td_fetch_target_lock(&f.target, td_fetch_session_cancel(session), tell_waiting, &f, err);
-    if (ok && is_there(&f)) {
+    bool ok = td_fetch_part_open(&f.part, job->root, job->name, expected, &job->events, job->connections, err) &&
+              td_fetch_target_lock(&f.part.target, cancel, tell_waiting, &f, err);
+    if (ok && td_fetch_part_is_there(&f.part, cancel, &sums)) {
         outcome->was_there = true;
-        td_fetch_target_discard(&f.target);
+        memcpy(outcome->sha256, sums.sha256, sizeof outcome->sha256);
+        td_fetch_target_discard(&f.part.target);
     } else {
         ok = ok && create_connections(&f) && run(&f);
     }
     outcome->is_verified = ok && f.has_digest;
+    outcome->fetched_bytes = f.part.fetched_bytes;
+    outcome->resumed_bytes = f.part.resumed_bytes;
     fini(&f);
     return ok;
 }

@@ -9,35 +9,13 @@
 #define TD_STORAGE_FETCH_FILE_H
 
 #include "core/error.h"
-#include "storage/fetch/fetch_hasher.h"
+#include "storage/fetch/fetch_part.h"
 #include "storage/fetch/fetch_session.h"
 #include "storage/served_root.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* The length and digests that the file must have. */
-struct td_fetch_expected {
-    uint64_t size_bytes;
-    bool has_sha256, has_git_sha1; /* which digests are known */
-    uint8_t sha256[TD_SHA256_BYTES];
-    uint8_t git_sha1[TD_FETCH_SHA1_BYTES];
-};
-
-/* Functions that a fetch calls, on the thread that called td_fetch_file; each may be NULL. They must be quick. */
-struct td_fetch_events {
-    /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; it keeps its bytes when the
-     * file gets its name. Called once, before any of the others, and again after `discarded`. */
-    void (*began)(void *context, int fd, uint64_t size_bytes);
-    /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
-     * not known before td_fetch_file returns. */
-    void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
-    /* All that has arrived was wrong, and the file begins anew: in another file, so that readers of the old descriptor
-     * do not see bytes change. */
-    void (*discarded)(void *context);
-    void *context;
-};
 
 struct td_fetch_job {
     const char *url_path;       /* below each server's base URL; begins with '/', percent-encoded */

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -28,21 +29,52 @@ struct td_fetch_hasher {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t front, hashed; /* under the lock, as all below */
+    /* Blocks that wait to be hashed, in the order of the file, the first one at queue[queue_at]; and empty ones. */
+    struct td_fetch_block *queue[TD_FETCH_HELD_BLOCKS], *spare[TD_FETCH_HELD_BLOCKS];
+    size_t queue_at, queue_count, spare_count;
     bool stop, is_done;
     struct td_error err;
 };
 
-/* Waits until there is something to hash, and sets *end to how far. Returns false when the thread has to end. */
-static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, uint64_t *end)
+/* ---- the thread ---------------------------------------------------------------------------------------- */
+
+/* Waits until there is something to hash after `done`: sets *block to it, which the caller then owns; or to NULL, and
+ * *end to how far the file is to be read. Returns false when the thread has to end. */
+static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct td_fetch_block **block, uint64_t *end)
 {
     pthread_mutex_lock(&hasher->lock);
     hasher->hashed = done;
     while (!hasher->stop && hasher->front - done < WAKE_BYTES && hasher->front < hasher->size_bytes)
         (void)pthread_cond_wait(&hasher->changed, &hasher->lock);
-    *end = hasher->front;
+    struct td_fetch_block *first = hasher->queue_count > 0 ? hasher->queue[hasher->queue_at] : NULL;
     bool goes_on = !hasher->stop && done < hasher->size_bytes;
+    *block = goes_on && first != NULL && first->off == done ? first : NULL;
+    *end = first != NULL ? first->off : hasher->front;
+    if (*block != NULL) {
+        hasher->queue_at = (hasher->queue_at + 1) % TD_FETCH_HELD_BLOCKS;
+        hasher->queue_count--;
+    }
     pthread_mutex_unlock(&hasher->lock);
     return goes_on;
+}
+
+/* Keeps an empty block for whoever asks for one, or frees it. */
+static void put_spare(struct td_fetch_hasher *hasher, struct td_fetch_block *block)
+{
+    pthread_mutex_lock(&hasher->lock);
+    bool is_kept = hasher->spare_count < TD_FETCH_HELD_BLOCKS;
+    if (is_kept)
+        hasher->spare[hasher->spare_count++] = block;
+    pthread_mutex_unlock(&hasher->lock);
+    if (!is_kept)
+        free(block);
+}
+
+static void hash_bytes(struct td_fetch_hasher *hasher, const uint8_t *bytes, size_t len)
+{
+    (void)SHA256_Update(&hasher->sha256, bytes, len);
+    if (hasher->git_sha1)
+        (void)SHA1_Update(&hasher->sha1, bytes, len);
 }
 
 /* Hashes up to READ_BYTES at `done` and adds their number to it. */
@@ -56,9 +88,7 @@ static bool hash_some(struct td_fetch_hasher *hasher, uint64_t *done, uint64_t e
         return td_error_sys(err, TD_IO, errno, "cannot read back what was written");
     if (n == 0)
         return td_error_set(err, TD_IO, "another program has cut the file while it was fetched");
-    (void)SHA256_Update(&hasher->sha256, hasher->buffer, (size_t)n);
-    if (hasher->git_sha1)
-        (void)SHA1_Update(&hasher->sha1, hasher->buffer, (size_t)n);
+    hash_bytes(hasher, hasher->buffer, (size_t)n);
     *done += (uint64_t)n;
     return true;
 }
@@ -67,10 +97,19 @@ static void *hasher_main(void *argument)
 {
     struct td_fetch_hasher *hasher = argument;
     struct td_error err = TD_ERROR_INIT;
+    struct td_fetch_block *block;
     uint64_t done = 0;
-    uint64_t end = 0;
-    while (err.code == TD_OK && wait_for_bytes(hasher, done, &end))
-        (void)hash_some(hasher, &done, end, &err);
+    uint64_t end;
+    while (err.code == TD_OK && wait_for_bytes(hasher, done, &block, &end)) {
+        if (block == NULL) {
+            (void)hash_some(hasher, &done, end, &err);
+            continue;
+        }
+        hash_bytes(hasher, block->bytes, block->len);
+        done += block->len;
+        block->len = 0;
+        put_spare(hasher, block);
+    }
     pthread_mutex_lock(&hasher->lock);
     hasher->hashed = done;
     hasher->err = err;
@@ -78,6 +117,14 @@ static void *hasher_main(void *argument)
     (void)pthread_cond_broadcast(&hasher->changed);
     pthread_mutex_unlock(&hasher->lock);
     return NULL;
+}
+
+/* ---- the caller's side --------------------------------------------------------------------------------- */
+
+bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected)
+{
+    return (!expected->has_sha256 || memcmp(expected->sha256, sums->sha256, TD_SHA256_BYTES) == 0) &&
+           (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
 }
 
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
@@ -113,14 +160,44 @@ bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td
     return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a thread that hashes");
 }
 
-void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
+struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher)
 {
+    struct td_fetch_block *block = NULL;
     pthread_mutex_lock(&hasher->lock);
+    if (hasher->spare_count > 0)
+        block = hasher->spare[--hasher->spare_count];
+    pthread_mutex_unlock(&hasher->lock);
+    if (block == NULL && (block = malloc(sizeof *block)) != NULL)
+        block->len = 0;
+    return block;
+}
+
+/* Moves the front, and wakes the thread when there is enough to do. The lock is held. */
+static void advance(struct td_fetch_hasher *hasher, uint64_t front)
+{
     if (front > hasher->front)
         hasher->front = front;
     if (hasher->front - hasher->hashed >= WAKE_BYTES || hasher->front == hasher->size_bytes)
         (void)pthread_cond_broadcast(&hasher->changed);
+}
+
+void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
+{
+    pthread_mutex_lock(&hasher->lock);
+    advance(hasher, front);
     pthread_mutex_unlock(&hasher->lock);
+}
+
+bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block)
+{
+    pthread_mutex_lock(&hasher->lock);
+    bool is_taken = block->off == hasher->front && hasher->queue_count < TD_FETCH_HELD_BLOCKS;
+    if (is_taken) {
+        hasher->queue[(hasher->queue_at + hasher->queue_count++) % TD_FETCH_HELD_BLOCKS] = block;
+        advance(hasher, block->off + block->len);
+    }
+    pthread_mutex_unlock(&hasher->lock);
+    return is_taken;
 }
 
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
@@ -154,6 +231,10 @@ void td_fetch_hasher_stop(struct td_fetch_hasher *hasher)
     (void)pthread_cond_broadcast(&hasher->changed);
     pthread_mutex_unlock(&hasher->lock);
     (void)pthread_join(hasher->thread, NULL);
+    for (size_t i = 0; i < hasher->queue_count; i++)
+        free(hasher->queue[(hasher->queue_at + i) % TD_FETCH_HELD_BLOCKS]);
+    for (size_t i = 0; i < hasher->spare_count; i++)
+        free(hasher->spare[i]);
     (void)pthread_cond_destroy(&hasher->changed);
     (void)pthread_mutex_destroy(&hasher->lock);
     free(hasher->buffer);

@@ -1,6 +1,7 @@
-/* Digests of a file that is still being written, by a thread of its own: it reads the file in order, from the page
- * cache mostly, as far as the file is complete from its beginning. So pieces may arrive in any order, and the part of a
- * file that an earlier process has fetched is read again. Thread-safe. */
+/* Digests of a file that is still being written, by a thread of its own, in order, as far as the file is complete from
+ * its beginning. What arrives in order is hashed from the memory from which it was written (a block); the rest is read
+ * from the file, from the page cache mostly. So pieces may arrive in any order, and the part of a file that an earlier
+ * process has fetched is read again. Thread-safe. */
 #ifndef TD_STORAGE_FETCH_HASHER_H
 #define TD_STORAGE_FETCH_HASHER_H
 
@@ -11,12 +12,35 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_FETCH_SHA1_BYTES = 20 };
+enum {
+    TD_FETCH_SHA1_BYTES = 20,
+    TD_FETCH_BLOCK_BYTES = 512 * 1024, /* of one block; fits a processor's second cache */
+    TD_FETCH_HELD_BLOCKS = 8,          /* the most that wait to be hashed */
+};
+
+/* The length and digests that the file must have. */
+struct td_fetch_expected {
+    uint64_t size_bytes;
+    bool has_sha256, has_git_sha1; /* which digests are known */
+    uint8_t sha256[TD_SHA256_BYTES];
+    uint8_t git_sha1[TD_FETCH_SHA1_BYTES];
+};
 
 struct td_fetch_sums {
     uint8_t sha256[TD_SHA256_BYTES];
     uint8_t git_sha1[TD_FETCH_SHA1_BYTES]; /* of "blob SIZE", a NUL and the content, as Git names it */
 };
+
+/* Bytes of the file in memory. */
+struct td_fetch_block {
+    uint64_t off;      /* in the file */
+    size_t len;        /* 0: empty */
+    uint64_t since_ns; /* when the first byte came; for whoever fills the block */
+    uint8_t bytes[TD_FETCH_BLOCK_BYTES];
+};
+
+/* Returns whether the sums are the expected ones; true when none is expected. */
+bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected);
 
 struct td_fetch_hasher;
 
@@ -25,14 +49,21 @@ struct td_fetch_hasher;
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
                            struct td_error *err);
 
-/* Tells the thread that all before `front` is in the file. */
+/* Returns an empty block, which the caller frees unless it gives it away; NULL when out of memory. */
+struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher);
+
+/* Tells the thread that all before `front` is in the file. A smaller one than before is ignored. */
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front);
+
+/* Gives a block away that is in the file, and so moves the front to its end. Returns false when the caller keeps the
+ * block, and the front stays: the block does not begin at the front, or too many wait. */
+bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block);
 
 /* Waits until all size_bytes are hashed and sets *sums. Errors: TD_IO; TD_CONFLICT when cancelled. */
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                           struct td_error *err);
 
-/* Stops the thread and frees it. NULL is allowed. */
+/* Stops the thread and frees it, with the blocks that were given away. NULL is allowed. */
 void td_fetch_hasher_stop(struct td_fetch_hasher *hasher);
 
 #endif

@@ -1,11 +1,13 @@
 #include "storage/fetch/fetch_spans.h"
 
-#include "storage/fetch/fetch_journal.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = TD_FETCH_PIECE_BYTES, STEAL_BYTES = 8 * PIECE }; /* less is not worth another request */
+enum {
+    PIECE = TD_FETCH_PIECE_BYTES,
+    COST_LEAST = 4, /* the least span, in costs of a request */
+    COST_MOST = 32, /* the longest one */
+};
 
 bool td_fetch_spans_has(const struct td_fetch_spans *spans, uint64_t piece)
 {
@@ -26,6 +28,7 @@ bool td_fetch_spans_init(struct td_fetch_spans *spans, uint64_t size_bytes, cons
     memset(spans, 0, sizeof *spans);
     spans->size_bytes = size_bytes;
     spans->span_bytes = span_bytes < PIECE ? PIECE : span_bytes / PIECE * PIECE;
+    spans->least_bytes = TD_FETCH_STEAL_BYTES;
     spans->open_count = connections;
     spans->bits = calloc(bit_bytes + 1, 1);
     spans->open = calloc(connections, sizeof *spans->open);
@@ -48,6 +51,19 @@ void td_fetch_spans_fini(struct td_fetch_spans *spans)
     memset(spans, 0, sizeof *spans);
 }
 
+/* Returns the value, or the nearest bound, in whole pieces. */
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return (value < least ? least : value > most ? most : value) / PIECE * PIECE;
+}
+
+void td_fetch_spans_set_cost(struct td_fetch_spans *spans, uint64_t cost_bytes)
+{
+    uint64_t cost = clamp(cost_bytes, 0, TD_FETCH_MAX_SPAN_BYTES);
+    spans->least_bytes = clamp(COST_LEAST * cost, TD_FETCH_STEAL_BYTES, TD_FETCH_MAX_SPAN_BYTES);
+    spans->long_bytes = clamp(COST_MOST * cost, 0, TD_FETCH_MAX_SPAN_BYTES);
+}
+
 static uint64_t piece_begin(const struct td_fetch_spans *spans, uint64_t piece)
 {
     uint64_t count = td_fetch_piece_count(spans->size_bytes);
@@ -58,10 +74,10 @@ static uint64_t piece_begin(const struct td_fetch_spans *spans, uint64_t piece)
  * file in ever smaller spans, so that all of them have work until the end. */
 static uint64_t most_pieces(const struct td_fetch_spans *spans, uint64_t first)
 {
-    uint64_t most = spans->span_bytes / PIECE;
+    uint64_t most = (spans->long_bytes > spans->span_bytes ? spans->long_bytes : spans->span_bytes) / PIECE;
     uint64_t share = (td_fetch_piece_count(spans->size_bytes) - first) / (2 * spans->open_count);
-    if (share < STEAL_BYTES / PIECE)
-        share = STEAL_BYTES / PIECE;
+    if (share < spans->least_bytes / PIECE)
+        share = spans->least_bytes / PIECE;
     return spans->open_count > 1 && share < most ? share : most;
 }
 
@@ -92,7 +108,7 @@ static bool steal(struct td_fetch_spans *spans, struct td_fetch_span *span)
         if (one->is_open && (longest == NULL || one->end - one->at > longest->end - longest->at))
             longest = one;
     }
-    if (longest == NULL || longest->end - longest->at < STEAL_BYTES)
+    if (longest == NULL || longest->end - longest->at < spans->least_bytes)
         return false;
     uint64_t middle = (longest->at + (longest->end - longest->at) / 2) / PIECE * PIECE;
     *span = (struct td_fetch_span){.at = middle, .end = longest->end, .is_open = true};

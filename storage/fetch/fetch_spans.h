@@ -6,10 +6,16 @@
 #define TD_STORAGE_FETCH_SPANS_H
 
 #include "core/error.h"
+#include "storage/fetch/fetch_journal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A span with less left is not shared: that is not worth another request. */
+enum { TD_FETCH_STEAL_BYTES = 8 * TD_FETCH_PIECE_BYTES };
+
+#define TD_FETCH_MAX_SPAN_BYTES (UINT64_C(256) * 1024 * 1024) /* that td_fetch_spans_set_cost leads to */
 
 /* The bytes that one connection fetches: [at, end). `at` moves as they arrive. */
 struct td_fetch_span {
@@ -19,7 +25,9 @@ struct td_fetch_span {
 
 struct td_fetch_spans {
     uint64_t size_bytes;
-    uint64_t span_bytes;        /* the most that is given out at once; a multiple of the piece */
+    uint64_t span_bytes;        /* the most that is given out at once; a multiple of the piece, as the next two */
+    uint64_t long_bytes;        /* the same, where a request costs so much; 0: no more than span_bytes */
+    uint64_t least_bytes;       /* the least that is given out at once, and that a span has which is shared */
     uint8_t *bits;              /* a bit for each piece that is on disk, as in the journal; owned */
     uint64_t next;              /* the first piece that was never given out */
     uint64_t front_piece;       /* all pieces before it are on disk */
@@ -34,6 +42,10 @@ struct td_fetch_spans {
 bool td_fetch_spans_init(struct td_fetch_spans *spans, uint64_t size_bytes, const uint8_t *bits, size_t connections,
                          uint64_t span_bytes, struct td_error *err);
 void td_fetch_spans_fini(struct td_fetch_spans *spans);
+
+/* Says how many bytes a connection could receive in the time that passes from a request to the first byte of its
+ * answer. Longer spans are then given out, so that little of a connection's time is spent waiting. */
+void td_fetch_spans_set_cost(struct td_fetch_spans *spans, uint64_t cost_bytes);
 
 /* Gives the connection (0 to open_count - 1) a span. Returns false when there is nothing to do for it. */
 bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection);

@@ -60,6 +60,75 @@ static void digests_of_a_file_that_arrives(void **state)
     tree_close(&tree);
 }
 
+/* Fills a block with a part of the content. */
+static struct td_fetch_block *block_of(struct td_fetch_hasher *hasher, const uint8_t *bytes, size_t from, size_t len)
+{
+    struct td_fetch_block *block = td_fetch_hasher_block(hasher);
+    assert_non_null(block);
+    assert_int_equal(block->len, 0);
+    block->off = from;
+    block->len = len;
+    memcpy(block->bytes, bytes + from, len);
+    return block;
+}
+
+/* The file has other bytes than the blocks, so the digest tells that blocks are hashed from memory, in order with what
+ * is read from the file. A block that does not begin at the front is refused. */
+static void blocks_are_hashed_from_memory(void **state)
+{
+    (void)state;
+    enum { FROM_FILE = 1024 * 1024 + 7, BLOCKS_END = FROM_FILE + 3 * 100000 };
+    struct tree tree;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_sums sums;
+    uint8_t want[TD_SHA256_BYTES];
+    uint8_t *bytes = content();
+    uint8_t *other = calloc(1, SIZE);
+    tree_open(&tree);
+    int fd = open_new(&tree);
+    assert_non_null(other);
+    write_at(fd, other, 0, SIZE);
+    write_at(fd, bytes, 0, FROM_FILE);
+    write_at(fd, bytes, BLOCKS_END, SIZE);
+    assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    struct td_fetch_block *early = block_of(hasher, other, FROM_FILE, 100000);
+    assert_false(td_fetch_hasher_give(hasher, early));
+    free(early);
+    td_fetch_hasher_advance(hasher, FROM_FILE);
+    for (size_t at = FROM_FILE; at < BLOCKS_END; at += 100000)
+        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, at, 100000)));
+    td_fetch_hasher_advance(hasher, SIZE);
+    assert_true(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
+    td_sha256(bytes, SIZE, want);
+    assert_memory_equal(sums.sha256, want, sizeof want);
+    td_fetch_hasher_stop(hasher);
+    (void)close(fd);
+    free(other);
+    free(bytes);
+    tree_close(&tree);
+}
+
+/* Blocks that wait are bounded in number, and freed with the hasher. Each is so short that the thread does not wake. */
+static void blocks_that_wait_are_few(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_fetch_hasher *hasher;
+    uint8_t *bytes = content();
+    tree_open(&tree);
+    int fd = open_new(&tree);
+    assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    for (size_t i = 0; i < TD_FETCH_HELD_BLOCKS; i++)
+        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, i * 10, 10)));
+    struct td_fetch_block *last = block_of(hasher, bytes, TD_FETCH_HELD_BLOCKS * 10, 10);
+    assert_false(td_fetch_hasher_give(hasher, last));
+    free(last);
+    td_fetch_hasher_stop(hasher);
+    (void)close(fd);
+    free(bytes);
+    tree_close(&tree);
+}
+
 /* Git's name of a blob with the content "what is up, doc?", from the book Pro Git, section 10.2; and that of an empty
  * one, which git hash-object prints. */
 static void names_of_git(void **state)
@@ -133,10 +202,9 @@ static void a_wait_can_be_cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_of_a_file_that_arrives),
-        cmocka_unit_test(names_of_git),
-        cmocka_unit_test(a_cut_file_is_an_error),
-        cmocka_unit_test(a_wait_can_be_cancelled),
+        cmocka_unit_test(digests_of_a_file_that_arrives), cmocka_unit_test(blocks_are_hashed_from_memory),
+        cmocka_unit_test(blocks_that_wait_are_few),       cmocka_unit_test(names_of_git),
+        cmocka_unit_test(a_cut_file_is_an_error),         cmocka_unit_test(a_wait_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,32 @@ static void spans_shrink_towards_the_end(void **state)
     td_fetch_spans_fini(&spans);
 }
 
+/* A request whose answer takes as long to begin as 3 MiB take to come: spans are 4 to 32 times as long. */
+static void spans_grow_with_the_cost_of_a_request(void **state)
+{
+    (void)state;
+    const uint64_t MiB = 1024 * 1024;
+    struct td_fetch_spans spans;
+    assert_true(td_fetch_spans_init(&spans, 4096 * MiB, NULL, 4, 16 * MiB, NULL));
+    td_fetch_spans_set_cost(&spans, 3 * MiB + 1);
+    assert_true(td_fetch_spans_give(&spans, 0) && spans.open[0].end == 96 * MiB);
+    td_fetch_spans_set_cost(&spans, UINT64_C(1) << 62); /* no overflow */
+    assert_true(td_fetch_spans_give(&spans, 1) && spans.open[1].end - spans.open[1].at == 256 * MiB);
+    td_fetch_spans_set_cost(&spans, 1000); /* the cost can fall again */
+    assert_true(td_fetch_spans_give(&spans, 2) && spans.open[2].end - spans.open[2].at == 16 * MiB);
+    td_fetch_spans_fini(&spans);
+    assert_true(td_fetch_spans_init(&spans, 64 * MiB, NULL, 4, 16 * MiB, NULL));
+    td_fetch_spans_set_cost(&spans, 3 * MiB);
+    assert_true(td_fetch_spans_give(&spans, 0) && spans.open[0].end == 12 * MiB);
+    td_fetch_spans_fini(&spans);
+    assert_true(td_fetch_spans_init(&spans, 11 * MiB, NULL, 2, UINT64_MAX, NULL));
+    td_fetch_spans_set_cost(&spans, 3 * MiB);
+    assert_true(td_fetch_spans_give(&spans, 0) && !td_fetch_spans_give(&spans, 1)); /* another request costs more */
+    td_fetch_spans_set_cost(&spans, 0);
+    assert_true(td_fetch_spans_give(&spans, 1));
+    td_fetch_spans_fini(&spans);
+}
+
 static void half_of_the_longest_is_taken(void **state)
 {
     (void)state;
@@ -217,6 +243,7 @@ int main(void)
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(spans_come_from_the_front),
         cmocka_unit_test(spans_shrink_towards_the_end),
+        cmocka_unit_test(spans_grow_with_the_cost_of_a_request),
         cmocka_unit_test(half_of_the_longest_is_taken),
         cmocka_unit_test(a_server_that_failed_waits),
         cmocka_unit_test(trying_ends),

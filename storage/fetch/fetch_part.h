@@ -1,0 +1,95 @@
+/* The unfinished file of a fetch: which bytes are missing and who fetches them (fetch_spans), where they go
+ * (fetch_target), and their digests (fetch_hasher).
+ *
+ * What a connection receives is collected in a block of memory, and written when the block is full, the span ends or
+ * some time has passed: one large write costs less than many small ones, and the hasher need not read back a block that
+ * continues what it has. Bytes in a block have not arrived yet: neither the journal nor the events know of them. One
+ * thread. */
+#ifndef TD_STORAGE_FETCH_PART_H
+#define TD_STORAGE_FETCH_PART_H
+
+#include "core/cancel.h"
+#include "core/error.h"
+#include "storage/fetch/fetch_hasher.h"
+#include "storage/fetch/fetch_spans.h"
+#include "storage/fetch/fetch_target.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TD_FETCH_BLOCK_NS (UINT64_C(20) * 1000 * 1000) /* bytes stay no longer in a block */
+
+/* Functions that a fetch calls, on the thread that called td_fetch_file; each may be NULL. They must be quick. */
+struct td_fetch_events {
+    /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; it keeps its bytes when the
+     * file gets its name. Called once, before any of the others, and again after `discarded`. */
+    void (*began)(void *context, int fd, uint64_t size_bytes);
+    /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
+     * not known before td_fetch_file returns. */
+    void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
+    /* All that has arrived was wrong, and the file begins anew: in another file, so that readers of the old descriptor
+     * do not see bytes change. */
+    void (*discarded)(void *context);
+    void *context;
+};
+
+struct td_fetch_part {
+    const struct td_fetch_expected *expected; /* borrowed, as events */
+    const struct td_fetch_events *events;
+    struct td_fetch_target target;
+    struct td_fetch_spans spans;
+    struct td_fetch_hasher *hasher;
+    struct td_fetch_block **blocks; /* one for each connection, NULL until it is needed; owned */
+    size_t connection_count;
+    char etag[TD_FETCH_ETAG_BYTES]; /* that all answers must have, without a digest */
+    char boot[TD_FETCH_BOOT_BYTES];
+    bool has_begun;         /* the unfinished file and its journal are there */
+    uint64_t resumed_bytes; /* of an earlier process */
+    uint64_t fetched_bytes; /* written, also those that had to be fetched again */
+};
+
+/* Opens the directory of the file `name` below the root, for so many connections. Errors: as td_fetch_target_open;
+ * TD_RESOURCE_EXHAUSTED. Call td_fetch_part_close in any case. */
+bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, const char *name,
+                        const struct td_fetch_expected *expected, const struct td_fetch_events *events,
+                        size_t connections, struct td_error *err);
+
+/* Returns whether the finished file is there already, by its digest, and sets *sums. Call with the target's lock. */
+bool td_fetch_part_is_there(const struct td_fetch_part *part, const struct td_cancel *cancel,
+                            struct td_fetch_sums *sums);
+
+/* Prepares the list of missing bytes, from the journal if there is one; span_bytes as td_fetch_spans_init. Call with
+ * the target's lock. Errors: as td_fetch_target_check_room and td_fetch_hasher_start. */
+bool td_fetch_part_prepare(struct td_fetch_part *part, uint64_t span_bytes, struct td_error *err);
+
+/* Begins the file, when nothing of it is there. Errors: as td_fetch_target_begin and td_fetch_hasher_start. */
+bool td_fetch_part_begin(struct td_fetch_part *part, struct td_error *err);
+
+/* Returns how many bytes the connection's span still needs. */
+uint64_t td_fetch_part_room(const struct td_fetch_part *part, size_t connection);
+
+/* Takes the next bytes of the connection's span, at most as many as it needs, which came at now_ns. Errors: as
+ * td_fetch_target_write. */
+bool td_fetch_part_take(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns,
+                        struct td_error *err);
+
+/* Writes what has been in a block for TD_FETCH_BLOCK_NS, and sets *due_ns to when the next block must be written;
+ * UINT64_MAX: all are empty. Errors: as td_fetch_target_write. */
+bool td_fetch_part_flush(struct td_fetch_part *part, uint64_t now_ns, uint64_t *due_ns, struct td_error *err);
+
+/* Writes what the connection has in its block, and ends its span. Returns how many bytes of the span are missing.
+ * Errors: as td_fetch_target_write; the span is given back nonetheless. */
+uint64_t td_fetch_part_give_back(struct td_fetch_part *part, size_t connection, struct td_error *err);
+
+/* Waits for the digests of the complete file. Errors: as td_fetch_hasher_wait. */
+bool td_fetch_part_sums(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_fetch_sums *sums,
+                        struct td_error *err);
+
+/* Forgets all that has arrived; td_fetch_part_prepare may follow. Errors: as td_fetch_target_lock. */
+bool td_fetch_part_forget(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_error *err);
+
+/* Closes and unlocks. What was written stays, to be resumed; what is in blocks is lost. */
+void td_fetch_part_close(struct td_fetch_part *part);
+
+#endif
