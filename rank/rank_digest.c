@@ -70,13 +70,11 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
 {
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     struct td_virtual_file wanted = {.snapshot = NULL}; /* the body holds the snapshot */
-    struct td_virtual_digest known;
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    struct td_virtual_progress progress;
     if (!make_key(view, item, false, &wanted.key, err))
         return false;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_has(hasher, &wanted.key))
         return true;
     td_rank_digest_origin(view, &wanted.origin);
     wanted.owner = td_virtual_owner(item->model->id);

@@ -30,8 +30,9 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
             return true; /* the time is over */
         case TD_VIRTUAL_FAILED:
             return false;
-        case TD_VIRTUAL_UNKNOWN: /* failed before this request waited */
-            return td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
+        case TD_VIRTUAL_UNKNOWN: /* so many others were hashed meanwhile that its end is forgotten */
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                                "the digest of a layer was forgotten while others were hashed; try again");
         }
     }
     return true;

@@ -197,9 +197,7 @@ static bool begin_layer(void *context, size_t i, struct td_error *err)
                                      .owner = td_virtual_owner(image->oci->repo->id),
                                      .is_unasked = is_by_digest(image->oci),
                                      .snapshot = image->oci->call->snapshot};
-    struct td_virtual_digest known;
-    struct td_virtual_progress progress;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_has(hasher, &wanted.key))
         return true;
     return make_recipe(image, i, &wanted.recipe, err) && td_virtual_hasher_begin(hasher, &wanted, err);
 }
