@@ -34,18 +34,22 @@ void td_rank_digest_origin(const struct td_repo_view *view, struct td_virtual_re
 }
 
 bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,
-                         const struct td_repo_item *item, struct td_virtual_digest *out)
+                         const struct td_repo_item *item, bool *is_known, struct td_virtual_digest *out,
+                         struct td_error *err)
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(hasher);
     struct td_virtual_key key;
     struct td_virtual_key former;
-    if (!make_key(view, item, false, &key, NULL))
+    if (!make_key(view, item, false, &key, err))
         return false;
-    if (td_virtual_digests_find(digests, &key, out))
+    *is_known = td_virtual_digests_find(digests, &key, out);
+    if (*is_known)
         return true;
-    if (!make_key(view, item, true, &former, NULL) || !td_virtual_digests_find(digests, &former, out))
+    if (!make_key(view, item, true, &former, err))
         return false;
-    td_virtual_digests_add(digests, &key, out);
+    *is_known = td_virtual_digests_find(digests, &former, out);
+    if (*is_known)
+        td_virtual_digests_add(digests, &key, out);
     return true;
 }
 

@@ -32,7 +32,7 @@ struct td_oci_call {
     char files_tag[TD_TAG_BYTES]; /* of the files from tagged_entry on; empty: none were tagged */
     size_t tagged_entry;          /* a number of snapshot->entries */
     uint64_t until_ns;            /* digests are waited for until then (monotonic); 0: they are not */
-    enum td_oci_lack lack;        /* of the digests that were missing */
+    enum td_oci_lack lack;        /* of the digests that the last target lacked; then what an error tells */
 };
 
 /* Answers an error with a code of the specification. Returns false. */

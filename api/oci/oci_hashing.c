@@ -4,13 +4,23 @@
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
 {
-    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->hasher);
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
     bool all = true;
     for (size_t i = 0; i < count; i++) {
         files[i].is_known = files[i].is_known || td_virtual_digests_find(digests, &files[i].key, &files[i].digest);
         all = all && files[i].is_known;
     }
     return all;
+}
+
+bool td_oci_keep_virtual(struct td_made_documents *made, const struct td_oci_virtual *files, size_t count,
+                         struct td_error *err)
+{
+    if (!td_made_documents_reserve_virtual(made, count, err))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        made->virtual_files[i] = (struct td_made_virtual){.key = files[i].key, .digest = files[i].digest};
+    return true;
 }
 
 /* Waits for the digests in their order. Errors: of a file whose hashing failed. */
@@ -21,8 +31,8 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)
             continue;
-        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, &over, &files[i].digest,
-                                       &progress, err)) {
+        switch (td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, oci->until_ns, &over,
+                                       &files[i].digest, &progress, err)) {
         case TD_VIRTUAL_KNOWN:
             files[i].is_known = true;
             break;
@@ -54,7 +64,7 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
             bytes += (double)files[i].digest.size_bytes;
             continue;
         }
-        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
+        (void)td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
         done_bytes += (double)progress.done_bytes;
         bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }

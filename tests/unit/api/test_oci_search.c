@@ -1,0 +1,226 @@
+/* How the OCI facade finds what clients ask for by a digest: manifests and configurations of all targets, layers of
+ * images and rank files, also when the table of virtual digests has dropped them; and what it answers where it cannot.
+ * Codes are those of the distribution specification ("Error codes"), statuses those of its "Pulling" sections. */
+#include "api/oci/oci.h"
+#include "rank/made_document.h"
+#include "tests/unit/api/hub_place.h"
+#include "tests/unit/api/virtual_place.h"
+
+#define RANK_TAG "tp2-rank1-fsdp"
+
+static void open_model(struct place *place)
+{
+    tree_open(&place->tree);
+    tree_simple(&place->tree, "org/m/model.safetensors", "a b");
+    tree_text(&place->tree, "org/m/config.json", "{\"model_type\":\"llama\"}");
+    tree_text(&place->tree, "org/m/sub/notes.txt", "abc");
+    loopback_open(&place->loop, &place->tree);
+    hash_files(place);
+}
+
+/* Empties the store of documents, as others would after a while. */
+static void forget_documents(struct place *place)
+{
+    td_lru_fini(&place->loop.api.documents);
+    assert_true(td_lru_init(&place->loop.api.documents, &td_made_documents_class, TD_MADE_STORE_BYTES));
+}
+
+/* Asks and checks the status, and the code of an error. The caller calls answer_fini. */
+static void ask(struct place *place, const char *target, int status, const char *code, struct answer *answer)
+{
+    char wanted[64];
+    loopback_ask(&place->loop, "GET", target, NULL, answer);
+    CHECK(answer->response.status == status, "%s: %d %s", target, answer->response.status, answer->body);
+    (void)snprintf(wanted, sizeof wanted, "\"code\":\"%s\"", code == NULL ? "" : code);
+    CHECK(code == NULL || strstr(answer->body, wanted) != NULL, "%s: %s", target, answer->body);
+}
+
+static void check(struct place *place, const char *kind, const char *hex, int status, const char *code)
+{
+    struct answer answer;
+    char target[160];
+    (void)snprintf(target, sizeof target, "/v2/org/m/%s/sha256:%s", kind, hex);
+    ask(place, target, status, code, &answer);
+    answer_fini(&answer);
+}
+
+/* Checks that what has the SHA-256 of this text is a blob, or is none. */
+static void check_blob(struct place *place, const char *name, int status)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    virtual_sum(name, sum, hex);
+    check(place, "blobs", hex, status, status == 404 ? "BLOB_UNKNOWN" : NULL);
+}
+
+/* Gets the manifest of a tag, and writes its SHA-256. */
+static void get_tag(struct place *place, const char *tag, char hex[TD_SHA256_TEXT_BYTES])
+{
+    struct answer answer;
+    char target[160];
+    uint8_t sum[TD_SHA256_BYTES];
+    (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tag);
+    ask(place, target, 200, NULL, &answer);
+    td_sha256(answer.body, answer.len, sum);
+    td_hex_write(sum, sizeof sum, hex);
+    answer_fini(&answer);
+}
+
+static void check_layers(struct place *place, int status)
+{
+    static const char *const paths[] = {"config.json", "model.safetensors", "sub/notes.txt"};
+    for (size_t i = 0; i < COUNT_OF(paths); i++)
+        check_blob(place, paths[i], status);
+}
+
+/* A client may get the manifest of an image and ask for the layers much later: while the manifest is kept, so are they.
+ */
+static void layers_of_a_kept_image_are_found(void **state)
+{
+    (void)state;
+    struct place place;
+    char hex[TD_SHA256_TEXT_BYTES];
+    open_model(&place);
+    note_layers(&place.loop.api, "org/m");
+    get_tag(&place, "image", hex);
+    drop_digests(&place.loop.api, TD_REVISION_FILES);
+    check_layers(&place, 200);
+    forget_documents(&place);
+    check_layers(&place, 404); /* the digests were dropped, indeed, and nothing is hashed here */
+    close_place(&place);
+}
+
+/* A manifest that is given out again, by its tag or by its digest, has the table know what it names. */
+static void what_a_kept_manifest_names_is_known_again(void **state)
+{
+    (void)state;
+    struct place place;
+    char hex[TD_SHA256_TEXT_BYTES];
+    for (int by_digest = 0; by_digest < 2; by_digest++) {
+        open_model(&place);
+        note_layers(&place.loop.api, "org/m");
+        note_rank_file(&place.loop.api, "org/m", RANK_TAG);
+        get_tag(&place, "image", hex);
+        drop_digests(&place.loop.api, TD_REVISION_FILES);
+        if (by_digest)
+            check(&place, "manifests", hex, 200, NULL);
+        else
+            get_tag(&place, "image", hex);
+        get_tag(&place, RANK_TAG, hex);
+        drop_digests(&place.loop.api, TD_REVISION_RANK);
+        check_blob(&place, RANK_TAG, 404);
+        if (by_digest)
+            check(&place, "manifests", hex, 200, NULL);
+        else
+            get_tag(&place, RANK_TAG, hex);
+        check_blob(&place, RANK_TAG, 200);
+        forget_documents(&place);
+        check_layers(&place, 200);
+        check_blob(&place, RANK_TAG, 200);
+        close_place(&place);
+    }
+}
+
+/* Layers are found before anybody asked this process for the manifest, as after a restart; then the documents are kept,
+ * so that the next layer costs less. */
+static void layers_are_found_without_documents(void **state)
+{
+    (void)state;
+    struct place place;
+    open_model(&place);
+    note_layers(&place.loop.api, "org/m");
+    assert_int_equal(place.loop.api.documents.count, 0);
+    check_blob(&place, "model.safetensors", 200);
+    assert_int_equal(place.loop.api.documents.count, 1);
+    check_layers(&place, 200);
+    check_blob(&place, "no layer", 404);
+    close_place(&place);
+}
+
+/* The server knows that a digest is of a rank's document, and lacks the digest of the rank's file: it cannot say that
+ * there is nothing. */
+static void ranks_whose_digests_are_lacking_are_no_404(void **state)
+{
+    (void)state;
+    struct place place;
+    char hex[TD_SHA256_TEXT_BYTES];
+    open_model(&place);
+    note_rank_file(&place.loop.api, "org/m", RANK_TAG);
+    get_tag(&place, RANK_TAG, hex);
+    forget_documents(&place);
+    check(&place, "manifests", hex, 200, NULL);
+    forget_documents(&place);
+    drop_digests(&place.loop.api, TD_REVISION_RANK);
+    check(&place, "manifests", hex, 501, "UNSUPPORTED");
+    check(&place, "blobs", EMPTY_SHA256, 404, "BLOB_UNKNOWN"); /* what the one lacked says nothing of others */
+    close_place(&place);
+}
+
+/* Manifests are found among manifests alone, and other documents among blobs alone. */
+static void manifests_and_blobs_are_told_apart(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    char manifest_hex[TD_SHA256_TEXT_BYTES];
+    char config_hex[TD_SHA256_TEXT_BYTES];
+    open_model(&place);
+    ask(&place, "/v2/org/m/manifests/main", 200, NULL, &answer);
+    cJSON *json = cJSON_Parse(answer.body);
+    assert_non_null(json);
+    const char *digest = string_at(cJSON_GetObjectItem(json, "config"), "digest");
+    assert_int_equal(strlen(digest), strlen("sha256:") + 64);
+    (void)snprintf(config_hex, sizeof config_hex, "%s", digest + strlen("sha256:"));
+    cJSON_Delete(json);
+    answer_fini(&answer);
+    get_tag(&place, "main", manifest_hex);
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        check(&place, "manifests", manifest_hex, 200, NULL);
+        check(&place, "blobs", config_hex, 200, NULL);
+        check(&place, "blobs", manifest_hex, 404, "BLOB_UNKNOWN");
+        check(&place, "manifests", config_hex, 404, "MANIFEST_UNKNOWN");
+        check(&place, "manifests", ABC_SHA256, 404, "MANIFEST_UNKNOWN"); /* a file of the model */
+        check(&place, "blobs", ABC_SHA256, 200, NULL);
+        forget_documents(&place);
+    }
+    close_place(&place);
+}
+
+/* A manifest of any revision of a cache, and of the flat form, is found by its digest by a server that has not made it
+ * yet. */
+static void manifests_of_all_targets_are_found(void **state)
+{
+    (void)state;
+    static const char *const tags[] = {"main", "flat", "v1.0", C0, C1};
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "models--org--m/snapshots/" C1 "/model.safetensors", "a");
+    tree_text(&place.tree, "models--org--m/snapshots/" C1 "/sub/new.txt", "new");
+    tree_text(&place.tree, "models--org--m/snapshots/" C0 "/old.txt", "abc");
+    tree_text(&place.tree, "models--org--m/refs/main", C1);
+    tree_text(&place.tree, "models--org--m/refs/v1.0", C0);
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    for (size_t i = 0; i < COUNT_OF(tags); i++) {
+        char hex[TD_SHA256_TEXT_BYTES];
+        get_tag(&place, tags[i], hex);
+        forget_documents(&place);
+        check(&place, "manifests", hex, 200, NULL);
+        forget_documents(&place);
+    }
+    check(&place, "manifests", EMPTY_SHA256, 404, "MANIFEST_UNKNOWN");
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_a_kept_image_are_found),
+        cmocka_unit_test(what_a_kept_manifest_names_is_known_again),
+        cmocka_unit_test(layers_are_found_without_documents),
+        cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),
+        cmocka_unit_test(manifests_and_blobs_are_told_apart),
+        cmocka_unit_test(manifests_of_all_targets_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
