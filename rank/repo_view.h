@@ -54,6 +54,10 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err);
 
+/* Does the same for the rank files alone, in the order of their models. */
+bool td_repo_view_list_rank_files(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
+                                  size_t *count, struct td_error *err);
+
 /* Returns whether each checkpoint that the view replaces can be written to a safetensors file; true when the view
  * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);

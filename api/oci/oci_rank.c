@@ -59,12 +59,11 @@ static bool find_item(struct td_oci_call *oci, const struct td_repo_view *view, 
     *item = NULL;
     if (view->entry_count > TD_OCI_MOST_FILES)
         return true;
-    if (!td_repo_view_list(view, &oci->arena, &items, &count, err))
+    if (!td_repo_view_list_rank_files(view, &oci->arena, &items, &count, err))
         return false;
     for (size_t i = 0; *item == NULL && i < count; i++) {
         bool is_known = false;
-        if (items[i].entry == NULL &&
-            !td_rank_digest_find(oci->call->api->virtual_hasher, view, &items[i], &is_known, &digest, err))
+        if (!td_rank_digest_find(oci->call->api->virtual_hasher, view, &items[i], &is_known, &digest, err))
             return false;
         if (!is_known)
             continue;

@@ -5,6 +5,7 @@
 #include "rank/made_document.h"
 #include "tests/unit/api/hub_place.h"
 #include "tests/unit/api/virtual_place.h"
+#include "tests/unit/work.h"
 
 #define RANK_TAG "tp2-rank1-fsdp"
 
@@ -137,6 +138,37 @@ static void layers_are_found_without_documents(void **state)
     close_place(&place);
 }
 
+/* Returns the work of answering one layer of an image of so many layers, after the first one was answered. */
+static uint64_t work_of_a_layer(int files)
+{
+    struct place place;
+    char name[64];
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "org/m/model.safetensors", "a");
+    for (int i = 1; i < files; i++) {
+        (void)snprintf(name, sizeof name, "org/m/%03d.txt", i);
+        tree_text(&place.tree, name, name);
+    }
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    note_layers(&place.loop.api, "org/m");
+    check_blob(&place, "001.txt", 200);
+    uint64_t work = work_now();
+    check_blob(&place, "002.txt", 200);
+    work = work_now() - work;
+    close_place(&place);
+    return work;
+}
+
+/* What the layers of an image cost does not grow with the square of their number. */
+static void a_layer_costs_nothing_for_the_others(void **state)
+{
+    (void)state;
+    uint64_t few = work_of_a_layer(10);
+    uint64_t many = work_of_a_layer(100);
+    CHECK(few > 0 && many < few + few / 4, "%llu and %llu blocks", (unsigned long long)few, (unsigned long long)many);
+}
+
 /* The server knows that a digest is of a rank's document, and lacks the digest of the rank's file: it cannot say that
  * there is nothing. */
 static void ranks_whose_digests_are_lacking_are_no_404(void **state)
@@ -218,6 +250,7 @@ int main(void)
         cmocka_unit_test(layers_of_a_kept_image_are_found),
         cmocka_unit_test(what_a_kept_manifest_names_is_known_again),
         cmocka_unit_test(layers_are_found_without_documents),
+        cmocka_unit_test(a_layer_costs_nothing_for_the_others),
         cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),
         cmocka_unit_test(manifests_and_blobs_are_told_apart),
         cmocka_unit_test(manifests_of_all_targets_are_found),
