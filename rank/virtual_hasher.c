@@ -69,6 +69,7 @@ struct td_virtual_hasher {
     struct td_virtual_digests *digests;
     struct worker workers[WORKERS];
     _Atomic bool stop;
+    _Atomic uint64_t hashed_bytes;
     struct td_cancel cancel;
 
     pthread_mutex_t lock;
@@ -313,6 +314,7 @@ static bool hash_bytes(struct worker *worker, struct job *job, struct td_body_cu
             return false;
         td_digest_add_content(digest, worker->window, n);
         atomic_fetch_add(&job->done_bytes, n);
+        atomic_fetch_add(&worker->hasher->hashed_bytes, n);
         done += n;
     }
     return true;
@@ -430,6 +432,11 @@ static void *hasher_main(void *argument)
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
+
+uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher)
+{
+    return atomic_load(&hasher->hashed_bytes);
+}
 
 bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
 {

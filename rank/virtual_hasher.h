@@ -74,6 +74,9 @@ const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher 
  * is full or memory is short, and for a file that nobody asked for, while such files of another owner are in it. */
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
+/* Returns how many bytes were hashed since the start, of all files. */
+uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher);
+
 /* Returns whether the digest of the file with this key is known, or the file is in the queue: then it need not be
  * begun.
  */

@@ -1,5 +1,7 @@
 #include "api/oci/oci_hashing.h"
 
+#include "api/oci/oci_retry.h"
+#include "core/clock.h"
 #include "core/digits.h"
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
@@ -48,9 +50,22 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
     return true;
 }
 
-/* Sets the error for digests that are not known. */
-static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count, struct td_error *err)
+/* How far hashing was when a request began to wait. */
+struct beginning {
+    uint64_t at_ns, hashed_bytes;
+};
+
+static struct beginning begin_waiting(const struct td_oci_call *oci)
 {
+    return (struct beginning){.at_ns = td_clock_ns(),
+                              .hashed_bytes = td_virtual_hasher_hashed_bytes(oci->call->api->virtual_hasher)};
+}
+
+/* Sets the error for digests that are not known. */
+static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count,
+                   const struct beginning *began, struct td_error *err)
+{
+    const struct beginning now = begin_waiting(oci);
     struct td_virtual_progress progress;
     struct td_virtual_digest digest;
     double done_bytes = 0;
@@ -68,6 +83,7 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
         done_bytes += (double)progress.done_bytes;
         bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }
+    oci->retry_s = td_oci_retry_s(bytes - done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "%zu of %zu layers (%.2f of %.2f GB) have been put together and hashed so far; try again",
                         known, count, done_bytes / 1e9, bytes / 1e9);
@@ -98,6 +114,7 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
                          struct td_error *err)
 {
     struct td_catalog_status status;
+    const struct beginning began = begin_waiting(oci);
     oci->lack = TD_OCI_LACKS_NOTHING;
     if (td_oci_look_up(oci, files, count))
         return true;
@@ -112,5 +129,5 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
         if (!td_oci_look_up(oci, files + first, some))
             break; /* the time is over */
     }
-    return td_oci_look_up(oci, files, count) || refuse(oci, files, count, err);
+    return td_oci_look_up(oci, files, count) || refuse(oci, files, count, &began, err);
 }

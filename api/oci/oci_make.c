@@ -103,6 +103,7 @@ static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bo
     struct td_buffer text;
     *made = NULL;
     oci->lack = TD_OCI_LACKS_NOTHING;
+    oci->retry_s = 0;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err) ||
         !td_oci_target_fits(target, view.entry_count, err))
         return false;
@@ -132,10 +133,12 @@ struct td_made_documents *td_oci_image_documents(struct td_oci_call *oci, bool i
     struct td_error none = TD_ERROR_INIT;
     const uint64_t until_ns = oci->until_ns;
     const enum td_oci_lack lack = oci->lack;
+    const unsigned retry_s = oci->retry_s;
     oci->until_ns = 0;
     (void)take(oci, &image, is_new, &made, &none);
     oci->until_ns = until_ns;
     oci->lack = lack;
+    oci->retry_s = retry_s;
     return made;
 }
 
@@ -151,6 +154,7 @@ struct searched {
 /* Why a document was not found that may be there. */
 struct lack {
     enum td_oci_lack kind;
+    unsigned retry_s;    /* as in td_oci_call */
     struct td_error err; /* TD_OK: none was in the way */
 };
 
@@ -165,6 +169,7 @@ static void note_lack(const struct td_oci_call *oci, const struct td_oci_target 
     if (lack->err.code != TD_OK || !was_given_out || !may_pass)
         return;
     lack->kind = oci->lack;
+    lack->retry_s = oci->retry_s;
     (void)td_error_copy(&lack->err, err);
 }
 
@@ -300,8 +305,9 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
         found = search(oci, &list, is_manifest, sha256, made, document, &lack);
     if (!found && lack.err.code == TD_OK)
         lack = lack_of_ranks;
-    oci->lack = found ? TD_OCI_LACKS_NOTHING : lack.kind;
     if (found)
         return true;
+    oci->lack = lack.kind;
+    oci->retry_s = lack.retry_s;
     return lack.err.code != TD_OK ? td_error_copy(err, &lack.err) : no_document(oci, err);
 }

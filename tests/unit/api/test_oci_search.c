@@ -2,6 +2,7 @@
  * images and rank files, also when the table of virtual digests has dropped them; and what it answers where it cannot.
  * Codes are those of the distribution specification ("Error codes"), statuses those of its "Pulling" sections. */
 #include "api/oci/oci.h"
+#include "api/oci/oci_hashing.h"
 #include "rank/made_document.h"
 #include "tests/unit/api/hub_place.h"
 #include "tests/unit/api/virtual_place.h"
@@ -244,6 +245,54 @@ static void manifests_of_all_targets_are_found(void **state)
     close_place(&place);
 }
 
+/* ---- while layers are hashed --------------------------------------------------------------------------- */
+
+/* Answers a call that needs the digest of a layer of 7 GB, and may not wait. */
+static void ask_too_early(struct place *place, struct td_response *response)
+{
+    struct loopback_request request;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_oci_virtual layer = {.size_bytes = UINT64_C(7000000000)};
+    loopback_request_init(&request, "GET", "/v2/org/m/manifests/image", NULL);
+    td_response_init_for(response, &request.request);
+    struct td_call call = {.api = &place->loop.api, .request = &request.request, .response = response};
+    struct td_oci_call oci = {.call = &call, .own = &call, .until_ns = 0};
+    assert_false(td_oci_know_virtual(&oci, &layer, 1, 1, NULL, NULL, &err));
+    assert_int_equal(oci.lack, TD_OCI_IS_HASHING);
+    assert_false(td_oci_fail_error(&oci, &err, "MANIFEST_UNKNOWN"));
+}
+
+static const char *retry_after(const struct td_response *response)
+{
+    for (size_t i = 0; i < response->header_count; i++)
+        if (strcmp(response->headers[i].name, "Retry-After") == 0)
+            return response->headers[i].value;
+    return "none";
+}
+
+/* RFC 9110, section 10.2.3: Retry-After tells how long the client ought to wait. */
+static void answers_tell_when_hashing_may_have_ended(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_response response;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "org/m/model.safetensors", "a");
+    struct td_catalog_config config = {
+        .root = place.tree.path, .max_maps = 8, .scan = td_scan_config_default(), .hash_threads = 1};
+    assert_true(td_catalog_create(&config, &place.loop.catalog, NULL));
+    assert_true(td_api_init(&place.loop.api, place.loop.catalog, NULL));
+    ask_too_early(&place, &response);
+    assert_int_equal(response.status, 503);
+    assert_string_equal(retry_after(&response), "7"); /* at 1 GB/s, as nothing else is known */
+    td_response_fini(&response);
+    atomic_store(&place.loop.api.draining, true); /* another server may answer at once */
+    ask_too_early(&place, &response);
+    assert_string_equal(retry_after(&response), "1");
+    td_response_fini(&response);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +303,7 @@ int main(void)
         cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),
         cmocka_unit_test(manifests_and_blobs_are_told_apart),
         cmocka_unit_test(manifests_of_all_targets_are_found),
+        cmocka_unit_test(answers_tell_when_hashing_may_have_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
