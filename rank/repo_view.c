@@ -320,6 +320,11 @@ bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *
     return is_kept(view, &run, entry);
 }
 
+const char *td_repo_view_format(const struct td_repo_view *view, const struct td_checkpoint *checkpoint)
+{
+    return view->kind == TD_REVISION_FILES ? checkpoint->format : "safetensors";
+}
+
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err)
 {

@@ -245,6 +245,38 @@ static void manifests_of_all_targets_are_found(void **state)
     close_place(&place);
 }
 
+/* A configuration tells the format of the files that its manifest names (modelpack/model-spec, docs/config.md), which
+ * at a virtual revision is not that of the files on disk. */
+static void configurations_tell_the_format_of_their_layers(void **state)
+{
+    (void)state;
+    static const char *const tags[][2] = {{"main", "pt"}, {"safetensors", "safetensors"}, {RANK_TAG, "safetensors"}};
+    struct place place;
+    tree_open(&place.tree);
+    copy_pickle(&place.tree, "org/m/pytorch_model.bin");
+    loopback_open(&place.loop, &place.tree);
+    hash_files(&place);
+    note_rank_file(&place.loop.api, "org/m", "safetensors");
+    note_rank_file(&place.loop.api, "org/m", RANK_TAG);
+    for (size_t i = 0; i < COUNT_OF(tags); i++) {
+        struct answer answer;
+        char target[160];
+        (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tags[i][0]);
+        ask(&place, target, 200, NULL, &answer);
+        cJSON *manifest = cJSON_Parse(answer.body);
+        (void)snprintf(target, sizeof target, "/v2/org/m/blobs/%s",
+                       string_at(cJSON_GetObjectItem(manifest, "config"), "digest"));
+        cJSON_Delete(manifest);
+        answer_fini(&answer);
+        ask(&place, target, 200, NULL, &answer);
+        cJSON *config = cJSON_Parse(answer.body);
+        assert_string_equal(string_at(cJSON_GetObjectItem(config, "config"), "format"), tags[i][1]);
+        cJSON_Delete(config);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
 /* ---- while layers are hashed --------------------------------------------------------------------------- */
 
 /* Answers a call that needs the digest of a layer of 7 GB, and may not wait. */
@@ -303,6 +335,7 @@ int main(void)
         cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),
         cmocka_unit_test(manifests_and_blobs_are_told_apart),
         cmocka_unit_test(manifests_of_all_targets_are_found),
+        cmocka_unit_test(configurations_tell_the_format_of_their_layers),
         cmocka_unit_test(answers_tell_when_hashing_may_have_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
