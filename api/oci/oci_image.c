@@ -60,30 +60,34 @@ static bool list_files(struct image *image, const struct td_repo_view *view, siz
 {
     enum { EACH = sizeof(struct td_tar_file) + sizeof(void *) };
     struct td_arena *arena = &image->oci->arena;
-    if (view->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an image at most %d",
-                            view->entry_count, TD_OCI_MOST_FILES);
     if (!td_reserved_take(&image->oci->reserved, count * EACH, err))
         return false;
-    image->first_listed = first;
-    image->file_count = view->entry_count;
-    image->layer_count = layers_of(view);
-    image->entries = td_arena_array(arena, count, sizeof *image->entries);
-    image->files = td_arena_array(arena, count, sizeof *image->files);
-    if (image->entries == NULL || image->files == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < count; i++) {
-        const struct td_entry *entry = &view->snapshot->entries[view->first_entry + first + i];
-        image->entries[i] = entry;
-        image->files[i] = (struct td_tar_file){.path = entry->path + view->prefix_len,
-                                               .size_bytes = entry->file->source.id.size_bytes};
+    const struct td_entry **entries = td_arena_array(arena, count, sizeof *entries);
+    struct td_tar_file *files = td_arena_array(arena, count, sizeof *files);
+    if (entries == NULL || files == NULL) {
+        (void)td_error_no_memory(err);
+        return false;
     }
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = &view->snapshot->entries[view->first_entry + first + i];
+        files[i] = (struct td_tar_file){.path = entries[i]->path + view->prefix_len,
+                                        .size_bytes = entries[i]->file->source.id.size_bytes};
+    }
+    *image = (struct image){.oci = image->oci,
+                            .entries = entries,
+                            .files = files,
+                            .first_listed = first,
+                            .file_count = view->entry_count,
+                            .layer_count = layers_of(view)};
     return true;
 }
 
 /* Lists all files, and checks that an image can have them. */
 static bool list_all_files(struct image *image, const struct td_repo_view *view, struct td_error *err)
 {
+    if (view->entry_count > TD_OCI_MOST_FILES)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an image at most %d",
+                            view->entry_count, TD_OCI_MOST_FILES);
     if (!list_files(image, view, 0, view->entry_count, err))
         return false;
     for (size_t i = 0; i < image->file_count; i++)
@@ -351,34 +355,35 @@ static void find_known(const struct image *image, struct td_text sha256, size_t 
     }
 }
 
-/* Finds the layer with this SHA-256 by its content key: makes those of all layers. Sets *layer as find_known. Errors:
- * TD_RESOURCE_EXHAUSTED; where the files make no image, nothing was given out, and there is none. */
-static bool find_by_key(struct image *image, const struct td_repo_view *view, struct td_text sha256, size_t *layer,
-                        struct td_error *err)
+/* Appends the layer with this SHA-256, found by its content key among those of all layers. Returns false, and leaves
+ * *err alone, when there is none: where the files make no image, nothing was given out. */
+static bool append_by_key(struct image *image, const struct td_repo_view *view, struct td_text sha256,
+                          struct td_body *body, struct td_error *err)
 {
     struct td_error own = TD_ERROR_INIT;
+    size_t layer;
     bool ok = list_all_files(image, view, &own);
-    *layer = image->layer_count;
-    if (ok && knows_files(image)) {
-        ok = set_layers(image, &own);
-        if (ok)
-            find_known(image, sha256, layer);
-    }
-    return ok || own.code != TD_RESOURCE_EXHAUSTED || td_error_copy(err, &own);
+    if (ok && !knows_files(image))
+        return false;
+    if (!ok || !set_layers(image, &own))
+        return own.code == TD_RESOURCE_EXHAUSTED && td_error_copy(err, &own);
+    find_known(image, sha256, &layer);
+    return layer < image->layer_count && append_layer(image, layer, body, err);
 }
 
-/* Finds the layer with this SHA-256 in documents that are kept, and lists its files alone. Sets *layer as find_known.
- */
-static bool find_kept(struct image *image, const struct td_repo_view *view, const struct td_made_documents *kept,
-                      struct td_text sha256, size_t *layer, struct td_error *err)
+/* Does the same with documents that are kept: they name all layers in their order, and nothing else. Lists the files of
+ * the one layer alone. */
+static bool append_kept(struct image *image, const struct td_repo_view *view, const struct td_made_documents *kept,
+                        struct td_text sha256, struct td_body *body, struct td_error *err)
 {
+    size_t layer = td_made_documents_find_virtual(kept, sha256);
     image->file_count = view->entry_count;
     image->layer_count = layers_of(view);
-    *layer = td_made_documents_find_virtual(kept, sha256); /* the documents name all layers, and nothing else */
-    if (*layer == image->layer_count)
-        return true;
-    size_t first = first_file(image, *layer);
-    return list_files(image, view, first, first_file(image, *layer + 1) - first, err);
+    if (layer >= image->layer_count)
+        return false;
+    size_t first = first_file(image, layer);
+    return list_files(image, view, first, first_file(image, layer + 1) - first, err) &&
+           append_layer(image, layer, body, err);
 }
 
 bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_documents *kept, struct td_text sha256,
@@ -388,11 +393,10 @@ bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_doc
     struct image image = {.oci = oci};
     struct td_repo_view view;
     char sum[TD_SHA256_TEXT_BYTES];
-    size_t layer;
-    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err) ||
-        !(kept != NULL ? find_kept(&image, &view, kept, sha256, &layer, err)
-                       : find_by_key(&image, &view, sha256, &layer, err)) ||
-        layer == image.layer_count || !append_layer(&image, layer, &response->body, err))
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
+        return false;
+    if (!(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
+                       : append_by_key(&image, &view, sha256, &response->body, err)))
         return false;
     (void)snprintf(sum, sizeof sum, "%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
     td_response_describe(response, "application/octet-stream");
