@@ -61,32 +61,45 @@ static struct beginning begin_waiting(const struct td_oci_call *oci)
                               .hashed_bytes = td_virtual_hasher_hashed_bytes(oci->call->api->virtual_hasher)};
 }
 
+/* How far the hashing of some files is. */
+struct sums {
+    size_t known;
+    double done_bytes, bytes;
+};
+
+/* Sums up how far hashing is, and sets oci->retry_s to the time that the rest takes. */
+static struct sums sum_up(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count,
+                          const struct beginning *began)
+{
+    const struct beginning now = begin_waiting(oci);
+    struct sums sums = {0};
+    struct td_virtual_progress progress;
+    struct td_virtual_digest digest;
+    for (size_t i = 0; i < count; i++) {
+        sums.known += files[i].is_known ? 1 : 0;
+        if (files[i].is_known) {
+            sums.done_bytes += (double)files[i].digest.size_bytes;
+            sums.bytes += (double)files[i].digest.size_bytes;
+            continue;
+        }
+        (void)td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
+        sums.done_bytes += (double)progress.done_bytes;
+        sums.bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
+    }
+    oci->retry_s =
+        td_oci_retry_s(sums.bytes - sums.done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
+    return sums;
+}
+
 /* Sets the error for digests that are not known. */
 static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count,
                    const struct beginning *began, struct td_error *err)
 {
-    const struct beginning now = begin_waiting(oci);
-    struct td_virtual_progress progress;
-    struct td_virtual_digest digest;
-    double done_bytes = 0;
-    double bytes = 0;
-    size_t known = 0;
+    const struct sums sums = sum_up(oci, files, count, began);
     oci->lack = TD_OCI_IS_HASHING;
-    for (size_t i = 0; i < count; i++) {
-        known += files[i].is_known ? 1 : 0;
-        if (files[i].is_known) {
-            done_bytes += (double)files[i].digest.size_bytes;
-            bytes += (double)files[i].digest.size_bytes;
-            continue;
-        }
-        (void)td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
-        done_bytes += (double)progress.done_bytes;
-        bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
-    }
-    oci->retry_s = td_oci_retry_s(bytes - done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "%zu of %zu layers (%.2f of %.2f GB) have been put together and hashed so far; try again",
-                        known, count, done_bytes / 1e9, bytes / 1e9);
+                        sums.known, count, sums.done_bytes / 1e9, sums.bytes / 1e9);
 }
 
 /* Sets the error for a server that hashes nothing. */
@@ -124,8 +137,11 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
     for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
         size_t left = count - first;
         size_t some = left < at_once ? left : at_once;
-        if (!hash_all(oci, files, first, some, begin, context, err))
+        if (!hash_all(oci, files, first, some, begin, context, err)) {
+            if (err->code == TD_RESOURCE_EXHAUSTED) /* the queue is full */
+                (void)sum_up(oci, files, count, &began);
             return false;
+        }
         if (!td_oci_look_up(oci, files + first, some))
             break; /* the time is over */
     }

@@ -279,8 +279,15 @@ static void configurations_tell_the_format_of_their_layers(void **state)
 
 /* ---- while layers are hashed --------------------------------------------------------------------------- */
 
-/* Answers a call that needs the digest of a layer of 7 GB, and may not wait. */
-static void ask_too_early(struct place *place, struct td_response *response)
+static bool refuse_to_begin(void *context, size_t i, struct td_error *err)
+{
+    (void)context;
+    (void)i;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the queue is full");
+}
+
+/* Answers a call that needs the digest of a layer of 7 GB, and may not wait; or finds the queue full. */
+static void ask_too_early(struct place *place, bool is_full, struct td_response *response)
 {
     struct loopback_request request;
     struct td_error err = TD_ERROR_INIT;
@@ -288,9 +295,9 @@ static void ask_too_early(struct place *place, struct td_response *response)
     loopback_request_init(&request, "GET", "/v2/org/m/manifests/image", NULL);
     td_response_init_for(response, &request.request);
     struct td_call call = {.api = &place->loop.api, .request = &request.request, .response = response};
-    struct td_oci_call oci = {.call = &call, .own = &call, .until_ns = 0};
-    assert_false(td_oci_know_virtual(&oci, &layer, 1, 1, NULL, NULL, &err));
-    assert_int_equal(oci.lack, TD_OCI_IS_HASHING);
+    struct td_oci_call oci = {.call = &call, .own = &call, .until_ns = is_full ? 1 : 0};
+    assert_false(td_oci_know_virtual(&oci, &layer, 1, 1, refuse_to_begin, NULL, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     assert_false(td_oci_fail_error(&oci, &err, "MANIFEST_UNKNOWN"));
 }
 
@@ -314,12 +321,14 @@ static void answers_tell_when_hashing_may_have_ended(void **state)
         .root = place.tree.path, .max_maps = 8, .scan = td_scan_config_default(), .hash_threads = 1};
     assert_true(td_catalog_create(&config, &place.loop.catalog, NULL));
     assert_true(td_api_init(&place.loop.api, place.loop.catalog, NULL));
-    ask_too_early(&place, &response);
-    assert_int_equal(response.status, 503);
-    assert_string_equal(retry_after(&response), "7"); /* at 1 GB/s, as nothing else is known */
-    td_response_fini(&response);
+    for (int is_full = 0; is_full < 2; is_full++) {
+        ask_too_early(&place, is_full, &response);
+        assert_int_equal(response.status, 503);
+        assert_string_equal(retry_after(&response), "7"); /* at 1 GB/s, as nothing else is known */
+        td_response_fini(&response);
+    }
     atomic_store(&place.loop.api.draining, true); /* another server may answer at once */
-    ask_too_early(&place, &response);
+    ask_too_early(&place, false, &response);
     assert_string_equal(retry_after(&response), "1");
     td_response_fini(&response);
     close_place(&place);
