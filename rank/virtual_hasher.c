@@ -391,7 +391,8 @@ static void do_job(struct worker *worker, struct job *job)
     if (ok)
         td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
     else
-        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", digest.size_bytes, err.message);
+        td_log(err.code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s",
+               digest.size_bytes, err.message);
     drop_file(job);
     pthread_mutex_lock(&hasher->lock);
     job->is_done = true;
