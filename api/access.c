@@ -71,16 +71,14 @@ static bool is_s3_key(const struct td_token_set *set, struct td_text text)
 }
 
 /* Returns whether the request has the field Authorization once, and sets *scheme and *rest, which begins behind the
- * blanks. Else writes a refusal. */
-static bool take_field(const struct td_call *call, struct td_text *scheme, struct td_text *rest,
+ * blanks. Else writes a refusal; `how` tells how to send a token. */
+static bool take_field(const struct td_call *call, const char *how, struct td_text *scheme, struct td_text *rest,
                        struct td_refusal *refusal)
 {
     size_t at = 0;
     const struct td_header *field = td_request_next_header(call->request, field_name, &at);
     if (field == NULL)
-        return refuse(refusal, false,
-                      "this server needs a token: send it as Authorization: Bearer TOKEN, or ask whoever runs this "
-                      "server for one");
+        return refuse(refusal, false, how);
     if (td_request_next_header(call->request, field_name, &at) != NULL)
         return refuse(refusal, true, "the request has two Authorization fields; send one");
     *rest = field->value;
@@ -107,7 +105,10 @@ bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
 {
     struct td_text scheme;
     struct td_text rest;
-    if (!take_field(call, &scheme, &rest, refusal))
+    if (!take_field(call,
+                    "this server needs a token: send it as Authorization: Bearer TOKEN, or ask whoever runs this "
+                    "server for one",
+                    &scheme, &rest, refusal))
         return false;
     if (!td_text_equals_ignore_case(scheme, "Bearer"))
         return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
@@ -141,7 +142,10 @@ bool td_access_take_password(struct td_call *call, struct td_refusal *refusal)
 {
     struct td_text scheme;
     struct td_text rest;
-    if (!take_field(call, &scheme, &rest, refusal))
+    if (!take_field(call,
+                    "this server needs a token: the token is the password, with any user name, as in curl -u "
+                    "any:TOKEN URL, or in podman login and docker login; ask whoever runs this server for one",
+                    &scheme, &rest, refusal))
         return false;
     return td_text_equals_ignore_case(scheme, "Basic") ? take_basic(call, rest, refusal)
                                                        : td_access_take_bearer(call, refusal);

@@ -23,6 +23,11 @@ bool td_call_may_answer(const struct td_call *call)
     return is_quick[call->response->route] || call->begins_quickly || td_may_wait(NULL);
 }
 
+bool td_call_over(const struct td_call *call)
+{
+    return atomic_load(&call->api->draining) || td_cancel_is_asked(call->request->cancel);
+}
+
 bool td_call_no_memory(const struct td_call *call)
 {
     struct td_error err = TD_ERROR_INIT;

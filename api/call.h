@@ -64,6 +64,10 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err);
  * that send bytes of files, /healthz and /readyz, and calls that begin quickly, since lists and plans may take long. */
 bool td_call_may_answer(const struct td_call *call);
 
+/* Returns whether it is no use any more to wait for something on behalf of the call: nobody waits for the answer, or
+ * the server drains. */
+bool td_call_over(const struct td_call *call);
+
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 

@@ -41,7 +41,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     td_shared_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
     if (init_caches(api)) {
-        if (td_virtual_hasher_create(&api->hasher, err))
+        if (td_virtual_hasher_create(&api->virtual_hasher, err))
             return true;
         fini_caches(api);
     }
@@ -51,12 +51,12 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 
 bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err)
 {
-    return td_virtual_digests_keep(td_virtual_hasher_digests(api->hasher), state_dir, root, err);
+    return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err);
 }
 
 void td_api_fini(struct td_api *api)
 {
-    td_virtual_hasher_destroy(api->hasher); /* its bodies are of files in the rank store */
+    td_virtual_hasher_destroy(api->virtual_hasher); /* its bodies are of files in the rank store */
     fini_caches(api);
     td_token_set_unref(api->tokens);
     (void)pthread_mutex_destroy(&api->tokens_lock);

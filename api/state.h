@@ -31,9 +31,9 @@ struct td_api {
     struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
     struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
     struct td_rank_store ranks;
-    struct td_virtual_hasher *hasher; /* of rank files and layers of images */
-    struct td_shared_budget lists;    /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
-    struct td_shared_budget rows;     /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
+    struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
+    struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
+    struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     pthread_mutex_t tokens_lock;

@@ -265,6 +265,13 @@ void td_response_fail_as(struct td_response *response, int status, const char *c
     fail(response, status, code, NULL, message);
 }
 
+void td_response_set_retry_after(struct td_response *response, unsigned seconds)
+{
+    for (size_t i = 0; i < response->header_count; i++)
+        if (strcmp(response->headers[i].name, "Retry-After") == 0)
+            (void)snprintf(response->headers[i].value, sizeof response->headers[i].value, "%u", seconds);
+}
+
 void td_response_fail_error(struct td_response *response, const struct td_error *err)
 {
     static const int statuses[] = {

@@ -22,16 +22,21 @@ static const char *content_type_of(const char *path)
     return "application/octet-stream";
 }
 
+bool td_lfs_pointer_refuse(const struct td_entry *entry, struct td_error *err)
+{
+    return td_error_set(err, TD_CONFLICT,
+                        "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in its "
+                        "directory",
+                        entry->path);
+}
+
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
                     struct td_response *response, struct td_error *err)
 {
     const struct td_file_id *id = &entry->file->source.id;
     struct td_blob *blob = NULL;
     if (entry->file->is_lfs_pointer)
-        return td_error_set(err, TD_CONFLICT,
-                            "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in "
-                            "its directory",
-                            entry->path);
+        return td_lfs_pointer_refuse(entry, err);
     bool ok = td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
               td_body_append(&response->body, blob, 0, id->size_bytes, err);
     td_blob_unref(blob);

@@ -6,6 +6,9 @@
 #include "http/response.h"
 #include "rank/rank_store.h"
 
+/* Sets TD_CONFLICT for a file that is a Git LFS pointer: what to do about it. Returns false. */
+bool td_lfs_pointer_refuse(const struct td_entry *entry, struct td_error *err);
+
 /* Fills the response with a whole 200 answer of the file: body, type, validators, Last-Modified. Errors: TD_CONFLICT
  * for a Git LFS pointer; as td_file_source_map; then the caller must fail the response. */
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,

@@ -3,6 +3,7 @@
 #include "core/digits.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void *class_ref(void *value)
 {
@@ -38,6 +39,7 @@ void td_made_documents_unref(struct td_made_documents *made)
         return;
     for (size_t i = 0; i < made->count; i++)
         td_blob_unref(made->items[i].bytes);
+    free(made->virtual_files);
     free(made);
 }
 
@@ -71,9 +73,39 @@ const struct td_made_document *td_made_documents_find(const struct td_made_docum
     return NULL;
 }
 
+bool td_made_documents_reserve_virtual(struct td_made_documents *made, size_t count, struct td_error *err)
+{
+    made->virtual_files = count == 0 ? NULL : calloc(count, sizeof *made->virtual_files);
+    if (count > 0 && made->virtual_files == NULL)
+        return td_error_no_memory(err);
+    made->virtual_count = count;
+    return true;
+}
+
+size_t td_made_documents_find_virtual(const struct td_made_documents *made, struct td_text sha256)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    size_t i = 0;
+    if (!td_hex_read_bytes(sha256, sum, sizeof sum))
+        return made->virtual_count;
+    while (i < made->virtual_count && memcmp(made->virtual_files[i].digest.sum, sum, sizeof sum) != 0)
+        i++;
+    return i;
+}
+
+void td_made_documents_note_virtual(const struct td_made_documents *made, struct td_virtual_digests *digests)
+{
+    struct td_virtual_digest known;
+    for (size_t i = 0; i < made->virtual_count; i++) {
+        const struct td_made_virtual *file = &made->virtual_files[i];
+        if (!td_virtual_digests_find(digests, &file->key, &known))
+            td_virtual_digests_add(digests, &file->key, &file->digest);
+    }
+}
+
 size_t td_made_documents_bytes(const struct td_made_documents *made)
 {
-    size_t bytes = sizeof *made;
+    size_t bytes = sizeof *made + made->virtual_count * sizeof *made->virtual_files; /* lies in memory, so it fits */
     for (size_t i = 0; i < made->count; i++)
         bytes += (size_t)made->items[i].bytes->len_bytes;
     return bytes;

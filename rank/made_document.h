@@ -7,6 +7,7 @@
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "http/lru.h"
+#include "rank/virtual_digests.h"
 #include "storage/blob.h"
 
 #include <stdatomic.h>
@@ -21,11 +22,19 @@ struct td_made_document {
     char sha256[TD_SHA256_TEXT_BYTES]; /* of the bytes, in hexadecimal */
 };
 
+/* A virtual file that documents name by its digest. */
+struct td_made_virtual {
+    struct td_virtual_key key;
+    struct td_virtual_digest digest;
+};
+
 /* Documents that were made together. The last one names the others. */
 struct td_made_documents {
     _Atomic int refs;
     size_t count;
     struct td_made_document items[TD_MADE_MOST];
+    struct td_made_virtual *virtual_files; /* owned; those that the documents name, in the order of the manifest */
+    size_t virtual_count;
 };
 
 /* For a store of struct td_made_documents. */
@@ -40,8 +49,7 @@ struct td_made_documents *td_made_documents_ref(struct td_made_documents *made);
 void td_made_documents_unref(struct td_made_documents *made);
 
 /* Adds a document of the buffer's contents, which must have no budget, and leaves the buffer empty. At most
- * TD_MADE_MOST. Errors: TD_RESOURCE_EXHAUSTED, also for a
- * buffer that has failed. */
+ * TD_MADE_MOST. Errors: TD_RESOURCE_EXHAUSTED, also for a buffer that has failed. */
 bool td_made_documents_add(struct td_made_documents *made, const char *media_type, bool is_manifest,
                            struct td_buffer *text, struct td_error *err);
 
@@ -49,6 +57,17 @@ bool td_made_documents_add(struct td_made_documents *made, const char *media_typ
  * none. */
 const struct td_made_document *td_made_documents_find(const struct td_made_documents *made, bool is_manifest,
                                                       struct td_text sha256);
+
+/* Makes room for the virtual files that the documents name, and sets virtual_count; the caller fills them in. Call at
+ * most once. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_made_documents_reserve_virtual(struct td_made_documents *made, size_t count, struct td_error *err);
+
+/* Returns the number of the virtual file with this SHA-256, in hexadecimal; virtual_count when there is none. */
+size_t td_made_documents_find_virtual(const struct td_made_documents *made, struct td_text sha256);
+
+/* Notes in the table the digests of all virtual files of the set that it has dropped, so that whoever reads the
+ * documents finds what they name. Equal keys mean equal bytes, so these digests are right for ever. */
+void td_made_documents_note_virtual(const struct td_made_documents *made, struct td_virtual_digests *digests);
 
 /* Returns how many bytes the set takes. */
 size_t td_made_documents_bytes(const struct td_made_documents *made);

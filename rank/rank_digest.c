@@ -34,18 +34,22 @@ void td_rank_digest_origin(const struct td_repo_view *view, struct td_virtual_re
 }
 
 bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,
-                         const struct td_repo_item *item, struct td_virtual_digest *out)
+                         const struct td_repo_item *item, bool *is_known, struct td_virtual_digest *out,
+                         struct td_error *err)
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(hasher);
     struct td_virtual_key key;
     struct td_virtual_key former;
-    if (!make_key(view, item, false, &key, NULL))
+    if (!make_key(view, item, false, &key, err))
         return false;
-    if (td_virtual_digests_find(digests, &key, out))
+    *is_known = td_virtual_digests_find(digests, &key, out);
+    if (*is_known)
         return true;
-    if (!make_key(view, item, true, &former, NULL) || !td_virtual_digests_find(digests, &former, out))
+    if (!make_key(view, item, true, &former, err))
         return false;
-    td_virtual_digests_add(digests, &key, out);
+    *is_known = td_virtual_digests_find(digests, &former, out);
+    if (*is_known)
+        td_virtual_digests_add(digests, &key, out);
     return true;
 }
 
@@ -70,13 +74,11 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
 {
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     struct td_virtual_file wanted = {.snapshot = NULL}; /* the body holds the snapshot */
-    struct td_virtual_digest known;
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    struct td_virtual_progress progress;
     if (!make_key(view, item, false, &wanted.key, err))
         return false;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_has(hasher, &wanted.key))
         return true;
     td_rank_digest_origin(view, &wanted.origin);
     wanted.owner = td_virtual_owner(item->model->id);

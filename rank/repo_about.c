@@ -51,7 +51,7 @@ static void derive_formats(struct td_repo_about *about)
     const struct td_model *model;
     for (size_t i = 0; i < MOST_MODELS && (model = td_repo_models_get(&models, i)) != NULL; i++)
         for (size_t j = 0; j < model->checkpoint_count; j++)
-            derive(about, model->checkpoints[j].format);
+            derive(about, td_repo_view_format(about->view, &model->checkpoints[j]));
 }
 
 void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *view, bool of_dataset,

@@ -266,6 +266,20 @@ static int item_compare(const void *a, const void *b)
     return strcmp(((const struct td_repo_item *)a)->path, ((const struct td_repo_item *)b)->path);
 }
 
+/* Adds the rank files of these models to the list, which has room for them. Returns false when memory is short. */
+static bool add_rank_items(const struct td_repo_view *view, const struct td_repo_models *run, struct td_arena *arena,
+                           struct td_repo_item *list, size_t *count)
+{
+    for (size_t i = 0; i < models_count(run); i++) {
+        const struct td_model *model = td_repo_models_get(run, i);
+        uint64_t rank_files = is_replaced(view, model) ? rank_files_per_model(view) : 0;
+        for (uint64_t k = 0; k < rank_files; k++)
+            if (!set_rank_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
+                return false;
+    }
+    return true;
+}
+
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err)
 {
@@ -284,22 +298,31 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
             list[(*count)++] = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
     }
     size_t kept = *count;
-    for (size_t i = 0; i < models_count(&run); i++) {
-        const struct td_model *model = td_repo_models_get(&run, i);
-        uint64_t rank_files = is_replaced(view, model) ? rank_files_per_model(view) : 0;
-        for (uint64_t k = 0; k < rank_files; k++)
-            if (!set_rank_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
-                return td_error_no_memory(err);
-    }
+    if (!add_rank_items(view, &run, arena, list, count))
+        return td_error_no_memory(err);
     if (*count > kept)
         qsort(list, *count, sizeof *list, item_compare);
     return true;
+}
+
+bool td_repo_view_list_rank_files(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
+                                  size_t *count, struct td_error *err)
+{
+    struct td_repo_models run = td_repo_view_models(view);
+    *count = 0;
+    *items = td_arena_array(arena, models_count(&run) * rank_files_per_model(view), sizeof **items);
+    return (*items != NULL && add_rank_items(view, &run, arena, *items, count)) || td_error_no_memory(err);
 }
 
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry)
 {
     struct td_repo_models run = td_repo_view_models(view);
     return is_kept(view, &run, entry);
+}
+
+const char *td_repo_view_format(const struct td_repo_view *view, const struct td_checkpoint *checkpoint)
+{
+    return view->kind == TD_REVISION_FILES ? checkpoint->format : "safetensors";
 }
 
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,

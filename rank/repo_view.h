@@ -54,6 +54,10 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err);
 
+/* Does the same for the rank files alone, in the order of their models. */
+bool td_repo_view_list_rank_files(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
+                                  size_t *count, struct td_error *err);
+
 /* Returns whether each checkpoint that the view replaces can be written to a safetensors file; true when the view
  * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);
@@ -79,6 +83,10 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
 
 /* Returns whether the view shows this entry of its run, with the content that is on disk. */
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
+
+/* Returns the format of the files that the view shows of a checkpoint: its own where they are those on disk; virtual
+ * revisions show safetensors alone. Static. */
+const char *td_repo_view_format(const struct td_repo_view *view, const struct td_checkpoint *checkpoint);
 
 /* Sets *item to the file of a rank below name.tp_size, in a view of RANKS. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,

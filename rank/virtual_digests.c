@@ -23,6 +23,7 @@ struct stored {
 };
 
 static_assert(sizeof(struct stored) == 96, "a record has no padding");
+static_assert(TD_VIRTUAL_RECENT_USES <= TD_VIRTUAL_RANKS_MAX / 4, "the half that stays has room for others");
 
 enum { OF_DOCUMENT = 256 }; /* is added to the kind */
 
@@ -41,6 +42,7 @@ struct record {
     struct td_virtual_key key;
     struct td_virtual_digest digest;
     uint64_t last_use; /* grows with each use of any record; 0: is to be dropped */
+    bool is_recent;    /* while records are chosen to be dropped: it is one of the last TD_VIRTUAL_RECENT_USES */
     uint32_t next;     /* the record before with an equal SHA-256, plus 1; or NONE */
 };
 
@@ -136,11 +138,14 @@ static bool is_large(const struct record *record)
     return record->digest.size_bytes >= TD_VIRTUAL_LARGE_BYTES;
 }
 
-/* Sorts by what may be dropped first: small contents before large ones, then what was not used for longest. */
+/* Sorts by what may be dropped first: what was not used just now, small contents before large ones, then what was not
+ * used for longest. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct record *x = *(struct record *const *)a;
     const struct record *y = *(struct record *const *)b;
+    if (x->is_recent != y->is_recent)
+        return x->is_recent ? 1 : -1;
     if (is_large(x) != is_large(y))
         return is_large(x) ? 1 : -1;
     return x->last_use < y->last_use ? -1 : 1; /* no two are equal */
@@ -150,6 +155,11 @@ static int compare_worth(const void *a, const void *b)
 static void mark_dropped(struct table *table, size_t number)
 {
     struct record **by_worth = malloc(table->count * sizeof(struct record *));
+    uint64_t newest = 0;
+    for (size_t i = 0; i < table->count; i++)
+        newest = table->records[i].last_use > newest ? table->records[i].last_use : newest;
+    for (size_t i = 0; i < table->count; i++)
+        table->records[i].is_recent = newest - table->records[i].last_use < TD_VIRTUAL_RECENT_USES;
     for (size_t i = 0; by_worth != NULL && i < table->count; i++)
         by_worth[i] = &table->records[i];
     if (by_worth != NULL)

@@ -23,7 +23,8 @@ enum {
     TD_VIRTUAL_RANKS_MAX = 16384,
     TD_VIRTUAL_DOCUMENTS_MAX = 16384,
     TD_VIRTUAL_LARGE_BYTES = 64 * 1024 * 1024, /* digests of larger contents are kept before others */
-    TD_VIRTUAL_ORIGINS_MAX = 64,               /* most digests that are looked at for td_virtual_digests_origins */
+    TD_VIRTUAL_RECENT_USES = 4096, /* of one share: what these found is kept before all, for clients in mid-pull */
+    TD_VIRTUAL_ORIGINS_MAX = 64,   /* most digests that are looked at for td_virtual_digests_origins */
 };
 
 /* The content key of a virtual file: a SHA-256 over everything that decides its bytes. Equal keys mean equal bytes. */
@@ -60,7 +61,7 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
 /* Notes a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is short,
  * the digest is not noted. Layers, rank files and documents have a share each, so that none pushes out others. A full
  * share loses the half that was not asked for longest; contents of less than TD_VIRTUAL_LARGE_BYTES go first, since
- * they are soon hashed again. */
+ * they are soon hashed again, unless they were among the last TD_VIRTUAL_RECENT_USES. */
 void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                             const struct td_virtual_digest *digest);
 

@@ -3,11 +3,14 @@
  * n-th jobs of all owners come before the next ones, and none waits forever. Requests that wait
  * hold a reference on their job, so that they learn its end although it has left the list. The thread makes the body
  * of a job when it begins with it, so that the queue holds neither descriptors nor mappings, however many files the
- * jobs are made of.
+ * jobs are made of. The errors of the last failures are kept, for requests that ask only after the job has ended.
  *
  * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
  * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
- * of files that were not in the page cache are dropped from it again, so that they do not push out what is served. */
+ * of files that were not in the page cache are dropped from it again, so that they do not push out what is served. (3)
+ * Small jobs are hashed long before large ones of the same owner. So both have turns of their own: if a small job's
+ * turn counted for large ones, the large jobs of others would come behind all of this owner's. The thread that takes
+ * all jobs takes large ones first, since the other one takes none of them. */
 #include "rank/virtual_hasher.h"
 
 #include "core/clock.h"
@@ -28,9 +31,21 @@ enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, WORKERS = 2 };
 
 static const uint64_t flush_ns = 1000000000;
 
+/* The errors that are remembered. A request begins with at most so many files before it waits. */
+enum { FAILURES = TD_VIRTUAL_HASHER_OWN };
+
+struct failure {
+    struct td_virtual_key key;
+    struct td_error err; /* TD_OK: the place is free */
+};
+
+/* Small jobs and large ones, which have turns of their own. */
+enum { SMALL, LARGE, SIZES };
+
 struct job {
     struct td_virtual_file file; /* with a reference on the snapshot */
     struct td_body body;         /* of the thread; empty before it begins */
+    uint64_t unchecked_bytes;    /* of the thread; read since it last looked whether a file has changed */
     _Atomic uint64_t size_bytes, done_bytes;
     _Atomic int refs; /* the list's one, and one for each request that waits */
     uint64_t turn;
@@ -45,7 +60,7 @@ struct worker {
     struct td_virtual_hasher *hasher;
     pthread_t thread;
     bool has_thread;
-    uint64_t most_bytes; /* of the files that it takes */
+    bool takes_large; /* it takes all jobs; else small ones alone */
     uint8_t *window;
     uint64_t last_flush_ns;
 };
@@ -54,13 +69,16 @@ struct td_virtual_hasher {
     struct td_virtual_digests *digests;
     struct worker workers[WORKERS];
     _Atomic bool stop;
+    _Atomic uint64_t hashed_bytes;
     struct td_cancel cancel;
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    struct job *first;            /* under the lock */
-    size_t job_count, rank_count; /* under the lock; of all jobs, and of those for rank files */
-    uint64_t turn;                /* under the lock; of the job that was taken last */
+    struct job *first;                 /* under the lock */
+    size_t job_count, rank_count;      /* under the lock; of all jobs, and of those for rank files */
+    uint64_t turns[SIZES];             /* under the lock; of the small and of the large job that were taken last */
+    struct failure failures[FAILURES]; /* under the lock; a ring */
+    size_t next_failure;               /* under the lock; the place of the next one */
 };
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -142,12 +160,18 @@ static bool has_room(const struct td_virtual_hasher *hasher, const struct td_vir
                         is_rank ? hasher->rank_count : hasher->job_count);
 }
 
+/* Returns whether a job is SMALL or LARGE, which it is when its size is not known yet. */
+static int size_of(const struct job *job)
+{
+    return job->file.size_bytes > 0 && job->file.size_bytes <= TD_VIRTUAL_QUICK_BYTES ? SMALL : LARGE;
+}
+
 /* Inserts a job into the list, by its turn. Under the lock. */
 static void insert_job(struct td_virtual_hasher *hasher, struct job *job)
 {
-    job->turn = hasher->turn;
+    job->turn = hasher->turns[size_of(job)];
     for (const struct job *other = hasher->first; other != NULL; other = other->next)
-        if (other->file.owner == job->file.owner && other->turn >= job->turn)
+        if (other->file.owner == job->file.owner && size_of(other) == size_of(job) && other->turn >= job->turn)
             job->turn = other->turn + 1;
     struct job **at = &hasher->first;
     while (*at != NULL && (*at)->turn <= job->turn)
@@ -155,6 +179,34 @@ static void insert_job(struct td_virtual_hasher *hasher, struct job *job)
     job->next = *at;
     *at = job;
 }
+
+/* ---- failures ------------------------------------------------------------------------------------------ */
+
+/* Returns the error of the file with this key, or NULL. Under the lock. */
+static struct failure *find_failure(struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
+{
+    for (size_t i = 0; i < FAILURES; i++)
+        if (hasher->failures[i].err.code != TD_OK &&
+            memcmp(hasher->failures[i].key.bytes, key->bytes, sizeof key->bytes) == 0)
+            return &hasher->failures[i];
+    return NULL;
+}
+
+static void forget_failure(struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
+{
+    struct failure *failure = find_failure(hasher, key);
+    if (failure != NULL)
+        td_error_init(&failure->err);
+}
+
+/* Notes why hashing failed, in the place of the oldest failure. Under the lock. */
+static void note_failure(struct td_virtual_hasher *hasher, const struct job *job)
+{
+    hasher->failures[hasher->next_failure] = (struct failure){.key = job->file.key, .err = job->err};
+    hasher->next_failure = (hasher->next_failure + 1) % FAILURES;
+}
+
+/* ---- the queue ----------------------------------------------------------------------------------------- */
 
 /* Adds the file's job to the list. Under the lock. */
 static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
@@ -164,6 +216,7 @@ static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *fi
     struct job *job = create_job(file);
     if (job == NULL)
         return td_error_no_memory(err);
+    forget_failure(hasher, &file->key);
     insert_job(hasher, job);
     hasher->job_count++;
     hasher->rank_count += is_rank_file(file) ? 1 : 0;
@@ -171,21 +224,25 @@ static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *fi
     return true;
 }
 
-/* Returns the size of a job's file, as far as it is known. */
-static uint64_t size_of(const struct job *job)
+/* Returns the first job of this size that no thread has taken, or NULL. Under the lock. */
+static struct job *first_waiting(const struct td_virtual_hasher *hasher, int size)
 {
-    return job->file.size_bytes > 0 ? job->file.size_bytes : UINT64_MAX;
+    struct job *job = hasher->first;
+    while (job != NULL && (job->is_taken || size_of(job) != size))
+        job = job->next;
+    return job;
 }
 
 /* Takes the first job for a thread. Returns NULL when there is none. Under the lock. */
 static struct job *take_job(struct worker *worker)
 {
-    struct job *job = worker->hasher->first;
-    while (job != NULL && (job->is_taken || size_of(job) > worker->most_bytes))
-        job = job->next;
+    struct td_virtual_hasher *hasher = worker->hasher;
+    struct job *job = worker->takes_large ? first_waiting(hasher, LARGE) : NULL;
+    if (job == NULL)
+        job = first_waiting(hasher, SMALL);
     if (job != NULL) {
         job->is_taken = true;
-        worker->hasher->turn = job->turn > worker->hasher->turn ? job->turn : worker->hasher->turn;
+        hasher->turns[size_of(job)] = job->turn; /* the list is sorted: no job of this size had a later one */
     }
     return job;
 }
@@ -224,10 +281,9 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
 
 /* ---- hashing ------------------------------------------------------------------------------------------- */
 
-static bool check_unchanged(const struct job *job, struct td_error *err)
+static bool has_changed(struct td_error *err)
 {
-    return td_body_unchanged(&job->body) ||
-           td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
+    return td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
 }
 
 /* Copies the next len bytes of the body, which are of one run, to out. by_descriptor: reads the file, so that no page
@@ -258,9 +314,21 @@ static bool hash_bytes(struct worker *worker, struct job *job, struct td_body_cu
             return false;
         td_digest_add_content(digest, worker->window, n);
         atomic_fetch_add(&job->done_bytes, n);
+        atomic_fetch_add(&worker->hasher->hashed_bytes, n);
         done += n;
     }
     return true;
+}
+
+/* Looks at the file once for each SPAN_BYTES that were read, so that reading a long file ends soon after a change. A
+ * body has thousands of short extents; all its files are looked at when the last byte was read. */
+static bool check_now_and_then(struct job *job, struct td_blob *blob, uint64_t read_bytes, struct td_error *err)
+{
+    job->unchecked_bytes += read_bytes;
+    if (job->unchecked_bytes < SPAN_BYTES)
+        return true;
+    job->unchecked_bytes = 0;
+    return td_blob_unchanged(blob) || has_changed(err);
 }
 
 /* Hashes one extent of the body, span by span. Drops a span of a file from the page cache if it was not in it. */
@@ -273,7 +341,7 @@ static bool hash_extent(struct worker *worker, struct job *job, const struct td_
     for (uint64_t done = 0; done < total;) {
         uint64_t n = total - done < SPAN_BYTES ? total - done : SPAN_BYTES;
         bool drops = is_file && !td_blob_is_resident(blob, extent->off + done, n);
-        if (!hash_bytes(worker, job, cursor, drops, n, digest, err) || !check_unchanged(job, err))
+        if (!hash_bytes(worker, job, cursor, drops, n, digest, err) || !check_now_and_then(job, blob, n, err))
             return false;
         if (drops)
             (void)posix_fadvise(blob->class->descriptor(blob), (off_t)(extent->off + done), (off_t)n,
@@ -294,7 +362,7 @@ static bool hash_body(struct worker *worker, struct job *job, uint8_t sum[TD_SHA
     ok = ok && td_body_resolve(body, err);
     for (size_t i = 0; ok && i < body->extent_count; i++)
         ok = hash_extent(worker, job, &body->extents[i], &cursor, digest, err);
-    ok = ok && check_unchanged(job, err);
+    ok = ok && (td_body_unchanged(body) || has_changed(err));
     uint8_t made[TD_SHA256_BYTES];
     if (!td_digest_finish_binary(digest, made))
         return td_error_no_memory(err);
@@ -323,13 +391,16 @@ static void do_job(struct worker *worker, struct job *job)
     if (ok)
         td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
     else
-        td_log(TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s", digest.size_bytes, err.message);
+        td_log(err.code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s",
+               digest.size_bytes, err.message);
     drop_file(job);
     pthread_mutex_lock(&hasher->lock);
     job->is_done = true;
     job->is_known = ok;
     job->digest = digest;
     job->err = err;
+    if (!ok)
+        note_failure(hasher, job);
     remove_job(hasher, job);
     (void)pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
@@ -362,6 +433,20 @@ static void *hasher_main(void *argument)
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
+
+uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher)
+{
+    return atomic_load(&hasher->hashed_bytes);
+}
+
+bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
+{
+    struct td_virtual_digest known;
+    pthread_mutex_lock(&hasher->lock);
+    bool has = find_job(hasher, key) != NULL || td_virtual_digests_find(hasher->digests, key, &known);
+    pthread_mutex_unlock(&hasher->lock);
+    return has;
+}
 
 /* Waits for the end of a job, on which the caller holds a reference. Looks now and then whether anybody needs the
  * result. Under the lock. */
@@ -406,6 +491,9 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
         state = report_job(job, out, progress, err);
     } else if (td_virtual_digests_find(hasher->digests, key, out)) {
         state = TD_VIRTUAL_KNOWN;
+    } else if (find_failure(hasher, key) != NULL) {
+        (void)td_error_copy(err, &find_failure(hasher, key)->err);
+        state = TD_VIRTUAL_FAILED;
     }
     pthread_mutex_unlock(&hasher->lock);
     job_unref(job);
@@ -436,12 +524,12 @@ static bool init_sync(struct td_virtual_hasher *hasher)
            pthread_mutex_init(&hasher->lock, NULL) == 0;
 }
 
-/* Starts a thread for files of at most most_bytes. */
-static bool start_worker(struct td_virtual_hasher *hasher, struct worker *worker, uint64_t most_bytes,
+/* Starts a thread for all files, or for small ones alone. */
+static bool start_worker(struct td_virtual_hasher *hasher, struct worker *worker, bool takes_large,
                          struct td_error *err)
 {
     worker->hasher = hasher;
-    worker->most_bytes = most_bytes;
+    worker->takes_large = takes_large;
     worker->window = malloc(WINDOW_BYTES);
     if (worker->window == NULL)
         return td_error_no_memory(err);
@@ -461,8 +549,8 @@ bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *e
         return td_error_no_memory(err);
     }
     bool ok = td_virtual_digests_create(&hasher->digests, err) &&
-              start_worker(hasher, &hasher->workers[0], UINT64_MAX, err) &&
-              start_worker(hasher, &hasher->workers[1], TD_VIRTUAL_QUICK_BYTES, err);
+              start_worker(hasher, &hasher->workers[0], true, err) &&
+              start_worker(hasher, &hasher->workers[1], false, err);
     if (!ok) {
         td_virtual_hasher_destroy(hasher);
         return false;

@@ -1,7 +1,8 @@
 /* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: threads
  * of normal priority work off a queue, one file for each content key however many requests wait. One takes all files,
- * the other small ones alone, so that they do not wait for large ones. Owners, which are repositories, take turns. A
- * request that gives up waiting leaves its file in the queue; the next one finds the work going on. Thread-safe. */
+ * large ones first, the other small ones alone, so that they do not wait for large ones. Owners, which are
+ * repositories, take turns. A request that gives up waiting leaves its file in the queue; the next one finds the work
+ * going on. Thread-safe. */
 #ifndef TD_RANK_VIRTUAL_HASHER_H
 #define TD_RANK_VIRTUAL_HASHER_H
 
@@ -41,10 +42,10 @@ struct td_virtual_file {
 
 /* How far the hashing of one file is. */
 enum td_virtual_state {
-    TD_VIRTUAL_UNKNOWN,   /* nobody hashes the file: see td_virtual_hasher_begin */
+    TD_VIRTUAL_UNKNOWN,   /* the file was not begun, or its digest or error is kept no more */
     TD_VIRTUAL_KNOWN,     /* the digest is known */
     TD_VIRTUAL_UNDER_WAY, /* the file is in the queue, or is being hashed */
-    TD_VIRTUAL_FAILED,    /* hashing failed while the caller waited; the file may be begun again */
+    TD_VIRTUAL_FAILED,    /* hashing failed when the file was last begun; it may be begun again */
 };
 
 struct td_virtual_progress {
@@ -72,6 +73,14 @@ const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher 
  * failure, and a reference on the snapshot, which ends with the hashing. Errors: TD_RESOURCE_EXHAUSTED when the queue
  * is full or memory is short, and for a file that nobody asked for, while such files of another owner are in it. */
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
+
+/* Returns how many bytes were hashed since the start, of all files. */
+uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher);
+
+/* Returns whether the digest of the file with this key is known, or the file is in the queue: then it need not be
+ * begun.
+ */
+bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_virtual_key *key);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
  * queue, and no longer once `cancel` (NULL: none) is asked. Sets *out when the digest is known, *progress while hashing

@@ -33,8 +33,7 @@ enum td_wait td_wait_parameter(const struct td_call *call)
     if (!names_state(bare_tag(*wait), call->model))
         return TD_WAIT_CHANGED;
     uint64_t until_ns = request->since_ns + timeout_s * UINT64_C(1000000000);
-    if (request->since_ns == 0 || td_clock_ns() >= until_ns || atomic_load(&call->api->draining) ||
-        td_cancel_is_asked(request->cancel))
+    if (request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_over(call))
         return TD_WAIT_UNCHANGED;
     call->response->wait_until_ns = until_ns;
     return TD_WAIT_ANSWERED;

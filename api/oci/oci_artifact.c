@@ -88,7 +88,7 @@ bool td_oci_artifact_make(struct td_oci_call *oci, const struct td_oci_target *t
                           struct td_made_documents *made, struct td_error *err)
 {
     struct files files = {.count = 0};
-    return td_oci_layers(oci, view, &files.layers, &files.count, err) &&
+    return td_oci_layers(oci, view, made, &files.layers, &files.count, err) &&
            set_titles(oci, target->form == TD_OCI_FLAT, &files, err) && add_config(oci, view, &files, made, err) &&
            add_manifest(&files, made, err);
 }

@@ -94,16 +94,32 @@ static bool answer_files(const struct td_oci_call *oci, struct td_text hex, size
 
 /* ---- what is no file ----------------------------------------------------------------------------------- */
 
-/* Answers what does not exist on disk: a layer of the image, or a rank file. Returns false, with no answer, when none
- * is known to have the digest. */
+/* Answers a layer of the image. A layer that was found without the image's documents has these made, since a client
+ * asks for one layer after the other. Errors as td_oci_image_answer_layer. */
+static bool answer_image(struct td_oci_call *oci, struct td_text hex, struct td_error *err)
+{
+    struct td_made_documents *kept = td_oci_image_documents(oci, false);
+    bool found = td_oci_image_answer_layer(oci, kept, hex, err);
+    if (found && kept == NULL)
+        kept = td_oci_image_documents(oci, true);
+    td_made_documents_unref(kept);
+    return found;
+}
+
+/* Answers what does not exist on disk: a layer of the image, or a rank file; or that it cannot be answered for want of
+ * memory. Returns false, with no answer, when none is known to have the digest. */
 static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
 {
-    if (!td_oci_rank_answer_file(oci, hex) && !td_oci_image_answer_layer(oci, hex))
-        return false;
-    if (oci->call->response->status == 200)
-        oci->call->response->content_type = "application/octet-stream";
-    add_location(oci);
-    return true;
+    struct td_error err = TD_ERROR_INIT;
+    if (td_oci_rank_answer_file(oci, hex, &err) || (err.code == TD_OK && answer_image(oci, hex, &err))) {
+        if (oci->call->response->status == 200)
+            oci->call->response->content_type = "application/octet-stream";
+        add_location(oci);
+        return true;
+    }
+    if (err.code != TD_OK)
+        td_response_fail_error(oci->call->response, &err);
+    return err.code != TD_OK;
 }
 
 /* Answers a file of any revision, a virtual file, a configuration, a file that was hashed meanwhile, or that nothing

@@ -26,6 +26,8 @@ bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err
     if (err->code == TD_NOT_FOUND)
         return td_oci_fail(oci, 404, unknown, "%s", err->message);
     td_response_fail_error(oci->call->response, err);
+    if (oci->retry_s > 0 && !atomic_load(&oci->call->api->draining))
+        td_response_set_retry_after(oci->call->response, oci->retry_s);
     return false;
 }
 
@@ -133,7 +135,7 @@ void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const c
 static bool is_over(void *context)
 {
     const struct td_oci_call *oci = context;
-    return atomic_load(&oci->call->api->draining) || td_cancel_is_asked(oci->call->request->cancel);
+    return td_call_over(oci->call);
 }
 
 struct td_cancel td_oci_over(struct td_oci_call *oci)

@@ -32,14 +32,16 @@ struct td_oci_call {
     char files_tag[TD_TAG_BYTES]; /* of the files from tagged_entry on; empty: none were tagged */
     size_t tagged_entry;          /* a number of snapshot->entries */
     uint64_t until_ns;            /* digests are waited for until then (monotonic); 0: they are not */
-    enum td_oci_lack lack;        /* of the digests that were missing */
+    enum td_oci_lack lack;        /* of the digests that the last target lacked; then what an error tells */
+    unsigned retry_s;             /* when hashing may have ended, where digests lack; else 0 */
 };
 
 /* Answers an error with a code of the specification. Returns false. */
 bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Does the same for a td_error; `unknown` is the code where nothing was found. Returns false. */
+/* Does the same for a td_error; `unknown` is the code where nothing was found. Where digests lack, Retry-After tells
+ * when hashing may have ended. Returns false. */
 bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
 
 /* Sets oci->repo to the repository that path.name means. A request for tags, a manifest or a blob of a model that is
@@ -64,8 +66,7 @@ void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool i
 /* Answers 200 with a text in the buffer, which it empties, of this media type (static). */
 void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type);
 
-/* Returns what tells that waiting for a digest is no use any more: nobody waits for the answer, or the server drains.
- * Borrows the call. */
+/* Returns what tells that waiting for a digest is no use any more (td_call_over). Borrows the call. */
 struct td_cancel td_oci_over(struct td_oci_call *oci);
 
 #endif

@@ -106,8 +106,8 @@ void td_oci_config_begin(struct td_json_builder *json, const struct td_repo_abou
             td_json_add_raw(json, "architecture", td_text_of(word));
     }
     if (checkpoint != NULL) {
-        bool is_pytorch = strcmp(checkpoint->format, "pytorch") == 0;
-        td_json_add_string(json, "format", is_pytorch ? "pt" : checkpoint->format);
+        const char *format = td_repo_view_format(about->view, checkpoint);
+        td_json_add_string(json, "format", strcmp(format, "pytorch") == 0 ? "pt" : format);
         add_elements(json, checkpoint);
     }
     td_json_end(json);

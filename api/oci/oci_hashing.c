@@ -1,16 +1,28 @@
 #include "api/oci/oci_hashing.h"
 
+#include "api/oci/oci_retry.h"
+#include "core/clock.h"
 #include "core/digits.h"
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
 {
-    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->hasher);
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
     bool all = true;
     for (size_t i = 0; i < count; i++) {
         files[i].is_known = files[i].is_known || td_virtual_digests_find(digests, &files[i].key, &files[i].digest);
         all = all && files[i].is_known;
     }
     return all;
+}
+
+bool td_oci_keep_virtual(struct td_made_documents *made, const struct td_oci_virtual *files, size_t count,
+                         struct td_error *err)
+{
+    if (!td_made_documents_reserve_virtual(made, count, err))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        made->virtual_files[i] = (struct td_made_virtual){.key = files[i].key, .digest = files[i].digest};
+    return true;
 }
 
 /* Waits for the digests in their order. Errors: of a file whose hashing failed. */
@@ -21,8 +33,8 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)
             continue;
-        switch (td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, oci->until_ns, &over, &files[i].digest,
-                                       &progress, err)) {
+        switch (td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, oci->until_ns, &over,
+                                       &files[i].digest, &progress, err)) {
         case TD_VIRTUAL_KNOWN:
             files[i].is_known = true;
             break;
@@ -30,36 +42,64 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
             return true; /* the time is over */
         case TD_VIRTUAL_FAILED:
             return false;
-        case TD_VIRTUAL_UNKNOWN: /* failed before this request waited */
-            return td_error_set(err, TD_UNAVAILABLE, "a file changed while it was hashed; try again");
+        case TD_VIRTUAL_UNKNOWN: /* so many others were hashed meanwhile that its end is forgotten */
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                                "the digest of a layer was forgotten while others were hashed; try again");
         }
     }
     return true;
 }
 
-/* Sets the error for digests that are not known. */
-static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count, struct td_error *err)
+/* How far hashing was when a request began to wait. */
+struct beginning {
+    uint64_t at_ns, hashed_bytes;
+};
+
+static struct beginning begin_waiting(const struct td_oci_call *oci)
 {
+    return (struct beginning){.at_ns = td_clock_ns(),
+                              .hashed_bytes = td_virtual_hasher_hashed_bytes(oci->call->api->virtual_hasher)};
+}
+
+/* How far the hashing of some files is. */
+struct sums {
+    size_t known;
+    double done_bytes, bytes;
+};
+
+/* Sums up how far hashing is, and sets oci->retry_s to the time that the rest takes. */
+static struct sums sum_up(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count,
+                          const struct beginning *began)
+{
+    const struct beginning now = begin_waiting(oci);
+    struct sums sums = {0};
     struct td_virtual_progress progress;
     struct td_virtual_digest digest;
-    double done_bytes = 0;
-    double bytes = 0;
-    size_t known = 0;
-    oci->lack = TD_OCI_IS_HASHING;
     for (size_t i = 0; i < count; i++) {
-        known += files[i].is_known ? 1 : 0;
+        sums.known += files[i].is_known ? 1 : 0;
         if (files[i].is_known) {
-            done_bytes += (double)files[i].digest.size_bytes;
-            bytes += (double)files[i].digest.size_bytes;
+            sums.done_bytes += (double)files[i].digest.size_bytes;
+            sums.bytes += (double)files[i].digest.size_bytes;
             continue;
         }
-        (void)td_virtual_hasher_wait(oci->call->api->hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
-        done_bytes += (double)progress.done_bytes;
-        bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
+        (void)td_virtual_hasher_wait(oci->call->api->virtual_hasher, &files[i].key, 0, NULL, &digest, &progress, NULL);
+        sums.done_bytes += (double)progress.done_bytes;
+        sums.bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }
+    oci->retry_s =
+        td_oci_retry_s(sums.bytes - sums.done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
+    return sums;
+}
+
+/* Sets the error for digests that are not known. */
+static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, size_t count,
+                   const struct beginning *began, struct td_error *err)
+{
+    const struct sums sums = sum_up(oci, files, count, began);
+    oci->lack = TD_OCI_IS_HASHING;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "%zu of %zu layers (%.2f of %.2f GB) have been put together and hashed so far; try again",
-                        known, count, done_bytes / 1e9, bytes / 1e9);
+                        sums.known, count, sums.done_bytes / 1e9, sums.bytes / 1e9);
 }
 
 /* Sets the error for a server that hashes nothing. */
@@ -87,6 +127,7 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
                          struct td_error *err)
 {
     struct td_catalog_status status;
+    const struct beginning began = begin_waiting(oci);
     oci->lack = TD_OCI_LACKS_NOTHING;
     if (td_oci_look_up(oci, files, count))
         return true;
@@ -96,10 +137,13 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
     for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
         size_t left = count - first;
         size_t some = left < at_once ? left : at_once;
-        if (!hash_all(oci, files, first, some, begin, context, err))
+        if (!hash_all(oci, files, first, some, begin, context, err)) {
+            if (err->code == TD_RESOURCE_EXHAUSTED) /* the queue is full */
+                (void)sum_up(oci, files, count, &began);
             return false;
+        }
         if (!td_oci_look_up(oci, files + first, some))
             break; /* the time is over */
     }
-    return td_oci_look_up(oci, files, count) || refuse(oci, files, count, err);
+    return td_oci_look_up(oci, files, count) || refuse(oci, files, count, &began, err);
 }

@@ -1,6 +1,7 @@
 /* Plan: the files of the repository, sorted by path, are cut into runs, each of which is a layer. The content key of a
- * layer follows from paths and digests, so the server keeps no table of layers: for a blob, it makes the keys of all
- * layers again, and compares what the table of virtual digests knows of them. */
+ * layer follows from paths and digests, so the server keeps no table of layers: for a blob, the documents that are kept
+ * tell the number of the layer; without these, the server makes the keys of all layers again, and compares what the
+ * table of virtual digests knows of them. */
 #include "api/oci/oci_image.h"
 
 #include "api/oci/oci_descriptor.h"
@@ -12,6 +13,7 @@
 #include "rank/tar_layer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +24,10 @@ enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 /* The arrays lie in the call's arena. */
 struct image {
     struct td_oci_call *oci;
-    const struct td_entry **entries; /* the files, sorted by path */
+    const struct td_entry **entries; /* the files from first_listed on, sorted by path */
     struct td_tar_file *files;       /* the same */
-    size_t file_count;
-    struct td_oci_virtual *layers;
+    size_t first_listed, file_count; /* file_count: of all files */
+    struct td_oci_virtual *layers;   /* NULL: the documents that are kept have the digests */
     size_t layer_count;
 };
 
@@ -46,39 +48,59 @@ static bool check_headers(const struct image *image, struct td_error *err)
                         bytes >> 20, TD_OCI_IMAGE_HEADER_BYTES >> 20);
 }
 
-/* Lists the files of a view of files on disk. */
-static bool list_files(struct image *image, const struct td_repo_view *view, struct td_error *err)
+/* Returns how many layers an image of the view has. */
+static size_t layers_of(const struct td_repo_view *view)
 {
-    enum { EACH = sizeof(struct td_repo_item) + sizeof(struct td_tar_file) + sizeof(void *) };
+    return view->entry_count < TD_OCI_IMAGE_LAYERS ? view->entry_count : TD_OCI_IMAGE_LAYERS;
+}
+
+/* Begins the image of a view of files on disk, and lists its files from `first` on. */
+static bool list_files(struct image *image, const struct td_repo_view *view, size_t first, size_t count,
+                       struct td_error *err)
+{
+    enum { EACH = sizeof(struct td_tar_file) + sizeof(void *) };
     struct td_arena *arena = &image->oci->arena;
-    struct td_repo_item *items;
+    if (!td_reserved_take(&image->oci->reserved, count * EACH, err))
+        return false;
+    const struct td_entry **entries = td_arena_array(arena, count, sizeof *entries);
+    struct td_tar_file *files = td_arena_array(arena, count, sizeof *files);
+    if (entries == NULL || files == NULL) {
+        (void)td_error_no_memory(err);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = &view->snapshot->entries[view->first_entry + first + i];
+        files[i] = (struct td_tar_file){.path = entries[i]->path + view->prefix_len,
+                                        .size_bytes = entries[i]->file->source.id.size_bytes};
+    }
+    *image = (struct image){.oci = image->oci,
+                            .entries = entries,
+                            .files = files,
+                            .first_listed = first,
+                            .file_count = view->entry_count,
+                            .layer_count = layers_of(view)};
+    return true;
+}
+
+/* Lists all files, and checks that an image can have them. */
+static bool list_all_files(struct image *image, const struct td_repo_view *view, struct td_error *err)
+{
     if (view->entry_count > TD_OCI_MOST_FILES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an image at most %d",
                             view->entry_count, TD_OCI_MOST_FILES);
-    if (!td_reserved_take(&image->oci->reserved, view->entry_count * EACH, err) ||
-        !td_repo_view_list(view, arena, &items, &image->file_count, err))
+    if (!list_files(image, view, 0, view->entry_count, err))
         return false;
-    image->entries = td_arena_array(arena, image->file_count, sizeof *image->entries);
-    image->files = td_arena_array(arena, image->file_count, sizeof *image->files);
-    if (image->entries == NULL || image->files == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < image->file_count; i++) {
-        image->entries[i] = items[i].entry;
-        image->files[i] = (struct td_tar_file){.path = items[i].path};
-        if (!td_tar_path_check(items[i].path, err))
+    for (size_t i = 0; i < image->file_count; i++)
+        if (!td_tar_path_check(image->files[i].path, err))
             return false;
-    }
     return check_headers(image, err);
 }
 
 /* Makes the keys of all layers. The digests of all files are known. */
 static bool set_layers(struct image *image, struct td_error *err)
 {
-    for (size_t i = 0; i < image->file_count; i++) {
-        image->files[i].size_bytes = image->entries[i]->file->source.id.size_bytes;
+    for (size_t i = 0; i < image->file_count; i++)
         image->files[i].sha256 = td_file_sha256(image->entries[i]->file);
-    }
-    image->layer_count = image->file_count < TD_OCI_IMAGE_LAYERS ? image->file_count : TD_OCI_IMAGE_LAYERS;
     image->layers = td_arena_array(&image->oci->arena, image->layer_count, sizeof *image->layers);
     if (image->layers == NULL)
         return td_error_no_memory(err);
@@ -111,8 +133,8 @@ static struct layer layer_of(const struct image *image, size_t i)
     size_t first = first_file(image, i);
     return (struct layer){.maps = td_catalog_maps(call->api->catalog),
                           .root = call->snapshot->root,
-                          .files = image->files + first,
-                          .entries = image->entries + first,
+                          .files = image->files + (first - image->first_listed),
+                          .entries = image->entries + (first - image->first_listed),
                           .count = first_file(image, i + 1) - first};
 }
 
@@ -191,15 +213,13 @@ static bool is_by_digest(const struct td_oci_call *oci)
 static bool begin_layer(void *context, size_t i, struct td_error *err)
 {
     const struct image *image = context;
-    struct td_virtual_hasher *hasher = image->oci->call->api->hasher;
+    struct td_virtual_hasher *hasher = image->oci->call->api->virtual_hasher;
     struct td_virtual_file wanted = {.key = image->layers[i].key,
                                      .size_bytes = image->layers[i].size_bytes,
                                      .owner = td_virtual_owner(image->oci->repo->id),
                                      .is_unasked = is_by_digest(image->oci),
                                      .snapshot = image->oci->call->snapshot};
-    struct td_virtual_digest known;
-    struct td_virtual_progress progress;
-    if (td_virtual_hasher_wait(hasher, &wanted.key, 0, NULL, &known, &progress, NULL) != TD_VIRTUAL_UNKNOWN)
+    if (td_virtual_hasher_has(hasher, &wanted.key))
         return true;
     return make_recipe(image, i, &wanted.recipe, err) && td_virtual_hasher_begin(hasher, &wanted, err);
 }
@@ -298,9 +318,11 @@ bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *targ
 {
     struct image image = {.oci = oci};
     (void)target;
-    bool ok = list_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
-              set_layers(&image, err) &&
-              td_oci_know_virtual(oci, image.layers, image.layer_count, TD_OCI_IMAGE_LAYERS, begin_layer, &image, err);
+    bool ok =
+        list_all_files(&image, view, err) && td_oci_know_digests(oci, image.entries, image.file_count, err) &&
+        set_layers(&image, err) &&
+        td_oci_know_virtual(oci, image.layers, image.layer_count, TD_OCI_IMAGE_LAYERS, begin_layer, &image, err) &&
+        td_oci_keep_virtual(made, image.layers, image.layer_count, err);
     for (size_t i = 0; ok && i < ARCHITECTURES; i++)
         ok = add_config(&image, architectures[i], made, err) && add_manifest(&image, made, err);
     return ok && add_index(made, err);
@@ -317,40 +339,66 @@ static bool knows_files(const struct image *image)
     return true;
 }
 
-/* Finds the layer that is known to have this SHA-256, and sets *layer to its number. */
-static bool find_layer(const struct image *image, struct td_text sha256, size_t *layer)
+/* Sets *layer to the number of the layer that is known to have this SHA-256; to the number of layers when there is
+ * none.
+ */
+static void find_known(const struct image *image, struct td_text sha256, size_t *layer)
 {
     char sum[TD_SHA256_TEXT_BYTES];
     (void)td_oci_look_up(image->oci, image->layers, image->layer_count);
-    for (size_t i = 0; i < image->layer_count; i++) {
-        if (!image->layers[i].is_known)
+    for (*layer = 0; *layer < image->layer_count; (*layer)++) {
+        if (!image->layers[*layer].is_known)
             continue;
-        write_sum(&image->layers[i], sum);
-        if (!td_text_equals(sha256, sum))
-            continue;
-        *layer = i;
-        return true;
+        write_sum(&image->layers[*layer], sum);
+        if (td_text_equals(sha256, sum))
+            return;
     }
-    return false;
 }
 
-bool td_oci_image_answer_layer(struct td_oci_call *oci, struct td_text sha256)
+/* Appends the layer with this SHA-256, found by its content key among those of all layers. Returns false, and leaves
+ * *err alone, when there is none: where the files make no image, nothing was given out. */
+static bool append_by_key(struct image *image, const struct td_repo_view *view, struct td_text sha256,
+                          struct td_body *body, struct td_error *err)
+{
+    struct td_error own = TD_ERROR_INIT;
+    size_t layer;
+    bool ok = list_all_files(image, view, &own);
+    if (ok && !knows_files(image))
+        return false;
+    if (!ok || !set_layers(image, &own))
+        return own.code == TD_RESOURCE_EXHAUSTED && td_error_copy(err, &own);
+    find_known(image, sha256, &layer);
+    return layer < image->layer_count && append_layer(image, layer, body, err);
+}
+
+/* Does the same with documents that are kept: they name all layers in their order, and nothing else. Lists the files of
+ * the one layer alone. */
+static bool append_kept(struct image *image, const struct td_repo_view *view, const struct td_made_documents *kept,
+                        struct td_text sha256, struct td_body *body, struct td_error *err)
+{
+    size_t layer = td_made_documents_find_virtual(kept, sha256);
+    image->file_count = view->entry_count;
+    image->layer_count = layers_of(view);
+    if (layer >= image->layer_count)
+        return false;
+    size_t first = first_file(image, layer);
+    return list_files(image, view, first, first_file(image, layer + 1) - first, err) &&
+           append_layer(image, layer, body, err);
+}
+
+bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_documents *kept, struct td_text sha256,
+                               struct td_error *err)
 {
     struct td_response *response = oci->call->response;
     struct image image = {.oci = oci};
     struct td_repo_view view;
-    struct td_error err = TD_ERROR_INIT;
     char sum[TD_SHA256_TEXT_BYTES];
-    size_t layer;
-    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, &err) ||
-        !list_files(&image, &view, &err) || !knows_files(&image) || !set_layers(&image, &err) ||
-        !find_layer(&image, sha256, &layer))
+    if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
-    if (!append_layer(&image, layer, &response->body, &err)) {
-        td_response_fail_error(response, &err);
-        return true;
-    }
-    write_sum(&image.layers[layer], sum);
+    if (!(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
+                       : append_by_key(&image, &view, sha256, &response->body, err)))
+        return false;
+    (void)snprintf(sum, sizeof sum, "%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
     td_response_describe(response, "application/octet-stream");
     td_oci_add_digest(oci, sum, true);
     return true;

@@ -22,8 +22,11 @@ enum {
 bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                        struct td_made_documents *made, struct td_error *err);
 
-/* Answers the layer with this SHA-256, in hexadecimal. Returns false, with no answer, when none of the repository's
- * image is known to have it. Does not wait for digests. */
-bool td_oci_image_answer_layer(struct td_oci_call *oci, struct td_text sha256);
+/* Answers the layer of the repository's image with this SHA-256, in hexadecimal. kept: the documents of that image;
+ * NULL: there are none yet, and the table of virtual digests is asked. Returns false, with no answer, when no layer is
+ * known to have it; *err then is TD_OK. Does not wait for digests. Errors: of files that cannot be opened;
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_documents *kept, struct td_text sha256,
+                               struct td_error *err);
 
 #endif

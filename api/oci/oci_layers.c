@@ -57,18 +57,18 @@ static bool begin_rank_file(void *context, size_t i, struct td_error *err)
 {
     const struct listing *listing = context;
     struct td_api *api = listing->oci->call->api;
-    return td_rank_digest_begin(api->hasher, &api->ranks, listing->view, listing->rank_files[i], err);
+    return td_rank_digest_begin(api->virtual_hasher, &api->ranks, listing->view, listing->rank_files[i], err);
 }
 
 /* Has the rank files hashed. */
 static bool know_rank_files(struct listing *listing, struct td_error *err)
 {
+    struct td_virtual_hasher *hasher = listing->oci->call->api->virtual_hasher;
     for (size_t i = 0; i < listing->rank_count; i++) {
         struct td_oci_virtual *file = &listing->virtual_files[i];
         file->size_bytes = 0;
-        file->is_known =
-            td_rank_digest_find(listing->oci->call->api->hasher, listing->view, listing->rank_files[i], &file->digest);
-        if (!td_rank_digest_key(listing->view, listing->rank_files[i], &file->key, err))
+        if (!td_rank_digest_find(hasher, listing->view, listing->rank_files[i], &file->is_known, &file->digest, err) ||
+            !td_rank_digest_key(listing->view, listing->rank_files[i], &file->key, err))
             return false;
     }
     return td_oci_know_virtual(listing->oci, listing->virtual_files, listing->rank_count, TD_VIRTUAL_HASHER_RANKS / 2,
@@ -89,12 +89,12 @@ static bool set_rank_layer(const struct listing *listing, const struct td_virtua
     return true;
 }
 
-bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_oci_layer **layers,
-                   size_t *count, struct td_error *err)
+bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_made_documents *made,
+                   struct td_oci_layer **layers, size_t *count, struct td_error *err)
 {
     struct listing listing = {.oci = oci, .view = view};
     if (!list(&listing, err) || !td_oci_know_digests(oci, listing.entries, listing.entry_count, err) ||
-        !know_rank_files(&listing, err))
+        !know_rank_files(&listing, err) || !td_oci_keep_virtual(made, listing.virtual_files, listing.rank_count, err))
         return false;
     *count = listing.count;
     *layers = td_arena_array(&oci->arena, listing.count, sizeof **layers);

@@ -2,10 +2,10 @@
  * names all of it: the form, the repository's id, the files that the view shows, the commit, and the GGUF file.
  *
  * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
- * and compared: first those whose files' digests are known, since only such manifests can have been given out by this
- * process; then those of rank revisions, as the table of virtual digests tells; then, for a client that goes on after a
- * restart or asks another server, all others. Among the targets are all revisions of a cache, since a commit is a tag,
- * too. */
+ * and compared: first those that are kept; then those whose files' digests are known, since only such manifests can
+ * have been given out by this process; then those of rank revisions, as the table of virtual digests tells; then, for a
+ * client that goes on after a restart or asks another server, all others. Among the targets are all revisions of a
+ * cache, since a commit is a tag, too. */
 #include "api/oci/oci_make.h"
 
 #include "api/oci/oci_artifact.h"
@@ -30,9 +30,12 @@ static bool tag_files(struct td_oci_call *oci, const struct td_repo_view *view)
     if (oci->files_tag[0] != '\0' && oci->tagged_entry == view->first_entry)
         return true;
     struct td_digest *digest = td_digest_create();
-    for (size_t i = 0; i < view->entry_count; i++) {
-        uint64_t number = view->snapshot->entries[view->first_entry + i].file->number;
-        td_digest_add_content(digest, &number, sizeof number);
+    uint64_t numbers[512]; /* at a time */
+    for (size_t i = 0; i < view->entry_count;) {
+        size_t count = 0;
+        for (; i < view->entry_count && count < sizeof numbers / sizeof *numbers; i++)
+            numbers[count++] = view->snapshot->entries[view->first_entry + i].file->number;
+        td_digest_add_content(digest, numbers, count * sizeof *numbers);
     }
     oci->tagged_entry = view->first_entry;
     return td_digest_finish(digest, oci->files_tag);
@@ -72,13 +75,24 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
     *made = td_made_documents_create(err);
     if (*made != NULL && make_apart(oci, target, view, *made, err)) {
         (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
-        if (view->kind != TD_REVISION_FILES)
-            td_oci_rank_note(oci, view, *made);
         return true;
     }
     td_made_documents_unref(*made);
     *made = NULL;
     return false;
+}
+
+/* Has the table of virtual digests know all that these documents, which are given out, name, since the client asks for
+ * that next: the table may have dropped some while the documents were kept. */
+static void know_named(const struct td_oci_call *oci, const struct td_oci_target *target,
+                       const struct td_made_documents *made)
+{
+    struct td_repo_view view;
+    struct td_error none = TD_ERROR_INIT;
+    td_made_documents_note_virtual(made, td_virtual_hasher_digests(oci->call->api->virtual_hasher));
+    if (td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, &none) &&
+        view.kind != TD_REVISION_FILES)
+        td_oci_rank_note(oci, &view, made);
 }
 
 /* Makes the documents of a target, or takes them from the store. is_new: they may be made. Else *made may be NULL. */
@@ -88,6 +102,8 @@ static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bo
     struct td_repo_view view;
     struct td_buffer text;
     *made = NULL;
+    oci->lack = TD_OCI_LACKS_NOTHING;
+    oci->retry_s = 0;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err) ||
         !td_oci_target_fits(target, view.entry_count, err))
         return false;
@@ -104,7 +120,26 @@ static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bo
 bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
                  struct td_error *err)
 {
-    return take(oci, target, true, made, err);
+    if (!take(oci, target, true, made, err))
+        return false;
+    know_named(oci, target, *made);
+    return true;
+}
+
+struct td_made_documents *td_oci_image_documents(struct td_oci_call *oci, bool is_new)
+{
+    const struct td_oci_target image = {.tag = "", .form = TD_OCI_IMAGE, .revision = TD_TEXT("main")};
+    struct td_made_documents *made;
+    struct td_error none = TD_ERROR_INIT;
+    const uint64_t until_ns = oci->until_ns;
+    const enum td_oci_lack lack = oci->lack;
+    const unsigned retry_s = oci->retry_s;
+    oci->until_ns = 0;
+    (void)take(oci, &image, is_new, &made, &none);
+    oci->until_ns = until_ns;
+    oci->lack = lack;
+    oci->retry_s = retry_s;
+    return made;
 }
 
 /* ---- by digest ----------------------------------------------------------------------------------------- */
@@ -116,35 +151,46 @@ struct searched {
     size_t count, kept_from;
 };
 
-/* Returns whether the target may have what is searched for, but could not be made for want of digests or memory. An
- * image of files with known digests, on a server that hashes nothing, was not given out. */
-static bool is_lacking(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err)
+/* Why a document was not found that may be there. */
+struct lack {
+    enum td_oci_lack kind;
+    unsigned retry_s;    /* as in td_oci_call */
+    struct td_error err; /* TD_OK: none was in the way */
+};
+
+/* Notes that a target, which may have what is searched for, could not be made for want of digests or memory, or because
+ * a file changed or could not be read. An image of files with known digests, on a server that hashes nothing, was not
+ * given out. */
+static void note_lack(const struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err,
+                      struct lack *lack)
 {
-    if (target->form == TD_OCI_IMAGE && oci->lack == TD_OCI_HASHES_NOTHING)
-        oci->lack = TD_OCI_LACKS_NOTHING;
-    else if (oci->lack != TD_OCI_LACKS_NOTHING || err->code == TD_RESOURCE_EXHAUSTED)
-        return true;
-    return false;
+    bool was_given_out = target->form != TD_OCI_IMAGE || oci->lack != TD_OCI_HASHES_NOTHING;
+    bool may_pass = err->code == TD_RESOURCE_EXHAUSTED || err->code == TD_UNAVAILABLE || err->code == TD_IO;
+    if (lack->err.code != TD_OK || !was_given_out || !may_pass)
+        return;
+    lack->kind = oci->lack;
+    lack->retry_s = oci->retry_s;
+    (void)td_error_copy(&lack->err, err);
 }
 
 /* Searches the documents of all targets. Sets *lack where some could not be made for want of digests or memory. */
 static bool search(struct td_oci_call *oci, const struct searched *list, bool is_manifest, struct td_text sha256,
-                   struct td_made_documents **made, const struct td_made_document **document, struct td_error *lack)
+                   struct td_made_documents **made, const struct td_made_document **document, struct lack *lack)
 {
+    *lack = (struct lack){.err = TD_ERROR_INIT};
     for (size_t i = 0; i < list->count; i++) {
         struct td_error err = TD_ERROR_INIT;
-        if (td_cancel_is_asked(oci->call->request->cancel)) {
-            (void)td_error_set(lack, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
-            return false;
-        }
+        if (td_cancel_is_asked(oci->call->request->cancel))
+            return td_error_set(&lack->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
         if (!take(oci, &list->targets[i], i < list->kept_from, made, &err)) {
-            if (is_lacking(oci, &list->targets[i], &err))
-                (void)td_error_copy(lack, &err);
+            note_lack(oci, &list->targets[i], &err, lack);
             continue;
         }
         *document = *made == NULL ? NULL : td_made_documents_find(*made, is_manifest, sha256);
-        if (*document != NULL)
+        if (*document != NULL) {
+            know_named(oci, &list->targets[i], *made);
             return true;
+        }
         td_made_documents_unref(*made);
         *made = NULL;
     }
@@ -153,16 +199,27 @@ static bool search(struct td_oci_call *oci, const struct searched *list, bool is
 
 /* Searches the documents of the rank revisions that the digest may be of. */
 static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
-                         struct td_made_documents **made, const struct td_made_document **document,
-                         struct td_error *lack)
+                         struct td_made_documents **made, const struct td_made_document **document, struct lack *lack)
 {
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
     struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
-    size_t count = td_oci_rank_commits(oci, sha256, commits);
+    size_t count;
+    *lack = (struct lack){.err = TD_ERROR_INIT};
+    if (!td_oci_rank_commits(oci, sha256, commits, &count, &lack->err))
+        return false;
     const struct searched list = {.targets = targets, .count = count, .kept_from = count};
     for (size_t i = 0; i < count; i++)
         targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
     return search(oci, &list, is_manifest, sha256, made, document, lack);
+}
+
+/* Searches the documents of all targets that are kept, which costs next to nothing. */
+static bool search_kept(struct td_oci_call *oci, const struct searched *list, bool is_manifest, struct td_text sha256,
+                        struct td_made_documents **made, const struct td_made_document **document)
+{
+    const struct searched kept = {.targets = list->targets, .count = list->count, .kept_from = 0};
+    struct lack none;
+    return search(oci, &kept, is_manifest, sha256, made, document, &none);
 }
 
 /* Adds a target to the list. Returns false for want of memory. */
@@ -231,24 +288,26 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
                           struct td_error *err)
 {
     struct searched list;
+    struct lack lack;
+    struct lack lack_of_ranks = {.err = TD_ERROR_INIT};
     uint64_t until_ns = oci->until_ns;
-    struct td_error lack = TD_ERROR_INIT;
     *made = NULL;
     if (sha256.len == 0)
         return no_document(oci, err);
     if (!list_searched(oci, &list, err))
         return false;
     oci->until_ns = 0;
-    bool found = search(oci, &list, is_manifest, sha256, made, document, &lack);
+    bool found = search_kept(oci, &list, is_manifest, sha256, made, document) ||
+                 search(oci, &list, is_manifest, sha256, made, document, &lack);
     oci->until_ns = until_ns;
-    found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack);
-    if (!found && lack.code != TD_OK) {
-        td_error_init(&lack);
+    found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack_of_ranks);
+    if (!found && lack.err.code != TD_OK)
         found = search(oci, &list, is_manifest, sha256, made, document, &lack);
-    }
+    if (!found && lack.err.code == TD_OK)
+        lack = lack_of_ranks;
     if (found)
         return true;
-    if (lack.code != TD_OK)
-        return td_error_copy(err, &lack);
-    return no_document(oci, err);
+    oci->lack = lack.kind;
+    oci->retry_s = lack.retry_s;
+    return lack.err.code != TD_OK ? td_error_copy(err, &lack.err) : no_document(oci, err);
 }

@@ -76,11 +76,6 @@ static bool is_lower_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-static bool is_letter_or_digit(char c)
-{
-    return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z');
-}
-
 /* Returns whether the text is an algorithm: words of small letters and digits, with one of "+._-" between them. */
 static bool is_algorithm(struct td_text text)
 {
@@ -103,7 +98,7 @@ enum td_oci_digest_kind td_oci_digest_read(struct td_text text, struct td_text *
     if (!is_algorithm(algorithm) || rest.len == 0)
         return TD_OCI_DIGEST_WRONG;
     for (size_t i = 0; i < rest.len; i++)
-        if (!is_letter_or_digit(rest.p[i]) && memchr("=_-", rest.p[i], 3) == NULL)
+        if (!td_is_letter_or_digit(rest.p[i]) && memchr("=_-", rest.p[i], 3) == NULL)
             return TD_OCI_DIGEST_WRONG;
     if (is_sha256 || is_sha512) {
         if (rest.len != (is_sha256 ? 64U : 128U) || !td_hex_is_lower(rest))
@@ -119,7 +114,7 @@ bool td_oci_tag_is_valid(struct td_text text)
     if (text.len == 0 || text.len > TAG_MAX || text.p[0] == '.' || text.p[0] == '-')
         return false;
     for (size_t i = 0; i < text.len; i++)
-        if (!is_letter_or_digit(text.p[i]) && memchr("_.-", text.p[i], 3) == NULL)
+        if (!td_is_letter_or_digit(text.p[i]) && memchr("_.-", text.p[i], 3) == NULL)
             return false;
     return true;
 }

@@ -1,6 +1,7 @@
 #include "api/oci/oci_quant.h"
 
 #include "catalog/file_kind.h"
+#include "catalog/shard_group.h"
 #include "core/extension.h"
 
 #include <stdio.h>
@@ -22,12 +23,6 @@ static char capital(char c)
     return (char)(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
 }
 
-static bool is_letter_or_digit(char c)
-{
-    c = capital(c);
-    return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 /* Returns the length of the word at the beginning of the text; 0 when the text does not begin with it. */
 static size_t word_len(struct td_text text, const char *word)
 {
@@ -44,11 +39,11 @@ static size_t quant_len(struct td_text text)
     if (len == 0)
         return 0;
     size_t end = len + 1;
-    while (end < text.len && text.p[len] == '_' && capital(text.p[end]) >= 'A' && capital(text.p[end]) <= 'Z')
+    while (end < text.len && text.p[len] == '_' && td_is_letter(text.p[end]))
         end++;
     if (end > len + 1 && end <= text.len)
         len = end;
-    return len < text.len && is_letter_or_digit(text.p[len]) ? 0 : len;
+    return len < text.len && td_is_letter_or_digit(text.p[len]) ? 0 : len;
 }
 
 /* Writes the last quantisation in the name. */
@@ -56,7 +51,7 @@ static void find_quant(struct td_text name, char quant[TD_OCI_QUANT_BYTES])
 {
     const struct td_text prefix = TD_TEXT("UD-");
     for (size_t i = name.len; quant[0] == '\0' && i-- > 0;) {
-        size_t len = i > 0 && is_letter_or_digit(name.p[i - 1]) ? 0 : quant_len(td_text_skip(name, i));
+        size_t len = i > 0 && td_is_letter_or_digit(name.p[i - 1]) ? 0 : quant_len(td_text_skip(name, i));
         if (len == 0)
             continue;
         bool has_prefix = i >= prefix.len && word_len(td_text_skip(name, i - prefix.len), prefix.p) > 0;
@@ -68,43 +63,23 @@ static void find_quant(struct td_text name, char quant[TD_OCI_QUANT_BYTES])
     }
 }
 
-static bool is_number(struct td_text text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.p[i] < '0' || text.p[i] > '9')
-            return false;
-    return true;
-}
-
-/* Removes "-00001-of-00003" from the end of the name. Returns false when the name does not end so. */
-static bool take_shard(struct td_text *name, bool *is_first)
-{
-    enum { NUMBER = 5, TAIL = 1 + NUMBER + 4 + NUMBER };
-    if (name->len <= TAIL)
-        return false;
-    struct td_text tail = td_text_skip(*name, name->len - TAIL);
-    struct td_text number = td_text_n(tail.p + 1, NUMBER);
-    struct td_text of = td_text_n(tail.p + 1 + NUMBER, 4);
-    if (tail.p[0] != '-' || !is_number(number) || !td_text_equals_ignore_case(of, "-of-") ||
-        !is_number(td_text_skip(tail, TAIL - NUMBER)))
-        return false;
-    *is_first = td_text_equals(number, "00001");
-    name->len -= TAIL;
-    return true;
-}
-
 bool td_oci_gguf_name_read(const char *path, struct td_oci_gguf_name *out)
 {
     static const char extension[] = ".gguf";
     const char *base = td_base_name(path);
+    struct td_shard_of of;
     *out = (struct td_oci_gguf_name){.is_first = true};
     if (!td_has_extension_any_case(base, extension))
         return false;
     struct td_text name = td_text_n(base, strlen(base) - strlen(extension));
-    out->is_sharded = take_shard(&name, &out->is_first);
+    out->is_sharded = td_shard_of_name(base, &of);
+    if (out->is_sharded) {
+        out->is_first = of.number == 1;
+        name.len = of.stem_len;
+    }
     out->is_projector = td_text_begins_ignore_case(name, "mmproj");
     for (size_t i = 1; !out->is_projector && i < name.len; i++)
-        out->is_projector = !is_letter_or_digit(name.p[i - 1]) && word_len(td_text_skip(name, i), "mmproj") > 0;
+        out->is_projector = !td_is_letter_or_digit(name.p[i - 1]) && word_len(td_text_skip(name, i), "mmproj") > 0;
     find_quant(name, out->quant);
     return true;
 }

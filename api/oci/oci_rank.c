@@ -25,70 +25,80 @@ void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *
     struct td_virtual_digest digest = {.is_document = true};
     td_rank_digest_origin(view, &digest.origin);
     for (size_t i = 0; i < made->count; i++) {
-        const struct td_blob *bytes = made->items[i].bytes;
-        td_sha256(bytes->bytes, (size_t)bytes->len_bytes, digest.sum);
-        digest.size_bytes = bytes->len_bytes;
-        note(td_virtual_hasher_digests(oci->call->api->hasher), &digest);
+        (void)td_hex_read_bytes(td_text_of(made->items[i].sha256), digest.sum, sizeof digest.sum);
+        digest.size_bytes = made->items[i].bytes->len_bytes;
+        note(td_virtual_hasher_digests(oci->call->api->virtual_hasher), &digest);
     }
 }
 
-size_t td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
-                           char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES])
+bool td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
+                         char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err)
 {
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
     struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS];
     uint8_t sum[TD_SHA256_BYTES];
-    size_t written = 0;
+    *count = 0;
     if (!td_hex_read_bytes(sha256, sum, sizeof sum))
-        return 0;
-    size_t count = td_virtual_digests_origins(td_virtual_hasher_digests(oci->call->api->hasher), sum, origins,
-                                              TD_OCI_RANK_ORIGINS);
-    for (size_t i = 0; i < count; i++)
-        if (td_virtual_revision_write_commit(&origins[i], oci->repo->commit, commits[written]))
-            written++;
-    return written;
+        return true;
+    *count = td_virtual_digests_origins(digests, sum, origins, TD_OCI_RANK_ORIGINS);
+    for (size_t i = 0; i < *count; i++)
+        if (!td_virtual_revision_write_commit(&origins[i], oci->repo->commit, commits[i]))
+            return td_error_no_memory(err);
+    return true;
 }
 
-/* Finds the rank file of the view that is known to have this SHA-256. */
-static const struct td_repo_item *find_item(struct td_oci_call *oci, const struct td_repo_view *view,
-                                            struct td_text sha256)
+/* Finds the rank file of the view that is known to have this SHA-256. Sets *item, to NULL when there is none. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+static bool find_item(struct td_oci_call *oci, const struct td_repo_view *view, struct td_text sha256,
+                      const struct td_repo_item **item, struct td_error *err)
 {
     struct td_repo_item *items;
     struct td_virtual_digest digest;
-    struct td_error none = TD_ERROR_INIT;
     char sum[TD_SHA256_TEXT_BYTES];
     size_t count;
-    if (view->entry_count > TD_OCI_MOST_FILES || !td_repo_view_list(view, &oci->arena, &items, &count, &none))
-        return NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (items[i].entry != NULL || !td_rank_digest_find(oci->call->api->hasher, view, &items[i], &digest))
+    *item = NULL;
+    if (view->entry_count > TD_OCI_MOST_FILES)
+        return true;
+    if (!td_repo_view_list_rank_files(view, &oci->arena, &items, &count, err))
+        return false;
+    for (size_t i = 0; *item == NULL && i < count; i++) {
+        bool is_known = false;
+        if (!td_rank_digest_find(oci->call->api->virtual_hasher, view, &items[i], &is_known, &digest, err))
+            return false;
+        if (!is_known)
             continue;
         td_hex_write(digest.sum, sizeof digest.sum, sum);
-        if (td_text_equals(sha256, sum))
-            return &items[i];
+        *item = td_text_equals(sha256, sum) ? &items[i] : NULL;
     }
-    return NULL;
+    return true;
 }
 
-bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256)
+/* Opens the view of a revision that may have the file. A digest may also be of a revision of another repository, so
+ * that this one has none of that commit: then *item is NULL. Errors: TD_RESOURCE_EXHAUSTED. */
+static bool look_at(struct td_oci_call *oci, const char *commit, struct td_text sha256, struct td_repo_view *view,
+                    const struct td_repo_item **item, struct td_error *err)
+{
+    struct td_error own = TD_ERROR_INIT;
+    *item = NULL;
+    if (td_repo_view_open(oci->call->snapshot, oci->repo, td_text_of(commit), view, &own))
+        return find_item(oci, view, sha256, item, err);
+    return own.code == TD_NOT_FOUND || td_error_copy(err, &own);
+}
+
+bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256, struct td_error *err)
 {
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
-    struct td_response *response = oci->call->response;
     const struct td_repo_item *item = NULL;
     char sum[TD_SHA256_TEXT_BYTES];
     struct td_repo_view view;
-    struct td_error err = TD_ERROR_INIT;
-    size_t count = td_oci_rank_commits(oci, sha256, commits);
-    for (size_t i = 0; item == NULL && i < count; i++) {
-        struct td_error none = TD_ERROR_INIT;
-        if (td_repo_view_open(oci->call->snapshot, oci->repo, td_text_of(commits[i]), &view, &none))
-            item = find_item(oci, &view, sha256);
-    }
-    if (item == NULL)
+    size_t count;
+    if (!td_oci_rank_commits(oci, sha256, commits, &count, err))
         return false;
-    if (!td_repo_item_answer(&oci->call->api->ranks, &view, item, response, &err)) {
-        td_response_fail_error(response, &err);
-        return true;
-    }
+    for (size_t i = 0; item == NULL && i < count; i++)
+        if (!look_at(oci, commits[i], sha256, &view, &item, err))
+            return false;
+    if (item == NULL || !td_repo_item_answer(&oci->call->api->ranks, &view, item, oci->call->response, err))
+        return false;
     (void)snprintf(sum, sizeof sum, "%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
     td_oci_add_digest(oci, sum, true);
     return true;

@@ -14,13 +14,14 @@ void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *
 /* The most revisions that may have equal bytes and are looked at. */
 enum { TD_OCI_RANK_ORIGINS = 8 };
 
-/* Writes the commits of the revisions of oci->repo that something with this SHA-256, in hexadecimal, may be of. Returns
- * their number. */
-size_t td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
-                           char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES]);
+/* Writes the commits of the revisions of oci->repo that something with this SHA-256, in hexadecimal, may be of, and
+ * sets *count to their number. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
+                         char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err);
 
 /* Answers the rank file with this SHA-256, in hexadecimal. Returns false, with no answer, when none of the repository
- * is known to have it. Does not wait for digests, but may plan the file. */
-bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256);
+ * is known to have it; *err then is TD_OK. Does not wait for digests, but may plan the file. Errors: as
+ * td_repo_item_answer; TD_RESOURCE_EXHAUSTED. */
+bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256, struct td_error *err);
 
 #endif

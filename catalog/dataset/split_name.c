@@ -8,11 +8,6 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 static bool are_digits(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -52,7 +47,7 @@ const char *td_split_of_words(struct td_text path)
                  {"test", "test"},        {"testing", "test"},   {"eval", "test"},
                  {"evaluation", "test"}};
     for (size_t begin = 0, end; begin < path.len; begin = end + 1) {
-        for (end = begin; end < path.len && is_letter(path.p[end]);)
+        for (end = begin; end < path.len && td_is_letter(path.p[end]);)
             end++;
         struct td_text word = td_text_n(path.p + begin, end - begin);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)

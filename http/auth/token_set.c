@@ -218,8 +218,7 @@ bool td_token_name_is_valid(struct td_text name)
 {
     for (size_t i = 0; i < name.len; i++) {
         char c = name.p[i];
-        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!is_letter && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-')
+        if (!td_is_letter_or_digit(c) && c != '.' && c != '_' && c != '-')
             return false;
     }
     return name.len > 0 && name.len <= TD_TOKEN_NAME_MAX;

@@ -63,6 +63,19 @@ def test_reasons_and_limits_are_those_of_the_server(srv):
     assert limits <= set(re.findall(r"`(\w+)`", line)), line
 
 
+def test_codes_of_the_registry_are_those_of_the_server():
+    """Each code that the facade may answer with its status is in the table of codes; nothing else is."""
+    sources = "".join(path.read_text() for path in sorted((REPO / "api" / "oci").glob("*.c")))
+    answered = {(code, status) for status, code in re.findall(r'td_oci_fail\(&?oci, (\d+), "(\w+)"', sources)}
+    answered |= {(code, status) for status, code in re.findall(r'\{(\d{3}), "(\w+)"\}', sources)}
+    assert len(answered) > 12
+    text = (REPO / "docs" / "operations.md").read_text()
+    documented = {(code, status) for row in re.findall(r"^\| (`[A-Z_]+` \d{3}.*?) \|", text, re.MULTILINE)
+                  for code, rest in re.findall(r"`([A-Z_]+)`([ \d,]+)", row) for status in re.findall(r"\d{3}", rest)}
+    unknown = {("MANIFEST_UNKNOWN", "404"), ("BLOB_UNKNOWN", "404")}    # passed on by td_oci_fail_error
+    assert documented == {*answered, *unknown, ("UNKNOWN", "500")}
+
+
 def test_routes_are_those_of_the_server():
     """The list beside tensord_http_requests_total, against TD_ROUTES of http/response.h."""
     text = (REPO / "docs" / "operations.md").read_text()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import gguf
@@ -629,6 +630,17 @@ def test_credentials(guarded):
                         [("Authorization", f"Bearer {made['all']}")]):
             assert s.get(target, headers).status == (404 if "none" in target else 200)
     assert "private" in s.get("/v2/demo/manifests/main", basic(made["all"])).get("Cache-Control")
+
+
+def test_a_refusal_tells_a_person_what_to_do(guarded):
+    """The command in the message works as it stands, with the token and the URL in it."""
+    s, made = guarded
+    message = error_of(s.get("/v2/"), 401, "UNAUTHORIZED")
+    assert "the token is the password, with any user name" in message
+    command = re.search(r"curl -u any:TOKEN URL", message).group()
+    command = command.replace("TOKEN", made["all"]).replace("URL", f"http://127.0.0.1:{s.port}/v2/").split()
+    answer = subprocess.run([*command, "--silent", "--write-out", "%{http_code}"], capture_output=True, timeout=30)
+    assert answer.stdout == b"{}200", answer
 
 
 def test_signed_urls(root, tmp_path):

@@ -4,6 +4,7 @@
 #include "api/oci/oci_media.h"
 #include "api/oci/oci_path.h"
 #include "api/oci/oci_quant.h"
+#include "api/oci/oci_retry.h"
 #include "api/oci/oci_titles.h"
 #include "tests/unit/unit.h"
 
@@ -283,6 +284,29 @@ static void files_have_media_types(void **state)
     }
 }
 
+/* Retry-After: what is left, at the rate at which bytes were hashed while the request waited. */
+static void clients_are_told_when_to_ask_again(void **state)
+{
+    (void)state;
+    static const struct {
+        double left_bytes;
+        uint64_t hashed_bytes, took_ns;
+        unsigned wanted_s;
+    } cases[] = {
+        {40e9, UINT64_C(50000000000), UINT64_C(25000000000), 20}, /* 2 GB/s */
+        {41e9, UINT64_C(50000000000), UINT64_C(25000000000), 21}, /* 20.5 s: not too early */
+        {1e9, UINT64_C(100000000000), UINT64_C(25000000000), 1},  /* a quarter of a second: the least */
+        {0, 1, UINT64_C(25000000000), 1},
+        {1e12, UINT64_C(25000000000), UINT64_C(25000000000), 60}, /* 1,000 s: not too late */
+        {1.8e19, 1, UINT64_MAX, 60},
+        {5e9, 0, UINT64_C(25000000000), 5}, /* nothing was hashed: 1 GB/s */
+        {5e9, 1000, UINT64_C(1000), 5},     /* nothing can be said after 1 us */
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_oci_retry_s(cases[i].left_bytes, cases[i].hashed_bytes, cases[i].took_ns) == cases[i].wanted_s,
+              "case %zu", i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,7 +314,7 @@ int main(void)
         cmocka_unit_test(tags_are_checked),       cmocka_unit_test(gguf_names_are_read),
         cmocka_unit_test(titles_have_no_slashes), cmocka_unit_test(titles_that_still_meet_are_an_error),
         cmocka_unit_test(long_titles_are_cut),    cmocka_unit_test(sizes_are_written),
-        cmocka_unit_test(files_have_media_types),
+        cmocka_unit_test(files_have_media_types), cmocka_unit_test(clients_are_told_when_to_ask_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "tests/kit/loopback.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/alloc_hooks.h"
+#include "tests/unit/api/virtual_place.h"
 #include "tests/unit/unit.h"
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
@@ -62,6 +63,8 @@ static void hash_files(struct place *place)
 
 #define NO_SHA256 "0000000000000000000000000000000000000000000000000000000000000000"
 #define CONFIG_SHA256 "0558b787fdbd93b2ad441e9254859ad72960def0aeb2342c9ad308ea1d6e8023" /* of "m/config.json" */
+#define LAYER_SHA256 "587cb980af76fdc7e52369fd0b9d926dff266976b6f8ac631e358fecc49ff8cf"  /* of "config.json" */
+#define RANK_SHA256 "b224a928ecb402fed6b39408efe348967f1d4ac74e22b73bd72c4557b47fd0d8"   /* of "tp1-rank0-none" */
 
 /* The target of the second page of models; open_place writes it. */
 static char second_page[256];
@@ -75,6 +78,8 @@ static void open_place(struct place *place)
     loopback_open(&place->loop, &place->tree);
     loopback_wait_indexed(place->loop.catalog);
     hash_files(place);
+    note_layers(&place->loop.api, "m");
+    note_rank_file(&place->loop.api, "m", "tp1-rank0-none");
     loopback_get(&place->loop, "/models?page_size=1", &first);
     const char *token = strstr(first.body, key);
     assert_non_null(token);
@@ -199,6 +204,10 @@ static const struct {
     {"/v2/m/manifests/sha256:" NO_SHA256, NULL, false, NULL},
     {"/v2/m/blobs/sha256:" NO_SHA256, NULL, false, NULL},
     {"/v2/m/blobs/sha256:" CONFIG_SHA256, NULL, false, NULL},
+    {"/v2/m/blobs/sha256:" LAYER_SHA256, NULL, false, NULL},
+    {"/v2/m/blobs/sha256:" RANK_SHA256, NULL, false, NULL},
+    {"/v2/m/manifests/image", NULL, false, NULL},
+    {"/v2/m/manifests/tp1-rank0-none", NULL, false, NULL},
     {"/v2/n/manifests/main", NULL, false, NULL},
     {"/v2/m/referrers/sha256:" NO_SHA256, NULL, false, NULL},
     {"/v2/none/tags/list", NULL, false, NULL},

@@ -291,6 +291,26 @@ static void other_revisions_of_caches(void **state)
 
 /* ---- items --------------------------------------------------------------------------------------------- */
 
+/* Checks that the rank files of the view are those in the list of all items. */
+static void expect_rank_files(struct place *place, const struct td_repo_view *view, const struct td_repo_item *all,
+                              size_t all_count)
+{
+    struct td_repo_item *files;
+    size_t count;
+    size_t listed = 0;
+    assert_true(td_repo_view_list_rank_files(view, &place->arena, &files, &count, NULL));
+    for (size_t i = 0; i < all_count; i++)
+        listed += all[i].entry == NULL ? 1 : 0;
+    assert_int_equal(count, listed);
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < all_count && strcmp(all[k].path, files[i].path) != 0)
+            k++;
+        assert_true(k < all_count && all[k].entry == NULL && all[k].model == files[i].model);
+        assert_int_equal(all[k].rank, files[i].rank);
+    }
+}
+
 static void expect_items(struct place *place, const char *id, const char *revision, const char *wanted)
 {
     struct td_repo_view view = open_view(place, id, revision);
@@ -312,6 +332,7 @@ static void expect_items(struct place *place, const char *id, const char *revisi
         CHECK(i == 0 || strcmp(items[i - 1].path, items[i].path) < 0, "%s", items[i].path);
     }
     CHECK(strcmp(got, wanted) == 0, "%s at %s: %s, wanted %s", id, revision, got, wanted);
+    expect_rank_files(place, &view, items, count);
 }
 
 /* '+' marks files that the server makes. */

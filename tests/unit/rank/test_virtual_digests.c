@@ -235,6 +235,29 @@ static void a_share_is_bounded(void **state)
     tree_close(&place.tree);
 }
 
+/* A client that has just got a manifest asks for what it names: that is not dropped, however small it is. */
+static void what_was_just_used_stays(void **state)
+{
+    (void)state;
+    enum { MOST = TD_VIRTUAL_RANKS_MAX };
+    struct td_virtual_digests *digests;
+    assert_true(td_virtual_digests_create(&digests, NULL));
+    add_many(digests, 1, 2, false, false); /* two small ones */
+    for (size_t i = 3; i <= MOST; i++) {
+        struct td_virtual_key key = key_of(i);
+        struct td_virtual_digest large = digest_in(i, false, false, TD_VIRTUAL_LARGE_BYTES);
+        td_virtual_digests_add(digests, &key, &large);
+    }
+    assert_true(knows(digests, 2));
+    add_many(digests, MOST + 1, 1, false, false);
+    assert_int_equal(td_virtual_digests_count(digests), MOST / 2 + 1);
+    assert_false(knows(digests, 1));
+    assert_true(knows(digests, 2));
+    assert_false(knows(digests, 3)); /* large, but not used for longest */
+    assert_true(knows(digests, MOST));
+    td_virtual_digests_destroy(digests);
+}
+
 /* However many rank files and documents come, they push out no layer; nor documents rank files. Also on the disk. */
 static void no_share_pushes_out_another(void **state)
 {
@@ -366,6 +389,7 @@ int main(void)
         cmocka_unit_test(an_impossible_origin_is_none),
         cmocka_unit_test(the_last_digest_of_a_key_counts),
         cmocka_unit_test(a_share_is_bounded),
+        cmocka_unit_test(what_was_just_used_stays),
         cmocka_unit_test(no_share_pushes_out_another),
         cmocka_unit_test(every_allocation_may_fail),
         LOG_SCENES(&scene),
