@@ -210,7 +210,8 @@ static bool set_tls(const struct td_fetch_client *client, CURL *easy)
            (client->key == NULL || curl_easy_setopt(easy, CURLOPT_SSLKEY, client->key) == CURLE_OK);
 }
 
-void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path)
+void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path,
+                             struct td_fetch_guard *guard)
 {
     CURL *easy = curl_easy_init();
     if (easy == NULL)
@@ -226,7 +227,7 @@ void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server
               curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_USERAGENT, "tensord/" TD_VERSION) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_HTTPHEADER, client->headers) == CURLE_OK && set_tls(client, easy) &&
-              td_fetch_client_aim(client, easy, server, path);
+              td_fetch_guard_watch(guard, easy) && td_fetch_client_aim(client, easy, server, path);
     if (ok)
         return easy;
     curl_easy_cleanup(easy);

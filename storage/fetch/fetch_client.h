@@ -3,12 +3,14 @@
  *
  * libcurl does the HTTP. Only http and https are allowed, also after a redirect, and no redirect leads from https to
  * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
- * scheme. It never appears in a message. The environment's proxies apply as they do for curl. */
+ * scheme. It never appears in a message. All servers get the same one. Which addresses a request may reach is the
+ * guard's rule (fetch_guard.h). The environment's proxies apply as they do for curl. */
 #ifndef TD_STORAGE_FETCH_CLIENT_H
 #define TD_STORAGE_FETCH_CLIENT_H
 
 #include "core/error.h"
 #include "core/text.h"
+#include "storage/fetch/fetch_guard.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,10 +70,12 @@ uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);
 
 /* Makes a new handle of libcurl (CURL *) for a path, with its query, below a server's base URL, with all that the
  * client decides; NULL when out of memory. For the other modules of this folder; the caller cleans the handle up. A
- * handle must not outlive the client. */
-void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path);
+ * handle must not outlive the client, nor the guard that watches it. */
+void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path,
+                             struct td_fetch_guard *guard);
 
-/* Changes the server and the path of such a handle. Returns false when out of memory. */
+/* Changes the server and the path of such a handle. Before each request td_fetch_guard_begin is called, too. Returns
+ * false when out of memory. */
 bool td_fetch_client_aim(const struct td_fetch_client *client, void *handle, size_t server, const char *path);
 
 #endif

@@ -40,6 +40,7 @@ struct connection {
     struct fetch *fetch;
     size_t index; /* of the connection and of its span */
     CURL *easy;
+    struct td_fetch_guard guard; /* of easy */
     size_t server;
     bool is_busy, is_accepted, is_cut; /* is_cut: we have what we want, so we end the answer */
     uint64_t asked, asked_end;         /* the range of the request */
@@ -345,7 +346,8 @@ static bool set_request(struct connection *c)
     struct fetch *f = c->fetch;
     const char *path = f->job->url_path;
     if (c->easy == NULL)
-        c->easy = td_fetch_client_handle(f->client, c->server, path);
+        c->easy = td_fetch_client_handle(f->client, c->server, path, &c->guard);
+    td_fetch_guard_begin(&c->guard, f->has_digest);
     (void)snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, c->asked, c->asked_end - 1);
     return c->easy != NULL && td_fetch_client_aim(f->client, c->easy, c->server, path) &&
            curl_easy_setopt(c->easy, CURLOPT_RANGE, range) == CURLE_OK &&
@@ -461,7 +463,7 @@ static void finish(struct connection *c, CURLcode code)
         (void)accept_answer(c); /* an answer without a body */
     if (c->fault.code == TD_OK && code == CURLE_OK)
         (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: the answer ended too early", what);
-    if (c->fault.code == TD_OK)
+    if (c->fault.code == TD_OK && !td_fetch_guard_blame(&c->guard, what, &c->fault))
         (void)td_fetch_fault_of_code((int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
         bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */

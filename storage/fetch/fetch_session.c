@@ -22,7 +22,8 @@ struct td_fetch_session {
     const struct td_cancel *cancel;
     const struct td_fetch_notes *notes;
     CURLM *multi;
-    CURL *easy; /* of small answers; NULL: not made yet */
+    CURL *easy;                  /* of small answers; NULL: not made yet */
+    struct td_fetch_guard guard; /* of easy */
 };
 
 /* One request for a small answer. */
@@ -117,8 +118,9 @@ static int ask_cancel(void *context, curl_off_t a, curl_off_t b, curl_off_t c, c
 static bool prepare(struct td_fetch_session *session, size_t server, const char *path, struct small *small, char *text)
 {
     if (session->easy == NULL)
-        session->easy = td_fetch_client_handle(session->client, server, path);
+        session->easy = td_fetch_client_handle(session->client, server, path, &session->guard);
     CURL *easy = session->easy;
+    td_fetch_guard_begin(&session->guard, false);
     return easy != NULL && td_fetch_client_aim(session->client, easy, server, path) &&
            curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SMALL_ANSWER_S) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
@@ -144,6 +146,8 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
         return td_error_no_memory(err);
     CURLcode code = curl_easy_perform(session->easy);
     (void)curl_easy_setopt(session->easy, CURLOPT_ERRORBUFFER, NULL);
+    if (code != CURLE_OK && td_fetch_guard_blame(&session->guard, url, err))
+        return false;
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
     if (small.has_endless_header)
