@@ -111,8 +111,8 @@ static bool get(struct asking *asking, size_t max_bytes)
         return false;
     if (asking->answer.status == 200)
         return true;
-    (void)snprintf(what, sizeof what, "%.120s at %.40s from %.160s", asking->id, asking->revision,
-                   td_fetch_client_url(td_fetch_session_client(asking->session), asking->server));
+    (void)snprintf(what, sizeof what, "%.160s, revision %.40s",
+                   td_fetch_client_url(td_fetch_session_client(asking->session), asking->server), asking->revision);
     return refuse_answer(asking, what);
 }
 

@@ -12,6 +12,7 @@
 #include "server/config.h"
 #include "server/terminal.h"
 #include "storage/fetch/fetch_file.h"
+#include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -191,6 +192,15 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     return true;
 }
 
+/* Finds names that are taken before the first byte is fetched, in a directory that was there. */
+static bool check_places(const struct pull *pull, struct td_error *err)
+{
+    for (size_t i = 0; i < pull->count; i++)
+        if (!td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
+            return false;
+    return true;
+}
+
 /* ---- fetching ------------------------------------------------------------------------------------------ */
 
 static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
@@ -336,11 +346,19 @@ static bool connect_client(struct pull *pull, struct td_error *err)
     return ok;
 }
 
+/* Lists the files of the model, which errors name. */
+static bool list_files(struct pull *pull, struct td_error *err)
+{
+    const struct td_pull_arguments *arguments = pull->arguments;
+    struct td_error why = TD_ERROR_INIT;
+    return td_remote_model_list(pull->session, arguments->model, arguments->revision, &pull->model, &why) ||
+           td_error_set(err, why.code, "%s: %s", arguments->model, why.message);
+}
+
 static bool run(struct pull *pull, struct td_error *err)
 {
-    return connect_client(pull, err) &&
-           td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, &pull->model, err) &&
-           choose_files(pull, err) && td_pull_directory_open(pull->arguments->directory, &pull->directory, err) &&
+    return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) &&
+           td_pull_directory_open(pull->arguments->directory, &pull->directory, err) && check_places(pull, err) &&
            fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
 
@@ -413,7 +431,7 @@ void td_cmd_pull_help(FILE *out)
         "  --connections N    at once, 1 to 64 (8)\n"
         "  --retry-for TIME   how long to try again without any progress before giving up (60s); 0: not at all\n"
         "  --stall TIME       a connection with less than 1 KiB/s for so long has failed (30s)\n"
-        "  --token-file FILE  file with the token to send; or the variable TENSORD_TOKEN\n"
+        "  --token-file FILE  file with the token to send to all URLs; or the variable TENSORD_TOKEN\n"
         "  --cacert FILE      authorities to trust for https://, in PEM (those of the system)\n"
         "  --cert FILE --key FILE\n"
         "                     certificate of the client, and its key, in PEM\n"

@@ -1,5 +1,7 @@
 #include "server/cmd/pull_directory.h"
 
+#include "storage/fetch/fetch_target.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,7 +61,7 @@ static bool set_final(const char *path, struct td_pull_directory *out, struct td
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
     size_t parent = above(out->final);
-    if (asprintf(&out->staging, "%.*s.%s" TD_PULL_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
+    if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
         out->staging = NULL;
         return td_error_no_memory(err);
     }

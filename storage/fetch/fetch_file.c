@@ -464,7 +464,7 @@ static void finish(struct connection *c, CURLcode code)
     if (c->fault.code == TD_OK && code == CURLE_OK)
         (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: the answer ended too early", what);
     if (c->fault.code == TD_OK && !td_fetch_guard_blame(&c->guard, what, &c->fault))
-        (void)td_fetch_fault_of_code((int)code, c->text, what, &c->fault);
+        (void)td_fetch_fault_of_code(c->easy, (int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
         bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */
         uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, c->answer.retry_after_s, now, &c->fault);

@@ -159,9 +159,9 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
     if (body->failed)
         return td_buffer_refuse(body, err);
     if (code != CURLE_OK)
-        return td_fetch_fault_of_code((int)code, text, url, err);
+        return td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
     td_fetch_answer_take_reason(answer, td_buffer_text(body));
-    if (answer->status >= 500 || answer->status == 408 || answer->status == 425 || answer->status == 429)
+    if (td_fetch_status_may_pass(answer->status))
         return td_fetch_fault_of_answer(answer, NULL, url, err);
     if (answer->status >= 400)
         td_buffer_clear(body);

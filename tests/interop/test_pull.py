@@ -473,6 +473,18 @@ def test_a_bad_server_of_two_is_noted_three_times(tmp_path):
         assert sum(bad.url in line for line in err.splitlines()) == 3 and "further notes" in err, err
 
 
+@pytest.mark.parametrize("name, words", [("z/z", "is no directory"),
+                                         ("a", 'a directory in "{}" has the name of the file "a"')])
+def test_what_is_in_the_way_is_found_before_anything_is_fetched(tmp_path, name, words):
+    out = tmp_path / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "z").write_text("mine")
+    with FakeHub({"0": b"first", name: b"last"}) as hub:
+        _, err = pull(hub.url, "-o", out, code=1)
+        assert words.format(out) in err and err.count("\n") == 1
+        assert tree_of(out) == {"z": b"mine"} and not any("/resolve/" in path for path, _ in hub.requests)
+
+
 def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
     out = tmp_path / "ro"
     out.mkdir()

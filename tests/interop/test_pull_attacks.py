@@ -18,6 +18,7 @@ from pulls import MIB, QUICK, big, check, environment, fails, pull, tree_of
 @pytest.mark.parametrize("path", [
     "../x", "a/../../x", "/etc/x", "a//b", "a/./b", "", "a/", "x\0y", "x\ny", "a\\b", "." , "..", "n" * 239,
     "/".join("d" * 33), "x" * 120 + "/" + ("y" * 200 + "/") * 5 + "z", ".a.tensord-part", "d/.a.tensord-journal",
+    ".out.tensord-pull/x", ".tensord-upstream", "d/.tensord-upstream/x",
 ])
 def test_hostile_paths(hub, tmp_path, path):
     hub.tree = lambda: [hub.item("config.json", b'{"a":1}'), hub.item(path, b"evil")]
@@ -43,7 +44,7 @@ def test_links_lead_nowhere(hub, tmp_path):
     pull(hub.url, "-o", out, "--include", "config.json")
     hub.files = {"d/x": b"evil"}
     _, err = pull(hub.url, "-o", out, code=1)
-    assert tree_of(outside) == {"kept": b"kept"} and "outside" in err
+    assert tree_of(outside) == {"kept": b"kept"} and f'"d" in "{out}" is a symlink that leads outside of it' in err
     assert not (out / "config.json").is_symlink() and (out / "config.json").read_bytes() == b'{"a":1}'
 
 
@@ -74,6 +75,18 @@ def test_endless_header(hub, tmp_path, where):
     setattr(hub, where, lambda h, path: endless(h, b"", b"X-A: b\r\n"))
     fails(hub, tmp_path / "out", "header")
     assert hub.sent < 32 * MIB
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
+@pytest.mark.parametrize("where", ["api", "file"])
+def test_endless_line_of_a_header(hub, tmp_path, where, beginning):
+    def answer(handler, path):
+        handler.wfile.write(beginning or b"HTTP/1.1 200 O")
+        while True:
+            handler.wfile.write(b"x" * 8192)
+    setattr(hub, where, answer)
+    err = fails(hub, tmp_path / "out", "a line in the header of the answer is too long")
+    assert "memory" not in err
 
 
 def test_endless_list(hub, tmp_path):
