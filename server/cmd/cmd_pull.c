@@ -33,6 +33,7 @@ enum { MAX_NOTES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
+    struct td_fetch_reputation reputation; /* of the servers */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
@@ -339,6 +340,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .key = arguments->key,
         .retry_for_ns = arguments->retry_s * NS_PER_S,
         .stall_s = (unsigned)arguments->stall_s,
+        .reputation = &pull->reputation,
     };
     ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
          td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);

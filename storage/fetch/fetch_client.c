@@ -17,6 +17,7 @@ struct td_fetch_client {
     size_t count;
     char *ca, *cert, *key;
     const char *token_advice;
+    struct td_fetch_reputation *reputation; /* borrowed */
     struct curl_slist *headers;
     uint64_t retry_for_ns;
     unsigned stall_s;
@@ -137,6 +138,7 @@ static bool fill(struct td_fetch_client *client, const struct td_fetch_settings 
     }
     client->retry_for_ns = settings->retry_for_ns;
     client->token_advice = settings->token_advice;
+    client->reputation = settings->reputation;
     client->stall_s = settings->stall_s == 0 ? TD_FETCH_STALL_S : settings->stall_s;
     return copy_file_name(settings->ca, &client->ca, err) && copy_file_name(settings->cert, &client->cert, err) &&
            copy_file_name(settings->key, &client->key, err) &&
@@ -192,6 +194,11 @@ const char *td_fetch_client_url(const struct td_fetch_client *client, size_t ser
 const char *td_fetch_client_token_advice(const struct td_fetch_client *client)
 {
     return client->token_advice;
+}
+
+struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client)
+{
+    return client->reputation;
 }
 
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)

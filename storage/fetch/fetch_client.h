@@ -11,13 +11,13 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/fetch/fetch_guard.h"
+#include "storage/fetch/fetch_reputation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    TD_FETCH_MAX_SERVERS = 16,
     TD_FETCH_MAX_CONNECTIONS = 64,
     TD_FETCH_MAX_REDIRECTS = 5,
     TD_FETCH_CONNECT_S = 10,               /* a connection that takes longer has failed */
@@ -40,6 +40,8 @@ struct td_fetch_settings {
     const char *header;    /* NULL, or a further field of each request: "Tensord-Hops: 1" */
     uint64_t retry_for_ns; /* how long to try without any progress before a failure is one; 0: never try again */
     unsigned stall_s;      /* seconds; 0: TD_FETCH_STALL_S */
+    struct td_fetch_reputation *reputation; /* of these servers, in this order; borrowed, and may be shared by clients;
+                                               NULL: nothing is remembered from file to file */
 };
 
 struct td_fetch_client;
@@ -64,6 +66,9 @@ const char *td_fetch_client_url(const struct td_fetch_client *client, size_t ser
 
 /* Returns the settings' token_advice. */
 const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
+
+/* Returns the settings' reputation, or NULL. */
+struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client);
 
 /* Returns the settings' times. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);

@@ -471,7 +471,7 @@ static void finish(struct connection *c, CURLcode code)
         if (!is_told)
             tell_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
-        td_fetch_health_exclude(&f->health, c->server, &c->fault);
+        td_fetch_health_exclude(&f->health, c->server, now, &c->fault);
         tell_failure(f, &c->fault, 0);
     }
 }
@@ -623,14 +623,13 @@ static enum round run_round(struct fetch *f)
 /* Runs rounds until the file is there or given up. */
 static bool run(struct fetch *f)
 {
-    uint64_t retry_for_ns = td_fetch_client_retry_for_ns(f->client);
     for (;;) {
-        td_fetch_health_init(&f->health, td_fetch_client_count(f->client), retry_for_ns, td_clock_ns());
+        td_fetch_health_init(&f->health, f->client, td_clock_ns());
         struct td_error other = TD_ERROR_INIT;
         (void)td_error_set(&other, TD_FAILED_PRECONDITION, "%.120s: no other server is left", f->job->shown);
         for (size_t i = 0; f->mismatches > 0 && i < f->health.count; i++)
             if (i != f->mismatches - 1)
-                td_fetch_health_exclude(&f->health, i, &other);
+                td_fetch_health_leave_out(&f->health, i, &other);
         enum round result = run_round(f);
         if (result == ROUND_FAILED)
             return false;

@@ -168,10 +168,14 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
     return true;
 }
 
-/* Chooses the server that may be asked first, from `first` on. */
+/* Chooses the server that may be asked first, from `first` on: one that may be asked now, else the next one. */
 static size_t choose(const struct td_fetch_health *health, size_t first)
 {
     size_t best = first;
+    uint64_t now = td_clock_ns();
+    for (size_t i = 0; i < health->count; i++)
+        if (td_fetch_health_may(health, (first + i) % health->count, now))
+            return (first + i) % health->count;
     for (size_t i = 1; i < health->count; i++) {
         size_t one = (first + i) % health->count;
         const struct td_fetch_server_health *a = &health->servers[best];
@@ -200,7 +204,7 @@ static void note_failure(const struct td_fetch_session *session, struct td_fetch
                          uint64_t retry_after_s, const struct td_error *why)
 {
     if (why->code != TD_UNAVAILABLE) {
-        td_fetch_health_exclude(health, server, why);
+        td_fetch_health_exclude(health, server, td_clock_ns(), why);
         return;
     }
     uint64_t wait_ns = td_fetch_health_failed(health, server, retry_after_s, td_clock_ns(), why);
@@ -214,12 +218,11 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
 {
     struct td_fetch_health health;
     const size_t first = *server;
-    td_fetch_health_init(&health, td_fetch_client_count(session->client), td_fetch_client_retry_for_ns(session->client),
-                         td_clock_ns());
+    td_fetch_health_init(&health, session->client, td_clock_ns());
     const struct td_error unused = TD_ERROR_INIT;
     for (size_t i = 0; only && i < health.count; i++)
         if (i != first)
-            td_fetch_health_exclude(&health, i, &unused);
+            td_fetch_health_leave_out(&health, i, &unused);
     for (;;) {
         struct td_error why = TD_ERROR_INIT;
         *server = choose(&health, first);

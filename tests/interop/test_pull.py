@@ -462,15 +462,30 @@ def test_first_server_is_down(hub, tmp_path):
     assert tree_of(tmp_path / "out") == hub.files and report["complete"]
 
 
-def test_a_bad_server_of_two_is_noted_three_times(tmp_path):
-    files = {f"{i}.txt": b"x" * (i + 1) for i in range(30)}
+def test_a_bad_server_of_two_is_left_alone(tmp_path):
+    """It is asked once by each of the four workers, who ask at the same time; its notes are three at most."""
+    files, meeting = {f"{i}.txt": b"x" * (i + 1) for i in range(30)}, threading.Barrier(4)
     with FakeHub(files) as hub, FakeHub(files) as bad:
-        bad.file = lambda h, name: h.answer(404, b"")
-        _, err = pull(f"{hub.url},{bad.url}", "-o", tmp_path / "out", *QUICK, "--connections", 1)
+        def file(handler, name):
+            meeting.wait(30)
+            handler.answer(404, b"")
+        bad.file = file
+        _, err = pull(f"{bad.url},{hub.url}", "-o", tmp_path / "out", *QUICK, "--connections", 4)
         assert tree_of(tmp_path / "out") == files
-        _, err = pull(f"{bad.url},{hub.url}", "-o", tmp_path / "out2", *QUICK, "--connections", 1)
-        assert tree_of(tmp_path / "out2") == files
+        assert sum("/resolve/" in path for path, _ in bad.requests) == 4
         assert sum(bad.url in line for line in err.splitlines()) == 3 and "further notes" in err, err
+
+
+def test_servers_that_each_have_other_files(tmp_path):
+    """Who lacks one file may have the next one."""
+    files = {f"{i}.txt": b"x" * (i + 1) for i in range(10)}
+    with FakeHub(files) as even, FakeHub(files) as odd:
+        for hub, rest in ((even, 0), (odd, 1)):
+            hub.file = lambda h, name, hub=hub, rest=rest: FakeHub.file(hub, h, name) if int(name[0]) % 2 == rest \
+                else h.answer(404)
+        begin = time.monotonic()
+        pull(f"{even.url},{odd.url}", "-o", tmp_path / "out", "--connections", 1, "--retry-for", "0")
+        assert tree_of(tmp_path / "out") == files and time.monotonic() - begin < 15
 
 
 @pytest.mark.parametrize("name, words", [("z/z", "is no directory"),

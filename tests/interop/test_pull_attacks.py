@@ -246,8 +246,6 @@ def test_where_redirects_may_lead(tmp_path):
                           capture_output=True, text=True, env=environment(), timeout=120)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
-    code, err, seen = results.pop("an open connection")
-    assert code == 0 and seen == [] and "redirects to 10.1.1.1" in err, (code, err, seen)
     assert set(results) == set(REDIRECTS)
     for name, words in REDIRECTS.items():
         code, err = results[name]
