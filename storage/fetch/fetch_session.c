@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    SMALL_ANSWER_S = 120,              /* a small answer that takes longer has failed */
+    SMALL_ANSWER_MS = 120 * 1000,      /* a small answer that takes longer has failed */
     CANCEL_STEP_NS = 100 * 1000 * 1000 /* how often a wait asks whether it is cancelled */
 };
 
@@ -22,6 +22,7 @@ struct td_fetch_session {
     const struct td_cancel *cancel;
     const struct td_fetch_notes *notes;
     CURLM *multi;
+    uint64_t until_ns;           /* when small answers end; UINT64_MAX: no bound */
     CURL *easy;                  /* of small answers; NULL: not made yet */
     struct td_fetch_guard guard; /* of easy */
 };
@@ -45,7 +46,8 @@ bool td_fetch_session_create(const struct td_fetch_client *client, const struct 
         (void)curl_multi_cleanup(multi);
         return td_error_no_memory(err);
     }
-    *session = (struct td_fetch_session){.client = client, .cancel = cancel, .notes = notes, .multi = multi};
+    *session = (struct td_fetch_session){
+        .client = client, .cancel = cancel, .notes = notes, .multi = multi, .until_ns = UINT64_MAX};
     *out = session;
     return true;
 }
@@ -86,6 +88,11 @@ void td_fetch_session_tell(const struct td_fetch_session *session, const char *f
     session->notes->tell(session->notes->context, text);
 }
 
+void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns)
+{
+    session->until_ns = until_ns == 0 ? UINT64_MAX : until_ns;
+}
+
 /* ---- small answers ------------------------------------------------------------------------------------- */
 
 static size_t take_header(char *bytes, size_t size, size_t count, void *context)
@@ -115,6 +122,14 @@ static int ask_cancel(void *context, curl_off_t a, curl_off_t b, curl_off_t c, c
     return td_cancel_is_asked(small->session->cancel) ? 1 : 0;
 }
 
+/* Returns how long a small answer may take. */
+static long answer_ms(const struct td_fetch_session *session)
+{
+    uint64_t now = td_clock_ns();
+    uint64_t left_ms = session->until_ns > now ? (session->until_ns - now) / 1000000 + 1 : 1;
+    return left_ms < SMALL_ANSWER_MS ? (long)left_ms : SMALL_ANSWER_MS;
+}
+
 static bool prepare(struct td_fetch_session *session, size_t server, const char *path, struct small *small, char *text)
 {
     if (session->easy == NULL)
@@ -122,7 +137,7 @@ static bool prepare(struct td_fetch_session *session, size_t server, const char 
     CURL *easy = session->easy;
     td_fetch_guard_begin(&session->guard, false);
     return easy != NULL && td_fetch_client_aim(session->client, easy, server, path) &&
-           curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SMALL_ANSWER_S) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, answer_ms(session)) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERDATA, small) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
@@ -226,13 +241,16 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
     for (;;) {
         struct td_error why = TD_ERROR_INIT;
         *server = choose(&health, first);
-        if (!wait_until(session, health.servers[*server].due_ns))
+        uint64_t due_ns = health.servers[*server].due_ns;
+        if (!wait_until(session, due_ns < session->until_ns ? due_ns : session->until_ns))
             return td_error_set(err, TD_CONFLICT, "stopped while %s was to be asked again",
                                 td_fetch_client_url(session->client, *server));
         if (ask(session, *server, path, max_bytes, answer, body, &why))
             return true;
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);
+        if (td_clock_ns() >= session->until_ns)
+            return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
         note_failure(session, &health, *server, answer->retry_after_s, &why);
         if (td_fetch_health_is_over(&health, td_clock_ns(), err))
             return false;
