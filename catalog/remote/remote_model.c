@@ -318,7 +318,9 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
     return td_error_copy(err, &first);
 }
 
-void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out)
+/* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */
+static void append_file_path(struct td_buffer *out, const struct td_remote_model *model, const char *id,
+                             const char *file)
 {
     td_buffer_putc(out, '/');
     td_fetch_url_append_path(out, td_text_of(id));
@@ -326,4 +328,18 @@ void td_remote_file_url(const struct td_remote_model *model, const char *id, con
     append_revision(out, model->revision);
     td_buffer_putc(out, '/');
     td_fetch_url_append_path(out, td_text_of(file));
+}
+
+bool td_remote_model_fetch(struct td_fetch_session *session, const struct td_remote_model *model, const char *id,
+                           const char *path, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                           struct td_error *err)
+{
+    struct td_buffer url;
+    struct td_fetch_job own = *job;
+    td_buffer_init(&url);
+    append_file_path(&url, model, id, path);
+    own.url_path = td_buffer_terminate(&url);
+    bool ok = own.url_path != NULL ? td_fetch_file(session, &own, outcome, err) : td_buffer_refuse(&url, err);
+    td_buffer_fini(&url);
+    return ok;
 }

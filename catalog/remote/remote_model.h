@@ -46,7 +46,10 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
 void td_remote_model_init(struct td_remote_model *model);
 void td_remote_model_fini(struct td_remote_model *model);
 
-/* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */
-void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out);
+/* Fetches a file of the model by its listed path, from below "/ID/resolve/REVISION/". Of `job` all but url_path is
+ * given; the session has the servers that have listed the model. Otherwise as td_fetch_file. */
+bool td_remote_model_fetch(struct td_fetch_session *session, const struct td_remote_model *model, const char *id,
+                           const char *path, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                           struct td_error *err);
 
 #endif

@@ -121,26 +121,18 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
 {
     const struct source *source = context;
     struct visit visit;
-    struct td_buffer url;
     /* Several connections share the end of a file, where some bytes are sent twice: not worth it for a short one. */
     bool is_long = file->expected.size_bytes >= LONG_BYTES;
-    td_buffer_init(&url);
-    td_remote_file_url(model, wish->id, file->path, &url);
-    const char *path = td_buffer_terminate(&url);
-    const struct td_fetch_job job = {.url_path = path,
-                                     .root = folder,
+    const struct td_fetch_job job = {.root = folder,
                                      .name = file->path,
                                      .shown = file->path,
                                      .expected = file->expected,
                                      .connections = is_long ? CONNECTIONS : 1,
                                      .span_bytes = SPAN_BYTES,
                                      .events = *events};
-    bool ok = path == NULL ? td_buffer_refuse(&url, err)
-                           : visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
-                                 td_fetch_file(visit.session, &job, outcome, err);
-    if (path != NULL)
-        visit_end(&visit);
-    td_buffer_fini(&url);
+    bool ok = visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
+              td_remote_model_fetch(visit.session, model, wish->id, file->path, &job, outcome, err);
+    visit_end(&visit);
     return ok;
 }
 

@@ -207,11 +207,7 @@ static bool check_places(const struct pull *pull, struct td_error *err)
 static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
 {
     struct pull *pull = worker->pull;
-    struct td_buffer url;
-    td_buffer_init(&url);
-    td_remote_file_url(&pull->model, pull->arguments->model, file->path, &url);
     const struct td_fetch_job job = {
-        .url_path = td_buffer_terminate(&url),
         .root = pull->directory.root,
         .name = td_pull_file_name(file),
         .shown = td_pull_file_name(file),
@@ -220,9 +216,8 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
         .events = {.arrived = note_arrived, .discarded = note_discarded, .context = worker},
     };
     worker->file_bytes = 0;
-    bool ok = !url.failed || td_buffer_refuse(&url, err);
-    ok = ok && td_fetch_file(worker->session, &job, &file->outcome, err);
-    td_buffer_fini(&url);
+    bool ok = td_remote_model_fetch(worker->session, &pull->model, pull->arguments->model, file->path, &job,
+                                    &file->outcome, err);
     if (ok && file->outcome.was_there)
         atomic_fetch_add(&pull->there_bytes, file->expected->size_bytes);
     file->is_done = ok;

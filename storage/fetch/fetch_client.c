@@ -228,6 +228,7 @@ void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server
               curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)TD_FETCH_MAX_REDIRECTS) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* a hanging resolver is not waited for */
               curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)TD_FETCH_CONNECT_S) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)TD_FETCH_STALL_BYTES) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)client->stall_s) == CURLE_OK &&

@@ -7,8 +7,10 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -559,6 +561,19 @@ def test_resumed_bytes_are_not_fetched_again(hub, tmp_path, sent, digests):
     told = next(f for f in report["files"] if f["path"] == "model.safetensors")
     assert told["resumed_bytes"] >= 4 * 262144 and told["resumed_bytes"] + told["fetched_bytes"] == len(data)
     assert tree_of(out) == hub.files
+
+
+@pytest.mark.parametrize("what, code, most_s", [("pull", 1, 5), ("serve", 0, 20)])
+def test_a_resolver_that_is_silent_delays_no_end(tmp_path, what, code, most_s):
+    """libcurl asks it on a thread, which cannot be ended and is not waited for: it tries for 90 s. The answer of a
+    server that drains may wait for the list of files for 2 s."""
+    script = Path(__file__).resolve().parent / "silent_resolver.py"
+    done = subprocess.run(["unshare", "--map-root-user", "--net", "--mount", sys.executable, "-B", script, tmp_path,
+                           what], capture_output=True, text=True, env=environment(), timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["code"] == code and told["seconds"] < most_s and "Sanitizer" not in told["stderr"], told
+    assert "stopped by a signal" in told["stderr"] or what == "serve", told
 
 
 def test_damaged_part_is_found(hub, tmp_path):
