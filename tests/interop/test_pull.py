@@ -502,6 +502,25 @@ def test_what_is_in_the_way_is_found_before_anything_is_fetched(tmp_path, name, 
         assert tree_of(out) == {"z": b"mine"} and not any("/resolve/" in path for path, _ in hub.requests)
 
 
+def test_what_is_in_place_of_the_directory_is_named(hub, tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    out.symlink_to("nothing")
+    _, err = pull(hub.url, "-o", out, code=1)
+    assert f'"{out}" is a symlink that leads nowhere' in err
+    out.unlink()
+    out.write_text("mine")
+    _, err = pull(hub.url, "-o", out, code=1)
+    assert f'"{out}" is not a directory' in err
+    out.unlink()
+    for make in (lambda path: path.symlink_to(elsewhere), lambda path: path.write_text("mine")):
+        make(staging(out))
+        _, err = pull(hub.url, "-o", out, code=1)
+        assert f'"{staging(out)}", where the files are until all are there, is no directory; remove it' in err
+        staging(out).unlink()
+    assert os.listdir(elsewhere) == [] and not out.exists() and not any("/resolve/" in p for p, _ in hub.requests)
+
+
 def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
     out = tmp_path / "ro"
     out.mkdir()
