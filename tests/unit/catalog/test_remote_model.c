@@ -11,6 +11,8 @@
 
 #define MS UINT64_C(1000000)
 
+enum how { ANSWERS, IS_SILENT, IS_BUSY };
+
 /* A Hub whose tree has so many pages with a file each. It answers one connection after the other. */
 struct site {
     int listener;
@@ -18,7 +20,7 @@ struct site {
     const char *prefix; /* of all paths */
     bool links_have_host, links_have_prefix;
     unsigned pages;
-    enum { ANSWERS, IS_SILENT, IS_BUSY } tree;
+    enum how tree;
     pthread_t thread;
 };
 
@@ -152,7 +154,7 @@ static void what_a_list_costs_is_bounded(void **state)
     (void)state;
     static const struct {
         struct td_remote_bounds bounds;
-        int tree;
+        enum how tree;
         enum td_code code;
         const char *says;
     } cases[] = {
