@@ -43,6 +43,19 @@ static bool ends_with(struct td_text text, const char *end)
     return text.len >= len && memcmp(text.p + text.len - len, end, len) == 0;
 }
 
+/* Returns whether the name is that of a file or directory of ours: one that is unfinished, its journal, the directory
+ * of a pull until all files are there, that of --upstream. */
+static bool is_own(struct td_text name)
+{
+    static const char *const ends[] = {TD_FETCH_PART_END, TD_FETCH_JOURNAL_END, TD_FETCH_STAGING_END};
+    if (name.p[0] != '.')
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return td_text_begins_ignore_case(name, ".tensord-");
+}
+
 /* Returns what is wrong with a component of a path; NULL: nothing. */
 static const char *fault_of_component(struct td_text name)
 {
@@ -52,8 +65,8 @@ static const char *fault_of_component(struct td_text name)
         return "has a component . or ..";
     if (name.len > TD_FETCH_NAME_BYTES)
         return "has a component that is too long";
-    if (name.p[0] == '.' && (ends_with(name, TD_FETCH_PART_END) || ends_with(name, TD_FETCH_JOURNAL_END)))
-        return "has a name that is kept for unfinished files";
+    if (is_own(name))
+        return "has a name that is kept for tensord's own files";
     return NULL;
 }
 

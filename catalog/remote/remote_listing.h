@@ -39,8 +39,8 @@ void td_remote_listing_init(struct td_remote_listing *listing);
 void td_remote_listing_fini(struct td_remote_listing *listing);
 
 /* Returns whether the path may be written below a directory: relative, UTF-8 without control characters, no component
- * that is empty, ".", ".." or longer than TD_FETCH_NAME_BYTES, within the bounds above, and no name that fetching
- * itself uses. Else says why. Errors: TD_INVALID_ARGUMENT. */
+ * that is empty, ".", ".." or longer than TD_FETCH_NAME_BYTES, within the bounds above, and no name of a
+ * hidden file of ours (".tensord-upstream", ".NAME.tensord-part"). Else says why. Errors: TD_INVALID_ARGUMENT. */
 bool td_remote_path_check(struct td_text path, struct td_error *err);
 
 /* Adds the files of one page of a tree, the JSON array that /api/models/{id}/tree/{revision} answers. git_oids: oid of

@@ -1,16 +1,24 @@
 #include "catalog/remote/remote_model.h"
 
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/digits.h"
 #include "core/json_document.h"
 #include "storage/fetch/fetch_fault.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+/* What a list may cost. A million files, as the Hub tells them, take about 450 MB. */
+#define LIST_S UINT64_C(600)
+#define LIST_BYTES (UINT64_C(1) << 30)
+#define NS_PER_S UINT64_C(1000000000)
+
 enum {
+    LIST_ITEMS = 2 * TD_REMOTE_MAX_FILES,
     MAX_ID_PART_BYTES = 96,             /* of an id, as the Hub has it */
     MAX_VERSION_BYTES = 64 * 1024,      /* of /version */
     MAX_ABOUT_BYTES = 16 * 1024 * 1024, /* of the description of a model */
@@ -33,7 +41,17 @@ struct asking {
 void td_remote_model_init(struct td_remote_model *model)
 {
     memset(model, 0, sizeof *model);
+    model->bounds = (struct td_remote_bounds){.time_ns = LIST_S * NS_PER_S, .bytes = LIST_BYTES, .items = LIST_ITEMS};
     td_remote_listing_init(&model->listing);
+}
+
+/* Prepares for what another server says. */
+static void begin_anew(struct td_remote_model *model)
+{
+    const struct td_remote_bounds bounds = model->bounds;
+    td_remote_model_fini(model);
+    td_remote_model_init(model);
+    model->bounds = bounds;
 }
 
 void td_remote_model_fini(struct td_remote_model *model)
@@ -111,8 +129,8 @@ static bool get(struct asking *asking, size_t max_bytes)
         return false;
     if (asking->answer.status == 200)
         return true;
-    (void)snprintf(what, sizeof what, "%.120s at %.40s from %.160s", asking->id, asking->revision,
-                   td_fetch_client_url(td_fetch_session_client(asking->session), asking->server));
+    (void)snprintf(what, sizeof what, "%.160s, revision %.40s",
+                   td_fetch_client_url(td_fetch_session_client(asking->session), asking->server), asking->revision);
     return refuse_answer(asking, what);
 }
 
@@ -171,14 +189,18 @@ static bool find_commit(struct asking *asking)
     return true;
 }
 
-/* Sets the path of the next page from the link of the answer, which must lead to the same server. */
+/* Sets the path of the next page from the link of the answer, which must lead to the same server. A server that is
+ * asked below a path of another one may know of that path, or not. */
 static bool follow_link(struct asking *asking)
 {
     const char *base = td_fetch_client_url(td_fetch_session_client(asking->session), asking->server);
     const char *next = asking->answer.next;
-    size_t len = strlen(base);
-    if (strncmp(next, base, len) == 0)
-        next += len;
+    const struct td_text prefix = td_fetch_url_path(td_text_of(base));
+    size_t host_len = strlen(base) - prefix.len;
+    if (strncmp(next, base, host_len) == 0 && next[host_len] == '/')
+        next += host_len;
+    if (prefix.len > 0 && strncmp(next, prefix.p, prefix.len) == 0 && next[prefix.len] == '/')
+        next += prefix.len;
     bool is_path = next[0] == '/' && next[1] != '/';
     for (const char *c = next; is_path && *c != '\0'; c++)
         is_path = *c > ' ' && *c < 0x7F;
@@ -190,10 +212,24 @@ static bool follow_link(struct asking *asking)
     return true;
 }
 
+/* Checks what the pages have cost. */
+static bool check_bounds(const struct asking *asking, uint64_t bytes)
+{
+    const struct td_remote_bounds *bounds = &asking->model->bounds;
+    const char *url = td_fetch_client_url(td_fetch_session_client(asking->session), asking->server);
+    if (bytes > bounds->bytes)
+        return td_error_set(asking->err, TD_FAILED_PRECONDITION,
+                            "the list of files of %s has more than %" PRIu64 " bytes", url, bounds->bytes);
+    return asking->model->listing.item_count <= bounds->items ||
+           td_error_set(asking->err, TD_FAILED_PRECONDITION,
+                        "the list of files of %s names more than %zu files and directories", url, bounds->items);
+}
+
 /* Reads all pages of the tree. */
 static bool read_tree(struct asking *asking)
 {
     struct td_remote_listing *listing = &asking->model->listing;
+    uint64_t bytes = 0;
     set_api_path(asking, "tree");
     td_buffer_puts(&asking->path, "?recursive=true");
     for (size_t pages = 0; pages < MAX_PAGES; pages++) {
@@ -201,10 +237,13 @@ static bool read_tree(struct asking *asking)
         size_t items = listing->item_count;
         if (!get(asking, TD_REMOTE_MAX_PAGE_BYTES))
             return false;
+        bytes += asking->body.len;
         if (!td_remote_listing_add_page(listing, td_buffer_text(&asking->body), !asking->model->is_tensord, &why))
             return td_error_set(asking->err, why.code, "the list of files of %s: %s",
                                 td_fetch_client_url(td_fetch_session_client(asking->session), asking->server),
                                 why.message);
+        if (!check_bounds(asking, bytes))
+            return false;
         if (asking->answer.next[0] == '\0')
             return td_remote_listing_finish(listing, asking->err);
         if (listing->item_count == items)
@@ -231,6 +270,23 @@ static bool list_from(struct asking *asking)
     return read_tree(asking);
 }
 
+/* Lists the files by one server, within the time of the bounds. */
+static bool list_in_time(struct asking *asking)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_error *err = asking->err;
+    const struct td_remote_bounds *bounds = &asking->model->bounds;
+    uint64_t until_ns = td_clock_ns() + bounds->time_ns;
+    asking->err = &why;
+    td_fetch_session_end_at(asking->session, until_ns);
+    bool ok = list_from(asking);
+    td_fetch_session_end_at(asking->session, 0);
+    if (ok || why.code == TD_CONFLICT || td_clock_ns() < until_ns)
+        return ok || td_error_copy(err, &why);
+    return td_error_set(err, TD_UNAVAILABLE, "the list of files takes longer than %.1f s (%s)",
+                        (double)bounds->time_ns / (double)NS_PER_S, why.message);
+}
+
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
                           struct td_remote_model *model, struct td_error *err)
 {
@@ -247,9 +303,8 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
             .session = session, .id = id, .revision = revision, .server = i, .model = model, .err = &why};
         td_buffer_init(&asking.path);
         td_buffer_init(&asking.body);
-        td_remote_model_fini(model);
-        td_remote_model_init(model);
-        ok = list_from(&asking);
+        begin_anew(model);
+        ok = list_in_time(&asking);
         td_buffer_fini(&asking.path);
         td_buffer_fini(&asking.body);
         if (ok)
@@ -263,7 +318,9 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
     return td_error_copy(err, &first);
 }
 
-void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out)
+/* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */
+static void append_file_path(struct td_buffer *out, const struct td_remote_model *model, const char *id,
+                             const char *file)
 {
     td_buffer_putc(out, '/');
     td_fetch_url_append_path(out, td_text_of(id));
@@ -271,4 +328,18 @@ void td_remote_file_url(const struct td_remote_model *model, const char *id, con
     append_revision(out, model->revision);
     td_buffer_putc(out, '/');
     td_fetch_url_append_path(out, td_text_of(file));
+}
+
+bool td_remote_model_fetch(struct td_fetch_session *session, const struct td_remote_model *model, const char *id,
+                           const char *path, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                           struct td_error *err)
+{
+    struct td_buffer url;
+    struct td_fetch_job own = *job;
+    td_buffer_init(&url);
+    append_file_path(&url, model, id, path);
+    own.url_path = td_buffer_terminate(&url);
+    bool ok = own.url_path != NULL ? td_fetch_file(session, &own, outcome, err) : td_buffer_refuse(&url, err);
+    td_buffer_fini(&url);
+    return ok;
 }

@@ -8,10 +8,19 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TD_REMOTE_REVISION_BYTES = 256 }; /* of the longest name, with a NUL */
 
+/* What the list of a model's files may cost, with all of its pages, from one server. */
+struct td_remote_bounds {
+    uint64_t time_ns;
+    uint64_t bytes;
+    size_t items; /* files and directories */
+};
+
 struct td_remote_model {
+    struct td_remote_bounds bounds; /* td_remote_model_init sets them to the ones that docs/operations.md tells */
     struct td_remote_listing listing;
     size_t server;                           /* that listed the files */
     bool is_tensord;                         /* /version of that server says so; else it is a Hub */
@@ -29,15 +38,18 @@ bool td_remote_id_check(struct td_text id, struct td_error *err);
  * answers. Sets *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when the
  * servers answer 404, for the model or the revision; TD_PERMISSION_DENIED for 401 and 403 (a Hub answers 401 for models
  * that do not exist); TD_FAILED_PRECONDITION for other answers that stay, with the server's own message, and for
- * listings past the limits; TD_INVALID_ARGUMENT for a listing that is wrong; TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED,
- * TD_CONFLICT as td_fetch_session_get. */
+ * listings past the bounds; TD_INVALID_ARGUMENT for a listing that is wrong; TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED,
+ * TD_CONFLICT as td_fetch_session_get; TD_UNAVAILABLE also when the time of the bounds is over. */
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
                           struct td_remote_model *model, struct td_error *err);
 
 void td_remote_model_init(struct td_remote_model *model);
 void td_remote_model_fini(struct td_remote_model *model);
 
-/* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */
-void td_remote_file_url(const struct td_remote_model *model, const char *id, const char *file, struct td_buffer *out);
+/* Fetches a file of the model by its listed path, from below "/ID/resolve/REVISION/". Of `job` all but url_path is
+ * given; the session has the servers that have listed the model. Otherwise as td_fetch_file. */
+bool td_remote_model_fetch(struct td_fetch_session *session, const struct td_remote_model *model, const char *id,
+                           const char *path, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
+                           struct td_error *err);
 
 #endif

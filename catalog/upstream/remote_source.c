@@ -19,6 +19,7 @@ struct source {
     size_t url_count;
     char *token_file, *ca; /* NULL: none */
     uint64_t list_retry_ns, file_retry_ns;
+    struct td_fetch_reputation *reputation; /* of the servers; owned */
 };
 
 /* A client for one model, and a session for one thread, which borrows the notes. */
@@ -51,6 +52,7 @@ static bool make_client(const struct source *source, const char *via, uint64_t r
                                                .token = token,
                                                .ca = source->ca,
                                                .header = via == NULL ? NULL : header,
+                                               .reputation = source->reputation,
                                                .retry_for_ns = retry_ns};
     bool ok = td_fetch_client_create(&settings, out, err);
     td_fetch_token_free(token);
@@ -119,26 +121,18 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
 {
     const struct source *source = context;
     struct visit visit;
-    struct td_buffer url;
     /* Several connections share the end of a file, where some bytes are sent twice: not worth it for a short one. */
     bool is_long = file->expected.size_bytes >= LONG_BYTES;
-    td_buffer_init(&url);
-    td_remote_file_url(model, wish->id, file->path, &url);
-    const char *path = td_buffer_terminate(&url);
-    const struct td_fetch_job job = {.url_path = path,
-                                     .root = folder,
+    const struct td_fetch_job job = {.root = folder,
                                      .name = file->path,
                                      .shown = file->path,
                                      .expected = file->expected,
                                      .connections = is_long ? CONNECTIONS : 1,
                                      .span_bytes = SPAN_BYTES,
                                      .events = *events};
-    bool ok = path == NULL ? td_buffer_refuse(&url, err)
-                           : visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
-                                 td_fetch_file(visit.session, &job, outcome, err);
-    if (path != NULL)
-        visit_end(&visit);
-    td_buffer_fini(&url);
+    bool ok = visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
+              td_remote_model_fetch(visit.session, model, wish->id, file->path, &job, outcome, err);
+    visit_end(&visit);
     return ok;
 }
 
@@ -191,6 +185,11 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
     struct td_upstream_source made = {.list = list, .fetch = fetch, .context = source};
     if (source == NULL)
         return td_error_no_memory(err);
+    source->reputation = calloc(1, sizeof *source->reputation);
+    if (source->reputation == NULL) {
+        free(source);
+        return td_error_no_memory(err);
+    }
     source->list_retry_ns = config->list_retry_ns;
     source->file_retry_ns = config->file_retry_ns;
     bool ok = copy_text(config->urls, &source->text, err) && copy_text(config->token_file, &source->token_file, err) &&
@@ -210,6 +209,7 @@ void td_remote_source_destroy(struct td_upstream_source *made)
     free(source->text);
     free(source->token_file);
     free(source->ca);
+    free(source->reputation);
     free(source);
     made->context = NULL;
 }

@@ -251,9 +251,9 @@ static void run_list(struct td_upstream *u, struct td_intake *intake)
                      (is_listed && !has_files) || err.code == TD_CONFLICT;
     if (is_absent && !atomic_load(&intake->is_cancelled)) {
         if (err.code != TD_OK)
-            td_log(TD_LOG_INFO, "upstream: not fetched: %s", err.message);
+            td_log(TD_LOG_INFO, "upstream: \"%s\" is not fetched: %s", intake->id, err.message);
         else
-            td_log(TD_LOG_INFO, "upstream: not fetched: \"%s\" has no files", intake->id);
+            td_log(TD_LOG_INFO, "upstream: \"%s\" is not fetched: it has no files there", intake->id);
         set_absent(u, intake);
         return;
     }

@@ -12,6 +12,7 @@
 #include "server/config.h"
 #include "server/terminal.h"
 #include "storage/fetch/fetch_file.h"
+#include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@ enum { MAX_NOTES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
+    struct td_fetch_reputation reputation; /* of the servers */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
@@ -191,16 +193,21 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     return true;
 }
 
+/* Finds names that are taken before the first byte is fetched, in a directory that was there. */
+static bool check_places(const struct pull *pull, struct td_error *err)
+{
+    for (size_t i = 0; i < pull->count; i++)
+        if (!td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
+            return false;
+    return true;
+}
+
 /* ---- fetching ------------------------------------------------------------------------------------------ */
 
 static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
 {
     struct pull *pull = worker->pull;
-    struct td_buffer url;
-    td_buffer_init(&url);
-    td_remote_file_url(&pull->model, pull->arguments->model, file->path, &url);
     const struct td_fetch_job job = {
-        .url_path = td_buffer_terminate(&url),
         .root = pull->directory.root,
         .name = td_pull_file_name(file),
         .shown = td_pull_file_name(file),
@@ -209,9 +216,8 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
         .events = {.arrived = note_arrived, .discarded = note_discarded, .context = worker},
     };
     worker->file_bytes = 0;
-    bool ok = !url.failed || td_buffer_refuse(&url, err);
-    ok = ok && td_fetch_file(worker->session, &job, &file->outcome, err);
-    td_buffer_fini(&url);
+    bool ok = td_remote_model_fetch(worker->session, &pull->model, pull->arguments->model, file->path, &job,
+                                    &file->outcome, err);
     if (ok && file->outcome.was_there)
         atomic_fetch_add(&pull->there_bytes, file->expected->size_bytes);
     file->is_done = ok;
@@ -329,6 +335,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .key = arguments->key,
         .retry_for_ns = arguments->retry_s * NS_PER_S,
         .stall_s = (unsigned)arguments->stall_s,
+        .reputation = &pull->reputation,
     };
     ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
          td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);
@@ -336,11 +343,19 @@ static bool connect_client(struct pull *pull, struct td_error *err)
     return ok;
 }
 
+/* Lists the files of the model, which errors name. */
+static bool list_files(struct pull *pull, struct td_error *err)
+{
+    const struct td_pull_arguments *arguments = pull->arguments;
+    struct td_error why = TD_ERROR_INIT;
+    return td_remote_model_list(pull->session, arguments->model, arguments->revision, &pull->model, &why) ||
+           td_error_set(err, why.code, "%s: %s", arguments->model, why.message);
+}
+
 static bool run(struct pull *pull, struct td_error *err)
 {
-    return connect_client(pull, err) &&
-           td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, &pull->model, err) &&
-           choose_files(pull, err) && td_pull_directory_open(pull->arguments->directory, &pull->directory, err) &&
+    return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) &&
+           td_pull_directory_open(pull->arguments->directory, &pull->directory, err) && check_places(pull, err) &&
            fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
 
@@ -413,7 +428,7 @@ void td_cmd_pull_help(FILE *out)
         "  --connections N    at once, 1 to 64 (8)\n"
         "  --retry-for TIME   how long to try again without any progress before giving up (60s); 0: not at all\n"
         "  --stall TIME       a connection with less than 1 KiB/s for so long has failed (30s)\n"
-        "  --token-file FILE  file with the token to send; or the variable TENSORD_TOKEN\n"
+        "  --token-file FILE  file with the token to send to all URLs; or the variable TENSORD_TOKEN\n"
         "  --cacert FILE      authorities to trust for https://, in PEM (those of the system)\n"
         "  --cert FILE --key FILE\n"
         "                     certificate of the client, and its key, in PEM\n"

@@ -1,5 +1,7 @@
 #include "server/cmd/pull_directory.h"
 
+#include "storage/fetch/fetch_target.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,6 +47,13 @@ static bool is_taken(const struct td_pull_directory *directory)
     return name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || lstat(directory->final, &st) == 0;
 }
 
+/* Returns whether the path is a symlink without a target. */
+static bool leads_nowhere(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0 && errno == ENOENT;
+}
+
 /* Copies the path without the slashes at its end. */
 static bool set_final(const char *path, struct td_pull_directory *out, struct td_error *err)
 {
@@ -59,7 +68,8 @@ static bool set_final(const char *path, struct td_pull_directory *out, struct td
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
     size_t parent = above(out->final);
-    if (asprintf(&out->staging, "%.*s.%s" TD_PULL_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
+    struct stat st;
+    if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
         out->staging = NULL;
         return td_error_no_memory(err);
     }
@@ -67,6 +77,9 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
         return false;
     if (mkdir(out->staging, 0777) != 0 && errno != EEXIST)
         return td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", out->staging);
+    if (lstat(out->staging, &st) == 0 && !S_ISDIR(st.st_mode))
+        return td_error_set(err, TD_IO, "\"%s\", where the files are until all are there, is no directory; remove it",
+                            out->staging);
     return td_root_create(out->staging, &out->root, err);
 }
 
@@ -102,6 +115,8 @@ bool td_pull_directory_open(const char *path, struct td_pull_directory *out, str
         leave_staging(out);
         td_error_init(err);
     }
+    if (leads_nowhere(out->final))
+        return td_error_set(err, TD_IO, "\"%s\" is a symlink that leads nowhere", out->final);
     return make_directories(out->final, strlen(out->final), err) && td_root_create(out->final, &out->root, err) &&
            check_writable(out, err);
 }

@@ -8,8 +8,6 @@
 
 #include <stdbool.h>
 
-#define TD_PULL_STAGING_END ".tensord-pull"
-
 /* All are owned. */
 struct td_pull_directory {
     char *final;          /* the directory that was asked for, without slashes at its end */

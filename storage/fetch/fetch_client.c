@@ -17,6 +17,7 @@ struct td_fetch_client {
     size_t count;
     char *ca, *cert, *key;
     const char *token_advice;
+    struct td_fetch_reputation *reputation; /* borrowed */
     struct curl_slist *headers;
     uint64_t retry_for_ns;
     unsigned stall_s;
@@ -137,6 +138,7 @@ static bool fill(struct td_fetch_client *client, const struct td_fetch_settings 
     }
     client->retry_for_ns = settings->retry_for_ns;
     client->token_advice = settings->token_advice;
+    client->reputation = settings->reputation;
     client->stall_s = settings->stall_s == 0 ? TD_FETCH_STALL_S : settings->stall_s;
     return copy_file_name(settings->ca, &client->ca, err) && copy_file_name(settings->cert, &client->cert, err) &&
            copy_file_name(settings->key, &client->key, err) &&
@@ -194,6 +196,11 @@ const char *td_fetch_client_token_advice(const struct td_fetch_client *client)
     return client->token_advice;
 }
 
+struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client)
+{
+    return client->reputation;
+}
+
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)
 {
     return client->retry_for_ns;
@@ -210,7 +217,8 @@ static bool set_tls(const struct td_fetch_client *client, CURL *easy)
            (client->key == NULL || curl_easy_setopt(easy, CURLOPT_SSLKEY, client->key) == CURLE_OK);
 }
 
-void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path)
+void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path,
+                             struct td_fetch_guard *guard)
 {
     CURL *easy = curl_easy_init();
     if (easy == NULL)
@@ -220,13 +228,14 @@ void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server
               curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)TD_FETCH_MAX_REDIRECTS) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* a hanging resolver is not waited for */
               curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)TD_FETCH_CONNECT_S) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)TD_FETCH_STALL_BYTES) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)client->stall_s) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_USERAGENT, "tensord/" TD_VERSION) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_HTTPHEADER, client->headers) == CURLE_OK && set_tls(client, easy) &&
-              td_fetch_client_aim(client, easy, server, path);
+              td_fetch_guard_watch(guard, easy) && td_fetch_client_aim(client, easy, server, path);
     if (ok)
         return easy;
     curl_easy_cleanup(easy);

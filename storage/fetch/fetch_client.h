@@ -3,19 +3,21 @@
  *
  * libcurl does the HTTP. Only http and https are allowed, also after a redirect, and no redirect leads from https to
  * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
- * scheme. It never appears in a message. The environment's proxies apply as they do for curl. */
+ * scheme. It never appears in a message. All servers get the same one. Which addresses a request may reach is the
+ * guard's rule (fetch_guard.h). The environment's proxies apply as they do for curl. */
 #ifndef TD_STORAGE_FETCH_CLIENT_H
 #define TD_STORAGE_FETCH_CLIENT_H
 
 #include "core/error.h"
 #include "core/text.h"
+#include "storage/fetch/fetch_guard.h"
+#include "storage/fetch/fetch_reputation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    TD_FETCH_MAX_SERVERS = 16,
     TD_FETCH_MAX_CONNECTIONS = 64,
     TD_FETCH_MAX_REDIRECTS = 5,
     TD_FETCH_CONNECT_S = 10,               /* a connection that takes longer has failed */
@@ -38,6 +40,8 @@ struct td_fetch_settings {
     const char *header;    /* NULL, or a further field of each request: "Tensord-Hops: 1" */
     uint64_t retry_for_ns; /* how long to try without any progress before a failure is one; 0: never try again */
     unsigned stall_s;      /* seconds; 0: TD_FETCH_STALL_S */
+    struct td_fetch_reputation *reputation; /* of these servers, in this order; borrowed, and may be shared by clients;
+                                               NULL: nothing is remembered from file to file */
 };
 
 struct td_fetch_client;
@@ -63,15 +67,20 @@ const char *td_fetch_client_url(const struct td_fetch_client *client, size_t ser
 /* Returns the settings' token_advice. */
 const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
 
+/* Returns the settings' reputation, or NULL. */
+struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client);
+
 /* Returns the settings' times. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);
 
 /* Makes a new handle of libcurl (CURL *) for a path, with its query, below a server's base URL, with all that the
  * client decides; NULL when out of memory. For the other modules of this folder; the caller cleans the handle up. A
- * handle must not outlive the client. */
-void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path);
+ * handle must not outlive the client, nor the guard that watches it. */
+void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server, const char *path,
+                             struct td_fetch_guard *guard);
 
-/* Changes the server and the path of such a handle. Returns false when out of memory. */
+/* Changes the server and the path of such a handle. Before each request td_fetch_guard_begin is called, too. Returns
+ * false when out of memory. */
 bool td_fetch_client_aim(const struct td_fetch_client *client, void *handle, size_t server, const char *path);
 
 #endif

@@ -22,18 +22,34 @@ static enum td_code code_of(CURLcode code, const char *text)
     }
 }
 
-bool td_fetch_fault_of_code(int code, const char *text, const char *what, struct td_error *err)
+/* Returns whether libcurl has given up a line of the header, which it bounds at 100 KB: until 8.6 with the code for no
+ * memory, which here means that once the answer has begun. */
+static bool is_endless_line(CURL *easy, CURLcode code)
+{
+    curl_off_t began_us = 0;
+    return code == CURLE_OUT_OF_MEMORY &&
+           curl_easy_getinfo(easy, CURLINFO_STARTTRANSFER_TIME_T, &began_us) == CURLE_OK && began_us > 0;
+}
+
+bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *what, struct td_error *err)
 {
     CURLcode curl = (CURLcode)code;
+    if (is_endless_line(easy, curl))
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s: a line in the header of the answer is too long", what);
     const char *why = text[0] != '\0' ? text : curl_easy_strerror(curl);
     if (curl == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number") != NULL)
         return td_error_set(err, TD_FAILED_PRECONDITION, "%s: this port does not speak TLS: use http://", what);
     return td_error_set(err, code_of(curl, text), "%s: %s", what, why);
 }
 
+bool td_fetch_status_may_pass(unsigned status)
+{
+    return status >= 500 || status == 408 || status == 425 || status == 429;
+}
+
 static enum td_code code_of_status(unsigned status)
 {
-    if (status >= 500 || status == 408 || status == 425 || status == 429)
+    if (td_fetch_status_may_pass(status))
         return TD_UNAVAILABLE;
     if (status == 401 || status == 403)
         return TD_PERMISSION_DENIED;

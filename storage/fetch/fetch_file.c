@@ -36,6 +36,7 @@ struct connection {
     struct fetch *fetch;
     size_t index; /* of the connection and of its span */
     CURL *easy;
+    struct td_fetch_guard guard; /* of easy */
     size_t server;
     bool is_busy, is_accepted, is_cut; /* is_cut: we have what we want, so we end the answer */
     uint64_t asked, asked_end;         /* the range of the request */
@@ -215,7 +216,8 @@ static bool set_request(struct connection *c)
     struct fetch *f = c->fetch;
     const char *path = f->job->url_path;
     if (c->easy == NULL)
-        c->easy = td_fetch_client_handle(f->client, c->server, path);
+        c->easy = td_fetch_client_handle(f->client, c->server, path, &c->guard);
+    td_fetch_guard_begin(&c->guard, f->has_digest);
     (void)snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, c->asked, c->asked_end - 1);
     return c->easy != NULL && td_fetch_client_aim(f->client, c->easy, c->server, path) &&
            curl_easy_setopt(c->easy, CURLOPT_RANGE, range) == CURLE_OK &&
@@ -346,15 +348,15 @@ static void finish(struct connection *c, CURLcode code)
         (void)accept_answer(c); /* an answer without a body */
     if (c->fault.code == TD_OK && code == CURLE_OK)
         (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: the answer ended too early", what);
-    if (c->fault.code == TD_OK)
-        (void)td_fetch_fault_of_code((int)code, c->text, what, &c->fault);
+    if (c->fault.code == TD_OK && !td_fetch_guard_blame(&c->guard, what, &c->fault))
+        (void)td_fetch_fault_of_code(c->easy, (int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
         bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */
         uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, c->answer.retry_after_s, now, &c->fault);
         if (!is_told)
             tell_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
-        td_fetch_health_exclude(&f->health, c->server, &c->fault);
+        td_fetch_health_exclude(&f->health, c->server, now, &c->fault);
         tell_failure(f, &c->fault, 0);
     }
 }
@@ -513,14 +515,13 @@ static enum round run_round(struct fetch *f)
 /* Runs rounds until the file is there or given up. */
 static bool run(struct fetch *f)
 {
-    uint64_t retry_for_ns = td_fetch_client_retry_for_ns(f->client);
     for (;;) {
-        td_fetch_health_init(&f->health, td_fetch_client_count(f->client), retry_for_ns, td_clock_ns());
+        td_fetch_health_init(&f->health, f->client, td_clock_ns());
         struct td_error other = TD_ERROR_INIT;
         (void)td_error_set(&other, TD_FAILED_PRECONDITION, "%.120s: no other server is left", f->job->shown);
         for (size_t i = 0; f->mismatches > 0 && i < f->health.count; i++)
             if (i != f->mismatches - 1)
-                td_fetch_health_exclude(&f->health, i, &other);
+                td_fetch_health_leave_out(&f->health, i, &other);
         enum round result = run_round(f);
         if (result == ROUND_FAILED)
             return false;

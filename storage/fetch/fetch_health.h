@@ -1,5 +1,5 @@
-/* Which of a client's servers to ask, when to ask one again that has failed, and when to give up. Pure: the caller
- * tells the time (td_clock_ns). */
+/* Which of a client's servers to ask, when to ask one again that has failed, and when to give up: for one file, or one
+ * small answer. The caller tells the time (td_clock_ns). */
 #ifndef TD_STORAGE_FETCH_HEALTH_H
 #define TD_STORAGE_FETCH_HEALTH_H
 
@@ -20,10 +20,13 @@ struct td_fetch_health {
     uint64_t retry_for_ns;
     uint64_t progress_ns; /* time of the latest progress, or of the start */
     uint64_t random;
-    struct td_error last; /* the latest failure */
+    struct td_error last;                   /* the latest failure */
+    struct td_fetch_reputation *reputation; /* NULL: none; borrowed */
 };
 
-void td_fetch_health_init(struct td_fetch_health *health, size_t count, uint64_t retry_for_ns, uint64_t now_ns);
+/* Initialises for the servers of a client: nothing is known but their reputation (NULL: none), in which failures and
+ * progress are noted, too. */
+void td_fetch_health_init(struct td_fetch_health *health, const struct td_fetch_client *client, uint64_t now_ns);
 
 /* Notes that a server has done what was asked, at least a good part. */
 void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
@@ -34,9 +37,13 @@ uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, u
                                 const struct td_error *why);
 
 /* Notes a failure that stays: the server is not asked again. */
-void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, const struct td_error *why);
+void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, uint64_t now_ns,
+                             const struct td_error *why);
 
-/* Returns whether a server may be asked now. */
+/* Leaves a server out, which has not failed. */
+void td_fetch_health_leave_out(struct td_fetch_health *health, size_t server, const struct td_error *why);
+
+/* Returns whether a server may be asked now. One of bad reputation may not, as long as another one may. */
 bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
 /* Returns the time (td_clock_ns) at which the next server may be asked; UINT64_MAX: none is left. */

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    SMALL_ANSWER_S = 120,              /* a small answer that takes longer has failed */
+    SMALL_ANSWER_MS = 120 * 1000,      /* a small answer that takes longer has failed */
     CANCEL_STEP_NS = 100 * 1000 * 1000 /* how often a wait asks whether it is cancelled */
 };
 
@@ -22,7 +22,9 @@ struct td_fetch_session {
     const struct td_cancel *cancel;
     const struct td_fetch_notes *notes;
     CURLM *multi;
-    CURL *easy; /* of small answers; NULL: not made yet */
+    uint64_t until_ns;           /* when small answers end; UINT64_MAX: no bound */
+    CURL *easy;                  /* of small answers; NULL: not made yet */
+    struct td_fetch_guard guard; /* of easy */
 };
 
 /* One request for a small answer. */
@@ -44,7 +46,8 @@ bool td_fetch_session_create(const struct td_fetch_client *client, const struct 
         (void)curl_multi_cleanup(multi);
         return td_error_no_memory(err);
     }
-    *session = (struct td_fetch_session){.client = client, .cancel = cancel, .notes = notes, .multi = multi};
+    *session = (struct td_fetch_session){
+        .client = client, .cancel = cancel, .notes = notes, .multi = multi, .until_ns = UINT64_MAX};
     *out = session;
     return true;
 }
@@ -85,6 +88,11 @@ void td_fetch_session_tell(const struct td_fetch_session *session, const char *f
     session->notes->tell(session->notes->context, text);
 }
 
+void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns)
+{
+    session->until_ns = until_ns == 0 ? UINT64_MAX : until_ns;
+}
+
 /* ---- small answers ------------------------------------------------------------------------------------- */
 
 static size_t take_header(char *bytes, size_t size, size_t count, void *context)
@@ -114,13 +122,22 @@ static int ask_cancel(void *context, curl_off_t a, curl_off_t b, curl_off_t c, c
     return td_cancel_is_asked(small->session->cancel) ? 1 : 0;
 }
 
+/* Returns how long a small answer may take. */
+static long answer_ms(const struct td_fetch_session *session)
+{
+    uint64_t now = td_clock_ns();
+    uint64_t left_ms = session->until_ns > now ? (session->until_ns - now) / 1000000 + 1 : 1;
+    return left_ms < SMALL_ANSWER_MS ? (long)left_ms : SMALL_ANSWER_MS;
+}
+
 static bool prepare(struct td_fetch_session *session, size_t server, const char *path, struct small *small, char *text)
 {
     if (session->easy == NULL)
-        session->easy = td_fetch_client_handle(session->client, server, path);
+        session->easy = td_fetch_client_handle(session->client, server, path, &session->guard);
     CURL *easy = session->easy;
+    td_fetch_guard_begin(&session->guard, false);
     return easy != NULL && td_fetch_client_aim(session->client, easy, server, path) &&
-           curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SMALL_ANSWER_S) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, answer_ms(session)) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERDATA, small) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
@@ -144,6 +161,8 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
         return td_error_no_memory(err);
     CURLcode code = curl_easy_perform(session->easy);
     (void)curl_easy_setopt(session->easy, CURLOPT_ERRORBUFFER, NULL);
+    if (code != CURLE_OK && td_fetch_guard_blame(&session->guard, url, err))
+        return false;
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
     if (small.has_endless_header)
@@ -155,19 +174,23 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
     if (body->failed)
         return td_buffer_refuse(body, err);
     if (code != CURLE_OK)
-        return td_fetch_fault_of_code((int)code, text, url, err);
+        return td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
     td_fetch_answer_take_reason(answer, td_buffer_text(body));
-    if (answer->status >= 500 || answer->status == 408 || answer->status == 425 || answer->status == 429)
+    if (td_fetch_status_may_pass(answer->status))
         return td_fetch_fault_of_answer(answer, NULL, url, err);
     if (answer->status >= 400)
         td_buffer_clear(body);
     return true;
 }
 
-/* Chooses the server that may be asked first, from `first` on. */
+/* Chooses the server that may be asked first, from `first` on: one that may be asked now, else the next one. */
 static size_t choose(const struct td_fetch_health *health, size_t first)
 {
     size_t best = first;
+    uint64_t now = td_clock_ns();
+    for (size_t i = 0; i < health->count; i++)
+        if (td_fetch_health_may(health, (first + i) % health->count, now))
+            return (first + i) % health->count;
     for (size_t i = 1; i < health->count; i++) {
         size_t one = (first + i) % health->count;
         const struct td_fetch_server_health *a = &health->servers[best];
@@ -196,7 +219,7 @@ static void note_failure(const struct td_fetch_session *session, struct td_fetch
                          uint64_t retry_after_s, const struct td_error *why)
 {
     if (why->code != TD_UNAVAILABLE) {
-        td_fetch_health_exclude(health, server, why);
+        td_fetch_health_exclude(health, server, td_clock_ns(), why);
         return;
     }
     uint64_t wait_ns = td_fetch_health_failed(health, server, retry_after_s, td_clock_ns(), why);
@@ -210,22 +233,24 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
 {
     struct td_fetch_health health;
     const size_t first = *server;
-    td_fetch_health_init(&health, td_fetch_client_count(session->client), td_fetch_client_retry_for_ns(session->client),
-                         td_clock_ns());
+    td_fetch_health_init(&health, session->client, td_clock_ns());
     const struct td_error unused = TD_ERROR_INIT;
     for (size_t i = 0; only && i < health.count; i++)
         if (i != first)
-            td_fetch_health_exclude(&health, i, &unused);
+            td_fetch_health_leave_out(&health, i, &unused);
     for (;;) {
         struct td_error why = TD_ERROR_INIT;
         *server = choose(&health, first);
-        if (!wait_until(session, health.servers[*server].due_ns))
+        uint64_t due_ns = health.servers[*server].due_ns;
+        if (!wait_until(session, due_ns < session->until_ns ? due_ns : session->until_ns))
             return td_error_set(err, TD_CONFLICT, "stopped while %s was to be asked again",
                                 td_fetch_client_url(session->client, *server));
         if (ask(session, *server, path, max_bytes, answer, body, &why))
             return true;
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);
+        if (td_clock_ns() >= session->until_ns)
+            return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
         note_failure(session, &health, *server, answer->retry_after_s, &why);
         if (td_fetch_health_is_over(&health, td_clock_ns(), err))
             return false;

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Tells a person, in one line without a line feed, what happens and why: a server that failed and is asked again.
  * Called by the session's thread. */
@@ -30,13 +31,17 @@ bool td_fetch_session_create(const struct td_fetch_client *client, const struct 
 void td_fetch_session_destroy(struct td_fetch_session *session);
 
 /* Gets a small answer: GET of `path` (with its query, percent-encoded, beginning with '/') from the servers in turn
- * until one answers with a status below 500 other than 408 and 429; failures are tried again for retry_for_ns, with
+ * until one answers with a status that does not pass; failures are tried again for retry_for_ns, with
  * backoff. Appends the body to `body`, and sets *answer and *server. A status of 400 and above is no error, and its
  * body is not kept. *server: from this one alone (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server
  * answered in time (the message says why, of the last one), TD_FAILED_PRECONDITION for a body of more than max_bytes,
  * TD_PERMISSION_DENIED for a certificate that is not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
                           size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err);
+
+/* Bounds the small answers that follow: all of them together, with their waits and tries, end until `until_ns`
+ * (td_clock_ns), with TD_UNAVAILABLE. 0: no bound. */
+void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns);
 
 /* For fetch_file alone: the client, the multi handle of libcurl (CURLM *), and what was given at the start. */
 const struct td_fetch_client *td_fetch_session_client(const struct td_fetch_session *session);

@@ -28,6 +28,34 @@ static bool failed(int sys, const char *what, const char *name, struct td_error 
 
 /* ---- names and directories ----------------------------------------------------------------------------- */
 
+/* Says why path[0..len) of the root is no directory to write to. `why` is the error of opening it. Returns false. */
+static bool refuse_directory(const struct td_root *root, const char *path, size_t len, const struct td_error *why,
+                             struct td_error *err)
+{
+    char whole[PATH_MAX];
+    struct stat st;
+    (void)snprintf(whole, sizeof whole, "%.*s", (int)len, path);
+    if (td_root_stat(root, whole, &st, NULL) && !S_ISDIR(st.st_mode))
+        return td_error_set(err, TD_IO, "\"%.200s\" in \"%.200s\" is no directory, as the path of a file needs it",
+                            whole, root->path);
+    if (why->code == TD_NOT_FOUND)
+        return td_error_set(err, TD_IO, "\"%.200s\" in \"%.200s\" is a symlink that leads nowhere", whole, root->path);
+    if (why->code == TD_PERMISSION_DENIED && why->sys == 0)
+        return td_error_set(err, TD_PERMISSION_DENIED, "\"%.200s\" in \"%.200s\" is a symlink that leads outside of it",
+                            whole, root->path);
+    return td_error_copy(err, why);
+}
+
+/* Opens the directory path[0..len), "" for the root. */
+static bool open_existing(const struct td_root *root, const char *path, size_t len, int *directory,
+                          struct td_error *err)
+{
+    char whole[PATH_MAX];
+    struct td_error why = TD_ERROR_INIT;
+    (void)snprintf(whole, sizeof whole, "%.*s", (int)len, path);
+    return td_root_open_directory(root, whole, directory, &why) || refuse_directory(root, path, len, &why, err);
+}
+
 /* Makes the directory path[0..len), whose own directory exists, unless it is there. The name is made in the opened
  * parent, so no symlink leads the call out of the root. */
 static bool make_directory(const struct td_root *root, const char *path, size_t len, struct td_error *err)
@@ -42,7 +70,7 @@ static bool make_directory(const struct td_root *root, const char *path, size_t 
     const char *name = slash == NULL ? whole : slash + 1;
     if (slash != NULL)
         *slash = '\0';
-    if (!td_root_open_directory(root, slash == NULL ? "" : whole, &parent, err))
+    if (!open_existing(root, path, slash == NULL ? 0 : (size_t)(slash - whole), &parent, err))
         return false;
     bool ok = mkdirat(parent, name, 0777) == 0 || errno == EEXIST;
     if (!ok)
@@ -51,16 +79,53 @@ static bool make_directory(const struct td_root *root, const char *path, size_t 
     return ok;
 }
 
+/* Checks that no directory has the file's name, which it could not take over. */
+static bool check_name(const struct td_root *root, int directory, const char *name, struct td_error *err)
+{
+    struct stat st;
+    if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+        return true;
+    return td_error_set(err, TD_IO, "a directory in \"%.200s\" has the name of the file \"%.200s\"; remove it",
+                        root->path, name);
+}
+
 /* Opens the directory of the path, after it has made the missing ones. */
 static bool open_directory(const struct td_root *root, const char *path, size_t len, int *directory,
                            struct td_error *err)
 {
-    char whole[PATH_MAX];
     for (size_t i = 1; i <= len; i++)
         if ((i == len || path[i] == '/') && !make_directory(root, path, i, err))
             return false;
+    return open_existing(root, path, len, directory, err);
+}
+
+bool td_fetch_target_check(const struct td_root *root, const char *path, struct td_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    size_t len = slash == NULL ? 0 : (size_t)(slash - path);
+    char whole[PATH_MAX];
+    struct stat st;
+    struct td_error why = TD_ERROR_INIT;
+    int directory = -1;
     (void)snprintf(whole, sizeof whole, "%.*s", (int)len, path);
-    return td_root_open_directory(root, whole, directory, err);
+    if (td_root_open_directory(root, whole, &directory, &why)) {
+        bool ok = check_name(root, directory, slash == NULL ? path : slash + 1, err);
+        (void)close(directory);
+        return ok;
+    }
+    if (why.code != TD_NOT_FOUND)
+        return refuse_directory(root, path, len, &why, err);
+    /* what is missing will be made, below what must be a directory */
+    for (size_t i = 1; i <= len; i++) {
+        if (i < len && path[i] != '/')
+            continue;
+        (void)snprintf(whole, sizeof whole, "%.*s", (int)i, path);
+        if (!td_root_stat(root, whole, &st, NULL))
+            return true;
+        if (!S_ISDIR(st.st_mode))
+            return refuse_directory(root, path, i, &why, err);
+    }
+    return true;
 }
 
 bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *root, const char *path,
@@ -79,7 +144,8 @@ bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *
     (void)snprintf(target->name, sizeof target->name, "%s", name);
     (void)snprintf(target->part_name, sizeof target->part_name, ".%.238s" TD_FETCH_PART_END, name);
     (void)snprintf(target->journal_name, sizeof target->journal_name, ".%.238s" TD_FETCH_JOURNAL_END, name);
-    return open_directory(root, path, slash == NULL ? 0 : (size_t)(slash - path), &target->directory, err);
+    return open_directory(root, path, slash == NULL ? 0 : (size_t)(slash - path), &target->directory, err) &&
+           check_name(root, target->directory, name, err);
 }
 
 int td_fetch_target_open_finished(const struct td_fetch_target *target)
@@ -96,19 +162,36 @@ int td_fetch_target_open_finished(const struct td_fetch_target *target)
 
 /* ---- the lock ------------------------------------------------------------------------------------------ */
 
-/* Opens a file of ours, or makes it. Returns a descriptor, or -1 after it has set the error. */
+/* Says why a file of ours cannot be opened. */
+static void refuse_own(int sys, const char *name, struct td_error *err)
+{
+    if (sys == ELOOP)
+        (void)td_error_set(err, TD_IO, "\"%s\" is a symlink, which is not written through; remove it", name);
+    else if (sys == EISDIR)
+        (void)td_error_set(err, TD_IO, "\"%s\" is no regular file; remove it", name);
+    else
+        (void)failed(sys, "open", name, err);
+}
+
+/* Opens a file of ours, or makes it. A file that has another name, too (a hard link), is not written. Returns a
+ * descriptor, or -1 after it has set the error. */
 static int open_own(const struct td_fetch_target *target, const char *name, struct td_error *err)
 {
     struct stat st;
     int fd = openat(target->directory, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0) {
-        (void)failed(errno, "open", name, err);
+        refuse_own(errno, name, err);
         return -1;
     }
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (is_file && st.st_nlink <= 1)
         return fd;
     (void)close(fd);
-    (void)td_error_set(err, TD_IO, "\"%s\" is no regular file; remove it", name);
+    if (is_file)
+        (void)td_error_set(err, TD_IO,
+                           "\"%s\" is a file that has another name, too, and is not written; remove this name", name);
+    else
+        (void)td_error_set(err, TD_IO, "\"%s\" is no regular file; remove it", name);
     return -1;
 }
 
@@ -205,7 +288,7 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
     /* The size of the unfinished file tells that this is its journal: one that a killed process has left behind, after
      * the file got its name, must not speak for the next one. */
     *bits = NULL;
-    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes &&
+    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && (uint64_t)st.st_size == bytes &&
               fstat(target->part, &part) == 0 && (uint64_t)part.st_size == target->size_bytes &&
               read_all(fd, head, sizeof head, 0) && td_fetch_journal_read(head, found) &&
               td_fetch_journal_fits(found, wanted) && (*bits = malloc(bit_bytes + 1)) != NULL &&

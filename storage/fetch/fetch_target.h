@@ -1,7 +1,7 @@
 /* Where a fetched file goes: a name below a directory. Until the file is complete it is called .NAME.tensord-part and
  * has a journal .NAME.tensord-journal beside it; names that begin with a dot are listed by no tensord. A lock keeps a
  * second process, or thread, from writing the same file. No symlink and no ".." leads out of the directory
- * (RESOLVE_BENEATH), and no symlink is written through at the last step. */
+ * (RESOLVE_BENEATH), no symlink is written through at the last step, and no file that has a second name is written. */
 #ifndef TD_STORAGE_FETCH_TARGET_H
 #define TD_STORAGE_FETCH_TARGET_H
 
@@ -17,6 +17,7 @@
 
 #define TD_FETCH_PART_END ".tensord-part"
 #define TD_FETCH_JOURNAL_END ".tensord-journal"
+#define TD_FETCH_STAGING_END ".tensord-pull" /* of the directory where a pull puts files until all are there */
 
 enum { TD_FETCH_NAME_BYTES = 238 }; /* of the last component of a path, so that the journal's name has 255 */
 
@@ -29,9 +30,14 @@ struct td_fetch_target {
     char name[NAME_MAX + 1], part_name[NAME_MAX + 1], journal_name[NAME_MAX + 1];
 };
 
+/* Checks, before anything is fetched, that the path can become that of a file: what is there of its directories is
+ * directories, and none has the file's own name. Changes nothing. Errors as td_fetch_target_open. */
+bool td_fetch_target_check(const struct td_root *root, const char *path, struct td_error *err);
+
 /* Opens the directory of `path`, a relative path below the root, and makes directories that are missing. size_bytes:
  * that the file is to have. Errors: TD_PERMISSION_DENIED when the path leads out; TD_INVALID_ARGUMENT for a name that
- * is too long; TD_IO. Call td_fetch_target_close in any case. */
+ * is too long; TD_IO, also for a file in place of a directory, and for a directory in place of the file. Call
+ * td_fetch_target_close in any case. */
 bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *root, const char *path,
                           uint64_t size_bytes, struct td_error *err);
 

@@ -13,7 +13,7 @@ bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *
     if (memchr(url, '@', text.len) != NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "a URL with a user or a password is not taken, since other programs can see command lines; "
-                            "give a token by --token-file or TENSORD_TOKEN");
+                            "give a token in its place, in a file");
     for (size_t i = 0; i < text.len; i++)
         if (url[i] <= ' ' || url[i] >= 0x7F || url[i] == '\\')
             return td_error_set(err, TD_INVALID_ARGUMENT, "the URL \"%.200s\" holds a character that URLs do not have",

@@ -21,6 +21,7 @@ static void check_path(const char *path)
     for (const char *hidden = strstr(framed, "/."); hidden != NULL; hidden = strstr(hidden + 1, "/.")) {
         const char *end = strchr(hidden + 1, '/');
         FUZZ_CHECK(memcmp(end - 13, ".tensord-part", 13) != 0 && memcmp(end - 16, ".tensord-journal", 16) != 0);
+        FUZZ_CHECK(memcmp(end - 13, ".tensord-pull", 13) != 0 && memcmp(hidden, "/.tensord-", 10) != 0);
     }
 }
 

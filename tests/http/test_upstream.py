@@ -332,6 +332,14 @@ def test_a_request_by_token_and_redirects_to_another_host(hubs, cache, tmp_path)
     assert "hf_upstream" not in server.stderr() + server.log()
 
 
+def test_a_url_with_a_path_too_much_is_told(hubs, cache):
+    hub = hubs({"org/m": model()})
+    server = cache(hub.url + "/models")
+    assert server.get("/models/org/m").status == 404
+    server.wait_for(lambda: re.search(f'"org/m" is not fetched: {hub.url}/models, .*404.*perhaps without "/models"',
+                                      server.stderr()), "the log tells of the path")
+
+
 def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "other/m": model()})
     tokens = tmp_path / "tokens.json"

@@ -7,11 +7,13 @@ import pytest
 for folder in ("http", "data"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
 
+import fake_hub  # noqa: E402
 import harness  # noqa: E402
+import pulls  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    harness.longest_first(items, ("test_fanout", "test_pull", "test_torch", "test_pickle"))
+    harness.longest_first(items, ("test_fanout", "test_pull", "test_pull_attacks", "test_torch", "test_pickle"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,3 +37,22 @@ def serve(tmp_path):
     yield start
     for server in began:
         server.stop()
+
+
+@pytest.fixture
+def hub():
+    """A server with the Hub's interface, of a small and a large file."""
+    with fake_hub.FakeHub({"config.json": b'{"a":1}', "model.safetensors": pulls.big()}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def model(serve):
+    """model() starts a tensord that serves org/m."""
+    harness.write_by_hand(serve.root / "org/m/model.safetensors",
+                  [harness.tensor(f"model.layers.{i}.w", "F32", [64, 512]) for i in range(12)])
+    (serve.root / "org/m/config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    (serve.root / "org/m/deep/er").mkdir(parents=True)
+    (serve.root / "org/m/deep/er/a b%c.txt").write_text("text")
+    (serve.root / "org/m/empty.txt").touch()
+    return serve

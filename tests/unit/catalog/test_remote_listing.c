@@ -114,7 +114,10 @@ static void paths(void **state)
                                        "a..b",
                                        "con",
                                        "x.tensord-part",
-                                       ".a.tensord-parts"};
+                                       ".a.tensord-parts",
+                                       "a.tensord-pull",
+                                       "tensord-upstream",
+                                       ".tensord"};
     static const char *const bad[] = {"",
                                       ".",
                                       "..",
@@ -131,7 +134,10 @@ static void paths(void **state)
                                       "\xc3(",
                                       "a/..",
                                       ".a.tensord-part",
-                                      "d/.a.tensord-journal"};
+                                      "d/.a.tensord-journal",
+                                      ".out.tensord-pull/x",
+                                      "d/.tensord-upstream/x",
+                                      ".tensord-upstream"};
     for (size_t i = 0; i < COUNT_OF(good); i++)
         CHECK(td_remote_path_check(td_text_of(good[i]), NULL), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)

@@ -288,6 +288,90 @@ static void names_and_links(void **state)
     tree_close(&tree);
 }
 
+/* What has the names already: the error says what is there. */
+static void what_is_in_the_way_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *says;
+    } cases[] = {
+        {"file/x", "\"file\" in "},
+        {"file/d/x", "is no directory"},
+        {"d/file/x", "\"d/file\" in "},
+        {"nowhere/x", "is a symlink that leads nowhere"},
+        {"out/x", "that leads outside of it"},
+        {"d", "remove it"},
+        {"d/sub", "has the name of the file"},
+    };
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    tree_text(&tree, "in/file", "text");
+    tree_text(&tree, "in/d/file", "text");
+    tree_directory(&tree, "in/d/sub");
+    tree_symlink(&tree, "in/nowhere", "nothing");
+    tree_symlink(&tree, "in/out", "..");
+    tree_symlink(&tree, "in/link", "..");
+    tree_at(&tree, "in", path);
+    assert_true(td_root_create(path, &root, NULL));
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_error err = TD_ERROR_INIT;
+        struct td_error early = TD_ERROR_INIT;
+        CHECK(!td_fetch_target_open(&target, root, cases[i].path, 1, &err), "%s", cases[i].path);
+        CHECK(strstr(err.message, cases[i].says) != NULL, "%s: %s", cases[i].path, err.message);
+        td_fetch_target_close(&target);
+        bool is_found_late =
+            strcmp(cases[i].path, "nowhere/x") == 0; /* such a symlink could be made to lead somewhere */
+        CHECK(td_fetch_target_check(root, cases[i].path, &early) == is_found_late, "%s", cases[i].path);
+        CHECK(is_found_late || strcmp(early.message, err.message) == 0, "%s: %s", cases[i].path, early.message);
+    }
+    static const char *const fine[] = {"new", "new/x", "d/new/x", "d/file", "file", "link"};
+    for (size_t i = 0; i < COUNT_OF(fine); i++)
+        CHECK(td_fetch_target_check(root, fine[i], NULL), "%s", fine[i]);
+    tree_at(&tree, "in/new", path);
+    assert_int_equal(access(path, F_OK), -1);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
+/* A part or a journal that has a second name would be written under that, too. */
+static void hard_links_are_not_written(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_root *root;
+    struct td_fetch_target target;
+    struct td_fetch_journal journal = example();
+    struct td_error err = TD_ERROR_INIT;
+    struct stat st;
+    char kept[TREE_PATH_BYTES];
+    char own[TREE_PATH_BYTES];
+    tree_open(&tree);
+    tree_text(&tree, "kept", "kept");
+    tree_directory(&tree, "d/e");
+    tree_at(&tree, "kept", kept);
+    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, own);
+    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_int_equal(link(kept, own), 0);
+    assert_true(td_fetch_target_open(&target, root, "d/e/f.bin", SIZE, NULL));
+    assert_false(td_fetch_target_lock(&target, NULL, NULL, NULL, &err));
+    CHECK(strstr(err.message, "has another name") != NULL, "%s", err.message);
+    td_fetch_target_close(&target);
+    assert_int_equal(unlink(own), 0);
+    tree_at(&tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, own);
+    assert_int_equal(link(kept, own), 0);
+    open_target(root, &target);
+    td_error_init(&err);
+    assert_false(td_fetch_target_begin(&target, &journal, &err));
+    CHECK(strstr(err.message, "has another name") != NULL, "%s", err.message);
+    td_fetch_target_close(&target);
+    assert_true(stat(kept, &st) == 0 && st.st_size == 4);
+    td_root_unref(root);
+    tree_close(&tree);
+}
+
 /* ---- the lock ------------------------------------------------------------------------------------------ */
 
 struct waiter {
@@ -381,6 +465,8 @@ int main(void)
         cmocka_unit_test(a_finished_file_replaces_and_cleans),
         cmocka_unit_test(what_was_not_begun_leaves_nothing),
         cmocka_unit_test(names_and_links),
+        cmocka_unit_test(what_is_in_the_way_is_named),
+        cmocka_unit_test(hard_links_are_not_written),
         cmocka_unit_test(a_second_fetch_waits_for_the_first),
         cmocka_unit_test(a_wait_can_be_cancelled),
     };

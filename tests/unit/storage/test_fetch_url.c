@@ -19,7 +19,7 @@ static void bases(void **state)
         {"http:///x", NULL, "no host"},
         {"http://:80", NULL, "no host"},
         {"http://", NULL, "no host"},
-        {"http://user:secret@h", NULL, "--token-file"},
+        {"http://user:secret@h", NULL, "a token in its place"},
         {"http://h?a=b", NULL, "without ?"},
         {"http://h/#x", NULL, "without ?"},
         {"http://h h", NULL, "character"},

@@ -1,0 +1,202 @@
+#include "storage/fetch/fetch_guard.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+/* ---- addresses ----------------------------------------------------------------------------------------- */
+
+static bool has_prefix(const uint8_t *address, const uint8_t *prefix, unsigned bits)
+{
+    unsigned bytes = bits / 8;
+    unsigned rest = bits % 8;
+    return memcmp(address, prefix, bytes) == 0 &&
+           (rest == 0 || (address[bytes] >> (8 - rest)) == (prefix[bytes] >> (8 - rest)));
+}
+
+enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4])
+{
+    static const struct {
+        uint8_t prefix[4];
+        unsigned bits;
+        enum td_fetch_reach reach;
+    } ranges[] = {
+        {{169, 254}, 16, TD_FETCH_LINK_LOCAL}, /* RFC 3927 */
+        {{0}, 8, TD_FETCH_PRIVATE},            /* "this network", RFC 791; 0.0.0.0 leads to this host */
+        {{10}, 8, TD_FETCH_PRIVATE},           /* RFC 1918 */
+        {{172, 16}, 12, TD_FETCH_PRIVATE},
+        {{192, 168}, 16, TD_FETCH_PRIVATE},
+        {{100, 64}, 10, TD_FETCH_PRIVATE},   /* shared by customers of a provider, RFC 6598 */
+        {{127}, 8, TD_FETCH_PRIVATE},        /* loopback, RFC 1122 */
+        {{192, 0, 0}, 24, TD_FETCH_PRIVATE}, /* protocol assignments, RFC 6890 */
+        {{198, 18}, 15, TD_FETCH_PRIVATE},   /* tests of networks, RFC 2544 */
+        {{224}, 3, TD_FETCH_PRIVATE},        /* multicast, reserved, broadcast */
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (has_prefix(address, ranges[i].prefix, ranges[i].bits))
+            return ranges[i].reach;
+    return TD_FETCH_PUBLIC;
+}
+
+enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
+{
+    enum { NOTHING = -1, OF_IPV4_AT_2 = 2, OF_IPV4_AT_12 = 12 };
+    static const struct {
+        uint8_t prefix[16];
+        unsigned bits;
+        enum td_fetch_reach reach;
+        int ipv4_at; /* where the IPv4 address is that decides; NOTHING: reach decides */
+    } ranges[] = {
+        {{0}, 127, TD_FETCH_PRIVATE, NOTHING},      /* unspecified and loopback, RFC 4291 2.5.2 and 2.5.3 */
+        {{0}, 96, TD_FETCH_PRIVATE, OF_IPV4_AT_12}, /* compatible with IPv4, RFC 4291 2.5.5.1 */
+        {{[10] = 0xFF, [11] = 0xFF}, 96, TD_FETCH_PRIVATE, OF_IPV4_AT_12},     /* mapped, RFC 4291 2.5.5.2 */
+        {{0x00, 0x64, 0xFF, 0x9B}, 96, TD_FETCH_PRIVATE, OF_IPV4_AT_12},       /* translated, RFC 6052 */
+        {{0x00, 0x64, 0xFF, 0x9B, 0x00, 0x01}, 48, TD_FETCH_PRIVATE, NOTHING}, /* translated locally, RFC 8215 */
+        {{0x20, 0x02}, 16, TD_FETCH_PRIVATE, OF_IPV4_AT_2},                    /* 6to4, RFC 3056 */
+        {{0xFE, 0x80}, 10, TD_FETCH_LINK_LOCAL, NOTHING},                      /* RFC 4291 2.5.6 */
+        {{0xFE, 0xC0}, 10, TD_FETCH_PRIVATE, NOTHING},                         /* site-local, RFC 3879 */
+        {{0xFC}, 7, TD_FETCH_PRIVATE, NOTHING},                                /* unique local, RFC 4193 */
+        {{0xFF}, 8, TD_FETCH_PRIVATE, NOTHING},                                /* multicast */
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (has_prefix(address, ranges[i].prefix, ranges[i].bits))
+            return ranges[i].ipv4_at == NOTHING ? ranges[i].reach : td_fetch_reach_of_ipv4(address + ranges[i].ipv4_at);
+    return TD_FETCH_PUBLIC;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+/* The request that is under way: where it leads. */
+struct request {
+    bool is_redirected, has_tls;
+    char host[TD_FETCH_HOST_BYTES];
+};
+
+/* Finds out about the request of the handle. Returns false when that is not possible. */
+static bool describe(const struct td_fetch_guard *guard, struct request *request)
+{
+    long redirects = 0;
+    char *url = NULL;
+    char *scheme = NULL;
+    char *host = NULL;
+    CURLU *parts = curl_url();
+    bool ok = parts != NULL && curl_easy_getinfo(guard->easy, CURLINFO_REDIRECT_COUNT, &redirects) == CURLE_OK &&
+              curl_easy_getinfo(guard->easy, CURLINFO_EFFECTIVE_URL, &url) == CURLE_OK && url != NULL &&
+              curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+              curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+              curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK && strlen(host) < sizeof request->host;
+    if (ok) {
+        request->is_redirected = redirects > 0;
+        request->has_tls = strcasecmp(scheme, "https") == 0;
+        (void)snprintf(request->host, sizeof request->host, "%s", host);
+    }
+    curl_free(scheme);
+    curl_free(host);
+    curl_url_cleanup(parts);
+    return ok;
+}
+
+/* Notes why a request is refused. Returns false. */
+static bool refuse(struct td_fetch_guard *guard, const char *before, const char *host, const char *after)
+{
+    (void)snprintf(guard->refusal, sizeof guard->refusal, "%s%.100s%s", before, host, after);
+    return false;
+}
+
+/* Decides whether the request may go to an address of this reach. */
+static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, const char *address,
+                   struct request *request)
+{
+    if (!describe(guard, request))
+        return refuse(guard, "the URL that it leads to cannot be read", "", "");
+    if (reach == TD_FETCH_LINK_LOCAL)
+        return refuse(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
+                      ", which is link-local; such addresses are never asked");
+    if (!request->is_redirected)
+        return true;
+    if (guard->has_tls && !request->has_tls)
+        return refuse(guard, "it redirects from https to http, to ", request->host, "");
+    if (reach == TD_FETCH_PRIVATE && !guard->is_private)
+        return refuse(guard, "it redirects to ", address,
+                      ", an address of this host or of a private network, but is not at such an address itself");
+    if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
+        return refuse(guard, "it redirects to another host without https, ", request->host,
+                      ", and no digest would tell whether that has the right bytes");
+    return true;
+}
+
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct td_fetch_guard *guard = context;
+    struct request request;
+    char text[INET6_ADDRSTRLEN] = "an unknown address";
+    enum td_fetch_reach reach = TD_FETCH_PRIVATE;
+    (void)purpose;
+    if (address->family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, &address->addr, sizeof in);
+        reach = td_fetch_reach_of_ipv4((const uint8_t *)&in.sin_addr);
+        (void)inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+    } else if (address->family == AF_INET6) {
+        struct sockaddr_in6 in;
+        memcpy(&in, &address->addr, sizeof in);
+        reach = td_fetch_reach_of_ipv6(in.sin6_addr.s6_addr);
+        (void)inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
+    }
+    if (!may_go(guard, reach, text, &request))
+        return CURL_SOCKET_BAD;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+/* Judges a connection that is open, perhaps since an earlier request. */
+static int before_request(void *context, char *address, char *own_address, int port, int own_port)
+{
+    struct td_fetch_guard *guard = context;
+    struct request request;
+    struct in_addr ipv4;
+    struct in6_addr ipv6;
+    enum td_fetch_reach reach = TD_FETCH_PRIVATE;
+    (void)own_address, (void)port, (void)own_port;
+    if (inet_pton(AF_INET, address, &ipv4) == 1)
+        reach = td_fetch_reach_of_ipv4((const uint8_t *)&ipv4);
+    else if (inet_pton(AF_INET6, address, &ipv6) == 1)
+        reach = td_fetch_reach_of_ipv6(ipv6.s6_addr);
+    guard->refusal[0] = '\0'; /* another address of the host was good */
+    if (!may_go(guard, reach, address, &request))
+        return CURL_PREREQFUNC_ABORT;
+    guard->has_tls = request.has_tls;
+    if (!request.is_redirected) {
+        guard->is_private = reach == TD_FETCH_PRIVATE;
+        memcpy(guard->host, request.host, sizeof guard->host);
+    }
+    return CURL_PREREQFUNC_OK;
+}
+
+bool td_fetch_guard_watch(struct td_fetch_guard *guard, void *easy)
+{
+    guard->easy = easy;
+    return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, guard) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_request) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PREREQDATA, guard) == CURLE_OK;
+}
+
+void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest)
+{
+    guard->needs_tls = !has_digest;
+    guard->refusal[0] = '\0';
+    guard->host[0] = '\0';
+    guard->is_private = guard->has_tls = false;
+}
+
+bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, struct td_error *err)
+{
+    if (guard->refusal[0] == '\0')
+        return false;
+    (void)td_error_set(err, TD_FAILED_PRECONDITION, "%s: %s", what, guard->refusal);
+    return true;
+}

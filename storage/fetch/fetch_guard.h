@@ -1,0 +1,52 @@
+/* Where a request may be led. A server that redirects must not make this process ask the services of its own host or
+ * network (server-side request forgery), nor give up what the first URL has promised:
+ *
+ * - A link-local address is never asked, since clouds hand out credentials there.
+ * - A redirect to an address of this host or of a private network is followed only when the first request went to such
+ *   an address, too: the operator has a private network then.
+ * - A redirect does not lead from https to http.
+ * - Without a digest nothing tells whether the bytes of another host are the right ones: a redirect to it needs https.
+ *
+ * libcurl asks the guard before it opens a connection, with the address that it is going to use, and again before it
+ * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then
+ * decides by itself where it leads. One guard per handle of libcurl, used by the handle's thread alone. */
+#ifndef TD_STORAGE_FETCH_GUARD_H
+#define TD_STORAGE_FETCH_GUARD_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TD_FETCH_HOST_BYTES = 256 /* with a NUL */ };
+
+enum td_fetch_reach {
+    TD_FETCH_PUBLIC,
+    TD_FETCH_PRIVATE, /* loopback, private, unique local, shared, unspecified */
+    TD_FETCH_LINK_LOCAL,
+};
+
+struct td_fetch_guard {
+    void *easy;                     /* the handle (CURL *) that it watches */
+    bool needs_tls;                 /* on other hosts, since no digest is known */
+    bool is_private, has_tls;       /* of the first request; has_tls: of a later one, too */
+    char host[TD_FETCH_HOST_BYTES]; /* of the first request */
+    char refusal[400];              /* why a request was refused; empty: none was */
+};
+
+/* Returns how far an address reaches; IPv4 addresses inside of IPv6 ones (RFC 4291 2.5.5, 6052, 3056) count as what
+ * they are. */
+enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4]);
+enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
+
+/* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */
+bool td_fetch_guard_watch(struct td_fetch_guard *guard, void *easy);
+
+/* Prepares for a request. has_digest: the digest of what comes is known. */
+void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest);
+
+/* Returns whether the guard has ended the request. Then sets the error, TD_FAILED_PRECONDITION, which begins with
+ * `what`. Call it after a failure of libcurl alone: of several addresses of a host another one may have been good. */
+bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, struct td_error *err);
+
+#endif
