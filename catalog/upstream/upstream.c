@@ -760,14 +760,14 @@ bool td_upstream_ask(struct td_upstream *u, struct td_text id, struct td_text vi
 {
     struct td_error why = TD_ERROR_INIT;
     *answer = TD_UPSTREAM_HAS_NOT;
-    if (!td_pulled_id_is_valid(id))
+    if (!td_kept_id_is_valid(id))
         return true;
     pthread_mutex_lock(&u->lock);
     const struct td_intake *intake = find_intake(u, id);
     bool is_known = intake != NULL && !(is_answer(intake) && td_clock_ns() >= intake->until_ns);
     pthread_mutex_unlock(&u->lock);
-    struct td_pulled pulled;
-    if (!is_known && td_upstream_store_find(u->config.store, id, &pulled)) {
+    struct td_kept_model kept;
+    if (!is_known && td_upstream_store_find(u->config.store, id, &kept)) {
         if (!td_may_wait(err)) /* for a look at the disk */
             return false;
         if (td_upstream_store_is_there(u->config.store, id)) {
@@ -795,7 +795,7 @@ bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct t
     return found;
 }
 
-bool td_upstream_find(struct td_upstream *u, struct td_text id, struct td_pulled *out)
+bool td_upstream_find(struct td_upstream *u, struct td_text id, struct td_kept_model *out)
 {
     return td_upstream_store_find(u->config.store, id, out);
 }

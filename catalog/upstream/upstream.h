@@ -51,14 +51,14 @@ struct td_upstream_status {
     uint64_t early_requests;   /* requests that were answered from a model on its way */
     uint64_t evicted;          /* models */
     uint64_t failures[TD_UPSTREAM_FAILURES];
-    uint64_t kept_bytes; /* of all pulled models */
+    uint64_t kept_bytes; /* of all kept models */
     size_t kept_count;
 };
 
 enum td_upstream_answer {
     TD_UPSTREAM_HAS_NOT, /* the upstream has no such model, or it is not asked for one of this name */
     TD_UPSTREAM_SENDS,   /* the model is on its way, or has just been published */
-    TD_UPSTREAM_SENT,    /* the model was pulled and is in the served directory: a newer snapshot has it */
+    TD_UPSTREAM_SENT,    /* the model was fetched and is in the served directory: a newer snapshot has it */
 };
 
 struct td_upstream_progress {
@@ -89,7 +89,7 @@ bool td_upstream_ask(struct td_upstream *upstream, struct td_text id, struct td_
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);
 
 /* As td_upstream_store_find and td_upstream_store_note_read. */
-bool td_upstream_find(struct td_upstream *upstream, struct td_text id, struct td_pulled *out);
+bool td_upstream_find(struct td_upstream *upstream, struct td_text id, struct td_kept_model *out);
 void td_upstream_note_read(struct td_upstream *upstream, struct td_text id);
 
 /* Copies the numbers for metrics. */

@@ -48,7 +48,7 @@ enum stage {
 };
 
 struct row {
-    struct td_pulled_note note;
+    struct td_kept_note note;
     char key[TD_TAG_BYTES];
     enum stage stage;
     int64_t read_ns;
@@ -168,7 +168,7 @@ static bool make_folder(int at, const char *name)
 /* Reads the note of a model into its row. Returns false when there is none. */
 static bool read_row(const struct td_upstream_store *store, const char *path, struct row *row)
 {
-    return td_pulled_note_read(store->fd, path, &row->note) && key_of(row->note.id, row->key);
+    return td_kept_note_read(store->fd, path, &row->note) && key_of(row->note.id, row->key);
 }
 
 /* Opens the directory that holds the model's, and sets *name to the model's name in it. Follows no link. Returns the
@@ -533,7 +533,7 @@ static bool open_files(const struct td_upstream_store *store, const struct row *
     if (!td_root_create(whole, folder, err))
         return false;
     (void)snprintf(path, sizeof path, "incoming/%s/model", row->key);
-    if (td_pulled_note_write(store->fd, path, &row->note, err))
+    if (td_kept_note_write(store->fd, path, &row->note, err))
         return true;
     td_root_unref(*folder);
     return false;
@@ -720,7 +720,7 @@ static bool publish(struct td_upstream_store *store, struct row *row, struct pru
         return td_error_set(err, TD_IO, "cannot look at all files in \"%s\"", path);
     row->note.inode = st.st_ino;
     row->note.mtime_ns = td_file_id_of(&st).mtime_ns;
-    if (!td_pulled_note_write(store->fd, record, &row->note, err))
+    if (!td_kept_note_write(store->fd, record, &row->note, err))
         return false;
     wait_for_rest(pruning->changed_ns);
     if (move_in_place(store, row, files, err))
@@ -761,14 +761,14 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
 
 /* ---- what is known --------------------------------------------------------------------------------------- */
 
-bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_pulled *out)
+bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_kept_model *out)
 {
     pthread_mutex_lock(&store->lock);
     const struct row *row = find_row(store, id);
     bool found = row != NULL && row->stage == PUBLISHED;
     if (found)
         *out =
-            (struct td_pulled){.bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
+            (struct td_kept_model){.bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
     pthread_mutex_unlock(&store->lock);
     return found;
 }

@@ -1,7 +1,7 @@
-/* Where pulled models are kept: models that were fetched from the upstream, and those that are being fetched. All of it
+/* The store of kept models: models that were fetched from the upstream, and those that are being fetched. All of it
  * is in the served directory, so that a model is published by one rename:
  *
- *   DIR/.tensord-upstream/lock              held by the process that pulls
+ *   DIR/.tensord-upstream/lock              held by the process that fetches
  *                         incoming/KEY/files/   the files of a model that is not complete yet
  *                         incoming/KEY/model    what it is: id, bytes, time
  *                         records/KEY           a model that was published; its mtime is when it was last read
@@ -17,7 +17,7 @@
 #ifndef TD_CATALOG_UPSTREAM_STORE_H
 #define TD_CATALOG_UPSTREAM_STORE_H
 
-#include "catalog/upstream/pulled_note.h"
+#include "catalog/upstream/kept_note.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/served_root.h"
@@ -28,8 +28,8 @@
 
 struct td_upstream_store;
 
-/* A pulled model. */
-struct td_pulled {
+/* A kept model that is published. */
+struct td_kept_model {
     uint64_t bytes;
     bool is_verified; /* every file had a digest of the upstream's, and matched */
     int64_t read_ns;  /* when it was last read, ns since 1970 */
@@ -45,7 +45,7 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
 void td_upstream_store_close(struct td_upstream_store *store);
 
 /* Makes room for a model of so many bytes and begins it, or goes on with what an earlier fetch has left. Models that
- * were pulled and published leave first, the least recently read one before the others, and incomplete ones of earlier
+ * were fetched and published leave first, the least recently read one before the others, and incomplete ones of earlier
  * runs before those. Sets *folder to the folder for its files, with a reference for the caller, and *began_s to when
  * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
  * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
@@ -65,13 +65,13 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*is_wanted)(void *context, const char *path), void *context, struct td_error *err);
 
-/* Copies what is known of a model that was pulled and published. Returns false for any other. */
-bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_pulled *out);
+/* Copies what is known of a kept model that is published. Returns false for any other. */
+bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_kept_model *out);
 
 /* Returns whether a published model's directory is still there. */
 bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text id);
 
-/* Notes that a model is being read, in memory; does nothing for models that were not pulled. Never waits for a disk. */
+/* Notes that a model is being read, in memory; does nothing for models that are not kept. Never waits for a disk. */
 void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text id);
 
 /* Writes the noted times to the records: one small write for each model that was read since the last call. */

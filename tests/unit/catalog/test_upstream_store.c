@@ -1,4 +1,4 @@
-/* The store of pulled models: what is kept, what is published, what leaves first, and what a kill leaves behind. */
+/* The store of kept models: what is in it, what is published, what leaves first, and what a kill leaves behind. */
 #include "catalog/upstream/upstream_store.h"
 
 #include "core/digest.h"
@@ -58,14 +58,14 @@ static void publish(struct td_upstream_store *store, const char *id)
     CHECK(td_upstream_store_publish(store, id, true, is_config, NULL, &err), "%s", err.message);
 }
 
-static void pull(struct td_upstream_store *store, const char *id, uint64_t bytes)
+static void keep(struct td_upstream_store *store, const char *id, uint64_t bytes)
 {
     begin(store, id, bytes);
     publish(store, id);
 }
 
-/* As pull, with a directory in the model and a file in that. */
-static void pull_deep(struct td_upstream_store *store, const char *id, uint64_t bytes)
+/* As keep, with a directory in the model and a file in that. */
+static void keep_deep(struct td_upstream_store *store, const char *id, uint64_t bytes)
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
@@ -103,19 +103,19 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
     char longest[98];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_pulled_id_is_valid(td_text_of(good[i])), "%s", good[i]);
+        CHECK(td_kept_id_is_valid(td_text_of(good[i])), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_pulled_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
+        CHECK(!td_kept_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
     memset(longest, 'a', sizeof longest);
-    assert_true(td_pulled_id_is_valid(td_text_n(longest, 96)));
-    assert_false(td_pulled_id_is_valid(td_text_n(longest, 97)));
-    assert_false(td_pulled_id_is_valid(td_text_n("a\0b", 3)));
+    assert_true(td_kept_id_is_valid(td_text_n(longest, 96)));
+    assert_false(td_kept_id_is_valid(td_text_n(longest, 97)));
+    assert_false(td_kept_id_is_valid(td_text_n("a\0b", 3)));
 }
 
 static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
@@ -129,14 +129,14 @@ static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(voi
     put(folder->fd, "old/model.bin", "of another version");
     td_root_unref(folder);
     assert_false(exists(&tree, "org"));
-    assert_false(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
+    assert_false(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     publish(store, "org/name");
     assert_true(exists(&tree, "org/name/config.json"));
     assert_false(exists(&tree, "org/name/.config.json.tensord-part"));
     assert_false(exists(&tree, "org/name/old"));
-    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
-    assert_int_equal(pulled.bytes, 2);
-    assert_true(pulled.is_verified);
+    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
+    assert_int_equal(kept.bytes, 2);
+    assert_true(kept.is_verified);
     assert_true(td_upstream_store_is_there(store, TD_TEXT("org/name")));
     td_upstream_store_close(store);
     tree_close(&tree);
@@ -162,16 +162,16 @@ static void what_the_operator_has_is_left_alone(void **state)
     td_error_init(&err);
     assert_false(td_upstream_store_publish(store, "later", true, is_config, NULL, &err));
     assert_int_equal(err.code, TD_CONFLICT);
-    pull(store, "swapped", 60);
+    keep(store, "swapped", 60);
     tree_remove(&tree, "swapped");
     tree_text(&tree, "swapped/config.json", "the operator's own");
-    pull(store, "added", 10);
+    keep(store, "added", 10);
     tree_text(&tree, "added/notes.txt", "the operator's own");
-    pull_deep(store, "org/deep", 10);
+    keep_deep(store, "org/deep", 10);
     tree_text(&tree, "org/deep/d/precious.bin", "the operator's own");
-    pull_deep(store, "org/written", 10);
+    keep_deep(store, "org/written", 10);
     tree_poke(&tree, "org/written/d/config.json", 0, "[]", 2);
-    pull_deep(store, "untouched", 10);
+    keep_deep(store, "untouched", 10);
     assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
     td_root_unref(folder);
     assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
@@ -189,13 +189,13 @@ static void what_the_operator_has_is_left_alone(void **state)
 static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     char key[TD_TAG_BYTES];
     char name[128];
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull_deep(store, "org/name", 10);
+    keep_deep(store, "org/name", 10);
     td_upstream_store_close(store);
     assert_true(td_digest_tag("org/name", 8, key));
     (void)snprintf(name, sizeof name, ".tensord-upstream/check/%s", key);
@@ -203,7 +203,7 @@ static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
     tree_text(&tree, ".tensord-upstream/check/unknown/x", "x"); /* without a record */
     store = open_store(&tree, 100);
     assert_true(exists(&tree, "org/name/d/config.json"));
-    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
+    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     assert_true(exists(&tree, ".tensord-upstream/check/unknown/x"));
     td_upstream_store_close(store);
     tree_close(&tree);
@@ -212,7 +212,7 @@ static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
 static void a_record_of_an_older_version_makes_the_model_the_operators(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct stat st;
     char key[TD_TAG_BYTES];
     char name[128];
@@ -230,7 +230,7 @@ static void a_record_of_an_older_version_makes_the_model_the_operators(void **st
                    (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec);
     tree_text(&tree, name, text);
     struct td_upstream_store *store = open_store(&tree, 100);
-    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &pulled));
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
     assert_false(exists(&tree, name));
     assert_true(exists(&tree, "a/config.json"));
     td_upstream_store_close(store);
@@ -240,7 +240,7 @@ static void a_record_of_an_older_version_makes_the_model_the_operators(void **st
 static void the_least_recently_read_model_leaves_first(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
@@ -248,9 +248,9 @@ static void the_least_recently_read_model_leaves_first(void **state)
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "a", 30);
-    pull(store, "b", 30);
-    pull(store, "c", 30);
+    keep(store, "a", 30);
+    keep(store, "b", 30);
+    keep(store, "c", 30);
     td_upstream_store_close(store);
     set_read(&tree, "a", 3000);
     set_read(&tree, "b", 1000);
@@ -258,8 +258,8 @@ static void the_least_recently_read_model_leaves_first(void **state)
     store = open_store(&tree, 100);
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     assert_int_equal(count, 3);
-    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &pulled));
-    assert_int_equal(pulled.read_ns, 1000 * 1000000000L);
+    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
+    assert_int_equal(kept.read_ns, 1000 * 1000000000L);
     td_upstream_store_note_read(store, TD_TEXT("b"));
     assert_true(td_upstream_store_begin(store, "org/d", 50, &folder, &began_s, &evicted, NULL)); /* c, then a */
     td_root_unref(folder);
@@ -269,8 +269,8 @@ static void the_least_recently_read_model_leaves_first(void **state)
     assert_int_equal(td_upstream_store_bytes(store, &count), 80);
     td_upstream_store_close(store); /* writes when b was read */
     store = open_store(&tree, 100);
-    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &pulled));
-    assert_true(pulled.read_ns > 3000 * 1000000000L);
+    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
+    assert_true(kept.read_ns > 3000 * 1000000000L);
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -285,7 +285,7 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "kept", 40);
+    keep(store, "kept", 40);
     assert_false(td_upstream_store_begin(store, "huge", 101, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "it has 101 bytes, more than --cache-max-bytes 100", "too large");
@@ -338,7 +338,7 @@ static void what_was_fetched_before_a_kill_goes_on(void **state)
     assert_int_equal(faccessat(folder->fd, "config.json", R_OK, 0), 0);
     td_root_unref(folder);
     td_upstream_store_pause(store, "a");
-    pull(store, "b", 80); /* what was left over leaves before anything that was published */
+    keep(store, "b", 80); /* what was left over leaves before anything that was published */
     assert_int_equal(evicted, 0);
     td_upstream_store_discard(store, "a");
     td_upstream_store_close(store);
@@ -348,19 +348,19 @@ static void what_was_fetched_before_a_kill_goes_on(void **state)
 static void a_kill_between_record_and_rename_publishes_nothing(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "a", 50);
+    keep(store, "a", 50);
     td_upstream_store_close(store);
     tree_remove(&tree, "a"); /* the record is there, the directory is not */
     store = open_store(&tree, 100);
-    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &pulled));
-    pull(store, "a", 50);
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
+    keep(store, "a", 50);
     tree_remove(&tree, "a"); /* by the operator, while the server runs */
     assert_false(td_upstream_store_is_there(store, TD_TEXT("a")));
-    pull(store, "a", 50);
+    keep(store, "a", 50);
     assert_true(exists(&tree, "a/config.json"));
     td_upstream_store_close(store);
     tree_close(&tree);

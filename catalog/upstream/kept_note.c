@@ -1,4 +1,4 @@
-#include "catalog/upstream/pulled_note.h"
+#include "catalog/upstream/kept_note.h"
 
 #include "core/arena.h"
 #include "core/buffer.h"
@@ -27,7 +27,7 @@ static bool part_is_valid(struct td_text part)
     return true;
 }
 
-bool td_pulled_id_is_valid(struct td_text id)
+bool td_kept_id_is_valid(struct td_text id)
 {
     struct td_text rest = id;
     struct td_text first = td_text_take_until(&rest, '/');
@@ -64,7 +64,7 @@ static bool write_bytes(int at, const char *path, struct td_text text, struct td
     return td_error_sys(err, TD_IO, sys, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
 }
 
-bool td_pulled_note_write(int at, const char *path, const struct td_pulled_note *note, struct td_error *err)
+bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err)
 {
     struct td_buffer text;
     struct td_json_builder json;
@@ -87,7 +87,7 @@ bool td_pulled_note_write(int at, const char *path, const struct td_pulled_note 
 }
 
 /* Reads the text "tree" of a note; one that is missing, as in notes of older versions, or too long is empty. */
-static void read_tree(struct td_json_document *document, const cJSON *root, struct td_pulled_note *note)
+static void read_tree(struct td_json_document *document, const cJSON *root, struct td_kept_note *note)
 {
     const cJSON *tree = cJSON_GetObjectItemCaseSensitive(root, "tree");
     const char *text = td_json_item_is_string(tree) ? td_json_document_string(document, tree) : NULL;
@@ -95,7 +95,7 @@ static void read_tree(struct td_json_document *document, const cJSON *root, stru
     (void)snprintf(note->tree, sizeof note->tree, "%s", fits ? text : "");
 }
 
-bool td_pulled_note_read(int at, const char *path, struct td_pulled_note *note)
+bool td_kept_note_read(int at, const char *path, struct td_kept_note *note)
 {
     char bytes[NOTE_BYTES];
     struct td_arena arena;
@@ -116,7 +116,7 @@ bool td_pulled_note_read(int at, const char *path, struct td_pulled_note *note)
     const cJSON *began = cJSON_GetObjectItemCaseSensitive(root, "began");
     read_tree(&document, root, note);
     const char *text = td_json_item_is_string(id) ? td_json_document_string(&document, id) : "";
-    bool ok = text != NULL && td_pulled_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
+    bool ok = text != NULL && td_kept_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
               cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &note->bytes) &&
               td_json_document_u64(&document, inode, &note->inode) &&
               td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&
