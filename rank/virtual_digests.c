@@ -28,7 +28,6 @@ static_assert(sizeof(struct stored) == 96, "a record has no padding");
 enum { OF_DOCUMENT = 256 }; /* is added to the kind */
 
 static const struct td_record_log_kind kind = {.name = "virtual-digests",
-                                               .new_name = "virtual-digests.new",
                                                .lock_name = "virtual-lock",
                                                .what = "digests of virtual files",
                                                .magic = {'t', 'v', 'i', 'r', 't', 'u', 'a', 'l'},

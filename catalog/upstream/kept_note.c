@@ -2,9 +2,9 @@
 
 #include "core/arena.h"
 #include "core/buffer.h"
+#include "core/durable_file.h"
 #include "core/json_build.h"
 #include "core/json_document.h"
-#include "core/write_all.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,23 +47,6 @@ static ssize_t read_bytes(int at, const char *path, char *out)
     return n;
 }
 
-/* Writes a file durably, by a rename. */
-static bool write_bytes(int at, const char *path, struct td_text text, struct td_error *err)
-{
-    char fresh[128];
-    (void)snprintf(fresh, sizeof fresh, "%s.new", path);
-    int fd = openat(at, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    bool ok = fd >= 0 && td_write_all(fd, text.p, text.len) && fsync(fd) == 0;
-    int sys = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    if (ok && renameat(at, fresh, at, path) == 0)
-        return true;
-    sys = ok ? errno : sys;
-    (void)unlinkat(at, fresh, 0);
-    return td_error_sys(err, TD_IO, sys, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
-}
-
 bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err)
 {
     struct td_buffer text;
@@ -81,7 +64,9 @@ bool td_kept_note_write(int at, const char *path, const struct td_kept_note *not
     td_json_end(&json);
     td_json_builder_fini(&json);
     td_buffer_putc(&text, '\n');
-    bool ok = text.failed ? td_buffer_refuse(&text, err) : write_bytes(at, path, td_buffer_text(&text), err);
+    bool ok = text.failed ? td_buffer_refuse(&text, err)
+                          : td_durable_file_write(at, path, td_buffer_text(&text), 0644) ||
+                                td_error_sys(err, TD_IO, errno, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
     td_buffer_fini(&text);
     return ok;
 }

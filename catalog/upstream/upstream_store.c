@@ -767,8 +767,8 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     const struct row *row = find_row(store, id);
     bool found = row != NULL && row->stage == PUBLISHED;
     if (found)
-        *out =
-            (struct td_kept_model){.bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
+        *out = (struct td_kept_model){
+            .bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
     pthread_mutex_unlock(&store->lock);
     return found;
 }
