@@ -22,9 +22,10 @@ struct td_kept_row {
     char key[TD_TAG_BYTES];
     enum td_kept_stage stage;
     int64_t read_ns;
-    bool is_read;                     /* read_ns is newer than the record */
-    uint64_t check_ns, check_wait_ns; /* of one that is not verified: when to ask for digests, by td_clock_ns; the
-                                         time between the last two moments */
+    bool is_read;        /* read_ns is newer than the record */
+    uint64_t checked_ns; /* of a published one, by td_clock_ns: when it was last compared with late digests; at first,
+                            when it came, or the start of the process */
+    uint64_t wait_ns;    /* from then to the next time; 0: to the first one */
 };
 
 /* All zeros: empty. */

@@ -22,6 +22,7 @@ enum {
     TD_UPSTREAM_FILES = 14,           /* files at once that readers wait for */
     TD_UPSTREAM_BACKGROUND_FILES = 4, /* files at once that no reader waits for */
     TD_UPSTREAM_NAMES = 4096,         /* names of models that are remembered, also absent ones */
+    TD_UPSTREAM_HOUSE_S = 60,         /* how often idle threads write reads down, and compare with late digests */
     TD_UPSTREAM_ABSENT_S = 60,        /* an answer of the upstream's that there is no such model is kept so long */
 };
 
@@ -31,6 +32,7 @@ struct td_upstream_config {
     struct td_catalog *catalog;       /* borrowed; is told of digests and of what was published; NULL: none */
     uint64_t wait_ns;                 /* td_upstream_ask waits so long for a list of files */
     uint64_t absent_ns;               /* TD_UPSTREAM_ABSENT_S, but for tests */
+    uint64_t house_ns;                /* TD_UPSTREAM_HOUSE_S, but for tests */
     size_t max_names;                 /* TD_UPSTREAM_NAMES, but for tests */
 };
 
@@ -53,6 +55,8 @@ struct td_upstream_status {
     uint64_t failures[TD_UPSTREAM_FAILURES];
     uint64_t kept_bytes; /* of all kept models */
     size_t kept_count;
+    size_t unverified; /* published models without digests for all files */
+    uint64_t wrong;    /* of those: models whose bytes were not the upstream's, since the start */
 };
 
 enum td_upstream_answer {

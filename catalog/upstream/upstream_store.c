@@ -115,6 +115,7 @@ static bool take_record(void *context, const char *name, struct td_error *err)
         return true;
     }
     row.read_ns = td_file_id_of(&st).mtime_ns;
+    row.checked_ns = td_clock_ns();
     return add_row(store, &row, err);
 }
 
@@ -354,6 +355,7 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
     row.note.is_verified = is_verified;
     ok = td_kept_publish(&store->disk, row.key, &wanted, &row.note, err);
     row.read_ns = now_ns();
+    row.checked_ns = td_clock_ns();
     row.stage = TD_KEPT_PUBLISHED;
     before.stage = TD_KEPT_LEFT;
     put_row(store, ok ? &row : &before);
@@ -374,15 +376,18 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     return found;
 }
 
-/* Marks a published model as LEAVING, if it is still the one that was published as this inode. Takes the lock. Returns
- * whether it is; the caller then takes its row out of the table. */
-static bool begin_leaving(struct td_upstream_store *store, struct td_text id, uint64_t inode)
+/* Begins to do something with a published model, if it is still the one of this note: its row gets the stage. Sets *out
+ * to the row. Takes the lock. */
+static bool begin_stage(struct td_upstream_store *store, const struct td_kept_note *note, enum td_kept_stage stage,
+                        struct td_kept_row *out)
 {
     pthread_mutex_lock(&store->lock);
-    struct td_kept_row *row = td_kept_table_find(&store->table, id);
-    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && row->note.inode == inode;
-    if (ok)
-        row->stage = TD_KEPT_LEAVING;
+    struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(note->id));
+    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && row->note.inode == note->inode;
+    if (ok) {
+        row->stage = stage;
+        *out = *row;
+    }
     pthread_mutex_unlock(&store->lock);
     return ok;
 }
@@ -399,7 +404,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
         return false;
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
-    if (begin_leaving(store, id, copy.note.inode)) { /* the operator has removed it */
+    if (begin_stage(store, &copy.note, TD_KEPT_LEAVING, &copy)) { /* the operator has removed it */
         char path[NAME_BYTES];
         (void)snprintf(path, sizeof path, "records/%s", copy.key);
         (void)unlinkat(store->disk.fd, path, 0);
@@ -452,6 +457,83 @@ void td_upstream_store_write_reads(struct td_upstream_store *store)
     struct td_kept_row row;
     while (take_read(store, &row))
         write_read(store, &row);
+}
+
+/* ---- models without digests ------------------------------------------------------------------------------ */
+
+static uint64_t due_ns(const struct td_kept_row *row, uint64_t first_ns)
+{
+    return row->checked_ns + (row->wait_ns == 0 ? first_ns : row->wait_ns);
+}
+
+bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
+                                       struct td_kept_note *out)
+{
+    static const uint64_t most_ns = TD_KEPT_CHECK_MOST_S * (uint64_t)NS_PER_S;
+    struct td_kept_row *due = NULL;
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < store->table.count; i++) {
+        struct td_kept_row *row = &store->table.rows[i];
+        bool is_next = row->stage == TD_KEPT_PUBLISHED && !row->note.is_verified && due_ns(row, first_ns) <= at_ns &&
+                       (due == NULL || due_ns(row, first_ns) < due_ns(due, first_ns));
+        due = is_next ? row : due;
+    }
+    if (due != NULL) {
+        uint64_t wait_ns = due->wait_ns == 0 ? first_ns : due->wait_ns;
+        due->wait_ns = wait_ns < most_ns / 2 ? 2 * wait_ns : most_ns;
+        due->checked_ns = at_ns;
+        *out = due->note;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return due != NULL;
+}
+
+bool td_upstream_store_open_untouched(struct td_upstream_store *store, const struct td_kept_note *note,
+                                      struct td_root **folder)
+{
+    char place[PATH_MAX];
+    int n = snprintf(place, sizeof place, "%s/%s", store->disk.root, note->id);
+    return n > 0 && n < PATH_MAX && td_kept_disk_is_untouched(&store->disk, note) &&
+           td_root_create(place, folder, NULL);
+}
+
+bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
+                                    struct td_error *err)
+{
+    char path[NAME_BYTES];
+    struct td_kept_row row;
+    if (!begin_stage(store, note, TD_KEPT_NOTING, &row))
+        return td_error_set(err, TD_NOT_FOUND, "\"%s\" is not kept any more", note->id);
+    row.note.is_verified = true;
+    (void)snprintf(path, sizeof path, "records/%s", row.key);
+    bool ok = td_kept_note_write(store->disk.fd, path, &row.note, err);
+    if (ok)
+        write_read(store, &row); /* the record's time says when the model was last read */
+    pthread_mutex_lock(&store->lock);
+    struct td_kept_row *found = td_kept_table_find(&store->table, td_text_of(note->id));
+    if (found != NULL) { /* reads may have been noted meanwhile */
+        found->stage = TD_KEPT_PUBLISHED;
+        found->note.is_verified = ok;
+    }
+    pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+    return ok;
+}
+
+bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note)
+{
+    struct td_kept_row row;
+    return begin_stage(store, note, TD_KEPT_LEAVING, &row) && remove_model(store, &row);
+}
+
+size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < store->table.count; i++)
+        count += td_kept_is_published(&store->table.rows[i]) && !store->table.rows[i].note.is_verified ? 1 : 0;
+    pthread_mutex_unlock(&store->lock);
+    return count;
 }
 
 uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count)

@@ -78,6 +78,31 @@ void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text
 /* Writes the noted times to the records: one small write for each model that was read since the last call. */
 void td_upstream_store_write_reads(struct td_upstream_store *store);
 
+/* The longest time between two comparisons of a model with late digests. */
+enum { TD_KEPT_CHECK_MOST_S = 86400 };
+
+/* Takes the published model without digests for all files whose time to be compared has come first: first_ns after it
+ * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. at_ns: now, by td_clock_ns.
+ * Copies its note, by which the functions below know it. Returns false when no model's time has come. */
+bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
+                                       struct td_kept_note *out);
+
+/* Opens the directory of a published model, with a reference for the caller, if nothing in it has changed since it was
+ * published. May take long. */
+bool td_upstream_store_open_untouched(struct td_upstream_store *store, const struct td_kept_note *note,
+                                      struct td_root **folder);
+
+/* Notes durably that every file of a published model has the upstream's digest. Errors: TD_NOT_FOUND when it is not
+ * kept any more; TD_IO, TD_RESOURCE_EXHAUSTED. */
+bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
+                                    struct td_error *err);
+
+/* Removes a published model, as making room does. Returns whether it has left. */
+bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note);
+
+/* Returns the number of published models without digests for all files. */
+size_t td_upstream_store_count_unverified(struct td_upstream_store *store);
+
 /* Returns the bytes of all models, also those that are being fetched, and the number of published ones. */
 uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count);
 

@@ -32,17 +32,6 @@ int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
-/* Sets when a record was last read, as the store keeps it. */
-static void set_read(const struct tree *tree, const char *id, int64_t seconds)
-{
-    char name[128];
-    char path[TREE_PATH_BYTES];
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    name_in_store("records/%s", id, name);
-    tree_at(tree, name, path);
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-}
-
 static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
 {
     static const char *const good[] = {"gpt2", "org/name", "Org-1/na_me.v2"};
