@@ -362,7 +362,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .hash_threads = (size_t)config->hash_threads,
                                         .index_threads = (size_t)config->index_threads,
                                         .require_models = (size_t)config->require_models,
-                                        .fills_by_itself = service->store != NULL,
+                                        .own_folder = service->store == NULL ? NULL : TD_UPSTREAM_FOLDER,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;
