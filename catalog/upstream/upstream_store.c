@@ -266,7 +266,7 @@ static bool claim_row(struct td_upstream_store *store, const char *id, struct td
     }
     pthread_mutex_unlock(&store->lock);
     if (!is_free)
-        return td_error_set(err, TD_CONFLICT, "\"%s\" is here already, or on its way", id);
+        (void)td_error_set(err, TD_CONFLICT, "\"%s\" is here already, or on its way", id);
     return ok;
 }
 
