@@ -181,7 +181,7 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
     struct logged *logged = &catalog->logged;
     if (status->unsettled_count > 0)
         return; /* perhaps these are the missing models */
-    bool is_expected = catalog->config.fills_by_itself;
+    bool is_expected = catalog->config.own_folder != NULL;
     if (status->model_count == 0 && status->dataset_count == 0 && !logged->no_model && !is_expected)
         td_log(
             TD_LOG_WARN,
@@ -288,12 +288,20 @@ static void note_failure(struct td_catalog *catalog, const struct td_error *why,
                published ? "the last good state stays" : "nothing is published yet");
 }
 
+/* Returns whether the root has the folder that this server has made in it. */
+static bool has_own_folder(const struct td_catalog *catalog, const struct td_root *root)
+{
+    const char *name = catalog->config.own_folder;
+    return name != NULL && faccessat(root->fd, name, F_OK, 0) == 0;
+}
+
 /* Returns true when a root that had files shows none, for the first time: perhaps it was unmounted. */
-static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapshot *previous,
-                              const struct td_snapshot *snapshot)
+static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_root *root,
+                              const struct td_snapshot *previous, const struct td_snapshot *snapshot)
 {
     uint64_t now = td_clock_ns();
-    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0) {
+    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0 ||
+        has_own_folder(catalog, root)) {
         catalog->empty_since_ns = 0;
         return false;
     }
@@ -388,7 +396,7 @@ static void scan_once(struct td_catalog *catalog)
     if (!ok) {
         if (!atomic_load(&catalog->stop))
             note_failure(catalog, &err, false);
-    } else if (is_suddenly_empty(catalog, previous, snapshot)) {
+    } else if (is_suddenly_empty(catalog, root, previous, snapshot)) {
         (void)td_error_set(&err, TD_UNAVAILABLE, "all files are gone; waiting for a second look before believing it");
         note_failure(catalog, &err, true);
         td_snapshot_unref(snapshot);

@@ -25,11 +25,13 @@ struct td_catalog_config {
     bool files_are_immutable;  /* see td_mapping_cache_init */
     int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;
-    const char *state_dir; /* directory that keeps digests; borrowed until create returns; NULL: none */
-    size_t hash_threads;   /* background threads that hash; 0: nothing is hashed */
-    size_t index_threads;  /* background threads that index datasets; 0: two */
-    size_t require_models; /* not ready while fewer models than this are usable */
-    bool fills_by_itself;  /* models come when they are asked for: that none is there is no reason for a warning */
+    const char *state_dir;  /* directory that keeps digests; borrowed until create returns; NULL: none */
+    size_t hash_threads;    /* background threads that hash; 0: nothing is hashed */
+    size_t index_threads;   /* background threads that index datasets; 0: two */
+    size_t require_models;  /* not ready while fewer models than this are usable */
+    const char *own_folder; /* of this server in the root, static; it fills the root with models that are asked for, and
+                               removes them: that none is there is no reason for a warning, and a root without files
+                               that has this folder is not one that was unmounted; NULL: none */
 };
 
 /* The settings that may change while the catalog runs, as in td_catalog_config and td_scan_config. */

@@ -2,6 +2,7 @@
 #include "catalog/content_hash.h"
 
 #include "core/digits.h"
+#include "core/read_at.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,17 +72,11 @@ static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
 
 static bool read_some(const struct hashing *h, uint64_t off, size_t len, struct td_error *err)
 {
-    for (size_t got = 0; got < len;) {
-        ssize_t n = pread(h->fd, h->buffer + got, len - got, (off_t)(off + got));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return td_error_sys(err, TD_IO, errno, "cannot read the file");
-        if (n == 0)
-            return td_error_at(err, TD_UNAVAILABLE, off + got, "the file shrank while it was hashed");
-        got += (size_t)n;
-    }
-    return true;
+    ssize_t n = td_read_at(h->fd, h->buffer, len, off);
+    if (n < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot read the file");
+    return (size_t)n == len ||
+           td_error_at(err, TD_UNAVAILABLE, off + (uint64_t)n, "the file shrank while it was hashed");
 }
 
 static bool is_still(int fd, const struct td_file_id *id)

@@ -20,7 +20,6 @@ static_assert(sizeof(struct record) == 72, "a record has no padding");
 static_assert((int)TD_DIGEST_LOG_BATCH == (int)TD_RECORD_LOG_BATCH, "digest_log.h tells the size of a batch");
 
 static const struct td_record_log_kind kind = {.name = "digests",
-                                               .new_name = "digests.new",
                                                .lock_name = "lock",
                                                .what = "digests",
                                                .magic = {'t', 'd', 'i', 'g', 'e', 's', 't', 's'},

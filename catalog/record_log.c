@@ -7,6 +7,7 @@
 #include "catalog/record_log.h"
 
 #include "catalog/state_dir.h"
+#include "core/durable_file.h"
 #include "core/log.h"
 #include "core/write_all.h"
 
@@ -306,24 +307,17 @@ void td_record_log_close(struct td_record_log *log)
 /* Writes all records to a new file, and puts that in place of the log. Returns false with errno set on failure. */
 static bool write_anew(struct td_record_log *log, size_t (*next)(void *, void *, size_t), void *context)
 {
-    const struct td_record_log_kind *kind = log->kind;
-    int fd = openat(log->dir_fd, kind->new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
+    struct td_durable_file file;
+    if (!td_durable_file_begin(&file, log->dir_fd, log->kind->name, 0600))
         return false;
-    bool ok = begin_log(log, fd);
+    bool ok = begin_log(log, file.fd);
     for (size_t count = TD_RECORD_LOG_BATCH; ok && count == TD_RECORD_LOG_BATCH;) {
         count = next(context, log->payloads, TD_RECORD_LOG_BATCH);
-        ok = write_records(log, fd, log->payloads, count);
+        ok = write_records(log, file.fd, log->payloads, count);
     }
-    ok = ok && fsync(fd) == 0 && renameat(log->dir_fd, kind->new_name, log->dir_fd, kind->name) == 0 &&
-         fsync(log->dir_fd) == 0;
-    if (!ok) {
-        int sys = errno;
-        (void)close(fd);
-        (void)unlinkat(log->dir_fd, kind->new_name, 0);
-        errno = sys;
+    int fd = td_durable_file_end(&file, ok);
+    if (fd < 0)
         return false;
-    }
     (void)close(log->fd);
     log->fd = fd;
     return true;

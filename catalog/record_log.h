@@ -23,9 +23,9 @@ enum {
 
 /* A kind of log: the form of its records. Static. */
 struct td_record_log_kind {
-    const char *name, *new_name; /* of the file, and of the one that replaces it when the log is written anew */
-    const char *lock_name;       /* of the file that keeps other processes from writing to the log */
-    const char *what;            /* the records, for messages: "digests" */
+    const char *name;      /* of the file */
+    const char *lock_name; /* of the file that keeps other processes from writing to the log */
+    const char *what;      /* the records, for messages: "digests" */
     char magic[8];
     uint32_t version, type; /* of the file, and of its records */
     size_t payload_bytes;   /* of each record, without padding; at most TD_RECORD_LOG_MAX_PAYLOAD */

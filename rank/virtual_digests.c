@@ -28,7 +28,6 @@ static_assert(TD_VIRTUAL_RECENT_USES <= TD_VIRTUAL_RANKS_MAX / 4, "the half that
 enum { OF_DOCUMENT = 256 }; /* is added to the kind */
 
 static const struct td_record_log_kind kind = {.name = "virtual-digests",
-                                               .new_name = "virtual-digests.new",
                                                .lock_name = "virtual-lock",
                                                .what = "digests of virtual files",
                                                .magic = {'t', 'v', 'i', 'r', 't', 'u', 'a', 'l'},

@@ -11,6 +11,7 @@
  * serves many connections; so large mappings are left for td_mapping_cache_end_left. */
 #include "storage/file_source.h"
 
+#include "core/read_at.h"
 #include "core/waiting.h"
 #include "storage/fault_guard.h"
 #include "storage/file_system.h"
@@ -142,20 +143,10 @@ void td_mapping_cache_on_left(struct td_mapping_cache *cache, void (*on_left)(vo
 /* Reads all of [off, off+len) from the descriptor. */
 static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    uint8_t *to = out;
-    while (len > 0) {
-        ssize_t n = pread(fd, to, len, (off_t)off);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return td_error_sys(err, TD_IO, errno, "cannot read the file");
-        if (n == 0)
-            return td_error_at(err, TD_UNAVAILABLE, off, "the file shrank while it was read");
-        to += n;
-        off += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return true;
+    ssize_t n = td_read_at(fd, out, len, off);
+    if (n < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot read the file");
+    return (size_t)n == len || td_error_at(err, TD_UNAVAILABLE, off + (uint64_t)n, "the file shrank while it was read");
 }
 
 #define LOOK_NS UINT64_C(100000000)

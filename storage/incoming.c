@@ -1,6 +1,7 @@
 #include "storage/incoming.h"
 
 #include "core/clock.h"
+#include "core/read_at.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -65,19 +66,10 @@ static bool wait_for(struct incoming *in, uint64_t end, uint64_t until_ns)
 
 static bool read_fully(int fd, uint64_t off, uint8_t *out, size_t len, struct td_error *err)
 {
-    while (len > 0) {
-        ssize_t n = pread(fd, out, len, (off_t)off);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return td_error_sys(err, TD_IO, errno, "cannot read a file that is being fetched");
-        if (n == 0)
-            return td_error_set(err, TD_UNAVAILABLE, "a file that is being fetched has become shorter");
-        out += n;
-        off += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return true;
+    ssize_t n = td_read_at(fd, out, len, off);
+    if (n < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot read a file that is being fetched");
+    return (size_t)n == len || td_error_set(err, TD_UNAVAILABLE, "a file that is being fetched has become shorter");
 }
 
 static bool incoming_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)

@@ -153,6 +153,12 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
                          (unsigned long long)status->failures[i]);
     td_metrics_number(out, "tensord_upstream_kept_models", "gauge", "Published models that came from the upstream.",
                       (double)status->kept_count);
+    td_metrics_number(out, "tensord_upstream_unverified_models", "gauge",
+                      "Published models of which the upstream had no digests for some files.",
+                      (double)status->unverified);
+    td_metrics_count(out, "tensord_upstream_wrong_models_total",
+                     "Models that were fetched without digests, and have others than the upstream has by now.",
+                     status->wrong);
     td_metrics_number(out, "tensord_upstream_kept_bytes", "gauge",
                       "Bytes of models from the upstream, also of those that are being fetched.",
                       (double)status->kept_bytes);

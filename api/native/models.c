@@ -190,18 +190,18 @@ static void add_upstream(struct td_description *description)
     struct td_json_builder *json = &description->json;
     struct td_text id = td_text_of(call->model->id);
     struct td_upstream_progress progress;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     if (call->api->upstream == NULL)
         return;
     bool is_incoming = td_incoming_call_is_of(call->snapshot);
-    bool is_pulled = td_upstream_find(call->api->upstream, id, &pulled);
-    if (!is_incoming && !is_pulled)
+    bool is_kept = td_upstream_find(call->api->upstream, id, &kept);
+    if (!is_incoming && !is_kept)
         return;
     td_json_begin_object(json, "upstream");
-    td_json_add_string(json, "state", is_pulled ? "here" : "incoming");
-    if (is_pulled)
-        td_json_add_bool(json, "verified", pulled.is_verified);
-    if (!is_pulled && td_upstream_get_progress(call->api->upstream, id, &progress)) {
+    td_json_add_string(json, "state", is_kept ? "here" : "incoming");
+    if (is_kept)
+        td_json_add_bool(json, "verified", kept.is_verified);
+    if (!is_kept && td_upstream_get_progress(call->api->upstream, id, &progress)) {
         td_json_add_u64(json, "arrived_bytes", progress.arrived_bytes);
         td_json_add_u64(json, "total_bytes", progress.total_bytes);
     }

@@ -3,7 +3,9 @@
 #include "catalog/dataset/row_store.h"
 
 #include "catalog/state_dir.h"
+#include "core/durable_file.h"
 #include "core/log.h"
+#include "core/read_at.h"
 #include "parser/rows/row_index_file.h"
 
 #include <dirent.h>
@@ -83,10 +85,7 @@ void td_row_store_close(struct td_row_store *store)
 static char *read_file(int fd, size_t len)
 {
     char *bytes = malloc(len);
-    size_t done = 0;
-    for (ssize_t n = 1; bytes != NULL && done < len && n > 0; done += n > 0 ? (size_t)n : 0)
-        n = pread(fd, bytes + done, len - done, (off_t)done);
-    if (done == len)
+    if (bytes != NULL && td_read_at(fd, bytes, len, 0) == (ssize_t)len)
         return bytes;
     free(bytes);
     return NULL;
@@ -122,34 +121,6 @@ bool td_row_store_load(struct td_row_store *store, const char *key, struct td_ro
     return ok;
 }
 
-static bool write_all(int fd, const char *bytes, size_t len)
-{
-    for (ssize_t n; len > 0; bytes += n, len -= (size_t)n) {
-        n = write(fd, bytes, len);
-        if (n < 0)
-            return false;
-    }
-    return true;
-}
-
-static bool write_file(struct td_row_store *store, const char *key, const struct td_buffer *bytes)
-{
-    char name[MAX_NAME + 8];
-    (void)snprintf(name, sizeof name, "%s.new", key);
-    int fd = openat(store->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    struct td_text text = td_buffer_text(bytes);
-    bool ok = write_all(fd, text.p, text.len) && fsync(fd) == 0;
-    int sys = errno;
-    (void)close(fd);
-    ok = ok && renameat(store->dir_fd, name, store->dir_fd, key) == 0;
-    if (!ok)
-        (void)unlinkat(store->dir_fd, name, 0);
-    errno = ok ? 0 : sys;
-    return ok;
-}
-
 void td_row_store_save(struct td_row_store *store, const char *key, const struct td_row_index *index,
                        const char *sample)
 {
@@ -165,7 +136,7 @@ void td_row_store_save(struct td_row_store *store, const char *key, const struct
     if (ok)
         td_buffer_append(&bytes, tag, sizeof tag);
     errno = ENOMEM;
-    if (!ok || bytes.failed || !write_file(store, key, &bytes))
+    if (!ok || bytes.failed || !td_durable_file_write(store->dir_fd, key, td_buffer_text(&bytes), 0600))
         td_log(TD_LOG_WARN, "--state-dir: cannot keep an index of rows: %s; it is made again after a restart",
                strerror(errno));
     td_buffer_fini(&bytes);

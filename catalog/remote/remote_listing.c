@@ -232,11 +232,10 @@ static int compare_files(const void *a, const void *b)
     return strcmp(((const struct td_remote_file *)a)->path, ((const struct td_remote_file *)b)->path);
 }
 
-/* Returns whether the listing, which is sorted, has a file of this path. */
-static bool has_file(const struct td_remote_listing *listing, const char *path)
+const struct td_remote_file *td_remote_listing_find(const struct td_remote_listing *listing, const char *path)
 {
     const struct td_remote_file key = {.path = path};
-    return bsearch(&key, listing->files, listing->count, sizeof key, compare_files) != NULL;
+    return listing->count == 0 ? NULL : bsearch(&key, listing->files, listing->count, sizeof key, compare_files);
 }
 
 /* Returns whether a directory of the path is a file of the listing. */
@@ -245,7 +244,7 @@ static bool lies_below_a_file(const struct td_remote_listing *listing, const cha
     char directory[TD_REMOTE_MAX_PATH_BYTES + 1];
     for (size_t i = 0; path[i] != '\0'; i++) {
         directory[i] = path[i] == '/' ? '\0' : path[i];
-        if (path[i] == '/' && has_file(listing, directory))
+        if (path[i] == '/' && td_remote_listing_find(listing, directory) != NULL)
             return true;
         directory[i] = path[i];
     }

@@ -13,6 +13,7 @@
 
 #include "catalog/upstream/frontier.h"
 #include "catalog/upstream/intake.h"
+#include "catalog/upstream/late_digests.h"
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -36,7 +37,6 @@
 enum { ID_BYTES = 17 }; /* of this process in TD_UPSTREAM_VIA: 16 hexadecimal digits and a NUL */
 
 static const uint64_t look_ns = NS_PER_S / 10;
-static const uint64_t note_ns = 60 * NS_PER_S;      /* how often the times of reads are written */
 static const uint64_t published_ns = 60 * NS_PER_S; /* how long an intake stays after it was published */
 static const uint64_t relay_wait_ns = 2 * NS_PER_S; /* how long other servers wait for a list: less than we do */
 static const uint64_t failure_ns = 2 * NS_PER_S;    /* how long the first failure is kept; doubles with each */
@@ -50,7 +50,8 @@ struct td_upstream {
     struct td_intake **intakes;
     size_t count, capacity;
     size_t files_running;
-    uint64_t noted_ns;
+    uint64_t kept_house_ns;
+    struct td_late_digests late;
     bool has_warned_of_loop;
     _Atomic bool stop;
     pthread_t workers[TD_UPSTREAM_WORKERS];
@@ -526,16 +527,18 @@ static bool has_waiting_files(const struct td_upstream *u)
     return false;
 }
 
-/* Writes the times of reads, about every minute. Called and returns under the lock. */
+/* Writes the times of reads, and compares a model with late digests, about every minute. Called and returns under the
+ * lock. */
 static void keep_house(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - u->noted_ns < note_ns)
+    if (now_ns - u->kept_house_ns < u->config.house_ns)
         return;
-    u->noted_ns = now_ns;
+    u->kept_house_ns = now_ns;
     drop_old(u);
     pthread_mutex_unlock(&u->lock);
     td_upstream_store_write_reads(u->config.store);
+    td_late_digests_check(&u->late);
     pthread_mutex_lock(&u->lock);
 }
 
@@ -558,7 +561,8 @@ static void *worker_main(void *argument)
             continue;
         }
         keep_house(u);
-        const struct timespec until = td_clock_timespec(td_clock_ns() + (has_waiting_files(u) ? look_ns : note_ns));
+        const struct timespec until =
+            td_clock_timespec(td_clock_ns() + (has_waiting_files(u) ? look_ns : u->config.house_ns));
         if (!atomic_load(&u->stop))
             (void)pthread_cond_timedwait(&u->work, &u->lock, &until);
     }
@@ -582,7 +586,13 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
     if (u == NULL)
         return td_error_no_memory(err);
     u->config = *config;
-    u->noted_ns = td_clock_ns();
+    u->kept_house_ns = td_clock_ns();
+    u->late = (struct td_late_digests){.source = config->source,
+                                       .store = config->store,
+                                       .catalog = config->catalog,
+                                       .via = u->id,
+                                       .first_ns = 2 * config->house_ns,
+                                       .stop = &u->stop};
     bool has_lock = pthread_mutex_init(&u->lock, NULL) == 0;
     bool has_work = has_lock && td_clock_condition_init(&u->work);
     if (!has_work || !td_clock_condition_init(&u->changed) || !make_id(u)) {
@@ -760,14 +770,14 @@ bool td_upstream_ask(struct td_upstream *u, struct td_text id, struct td_text vi
 {
     struct td_error why = TD_ERROR_INIT;
     *answer = TD_UPSTREAM_HAS_NOT;
-    if (!td_pulled_id_is_valid(id))
+    if (!td_kept_id_is_valid(id))
         return true;
     pthread_mutex_lock(&u->lock);
     const struct td_intake *intake = find_intake(u, id);
     bool is_known = intake != NULL && !(is_answer(intake) && td_clock_ns() >= intake->until_ns);
     pthread_mutex_unlock(&u->lock);
-    struct td_pulled pulled;
-    if (!is_known && td_upstream_store_find(u->config.store, id, &pulled)) {
+    struct td_kept_model kept;
+    if (!is_known && td_upstream_store_find(u->config.store, id, &kept)) {
         if (!td_may_wait(err)) /* for a look at the disk */
             return false;
         if (td_upstream_store_is_there(u->config.store, id)) {
@@ -795,7 +805,7 @@ bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct t
     return found;
 }
 
-bool td_upstream_find(struct td_upstream *u, struct td_text id, struct td_pulled *out)
+bool td_upstream_find(struct td_upstream *u, struct td_text id, struct td_kept_model *out)
 {
     return td_upstream_store_find(u->config.store, id, out);
 }
@@ -814,4 +824,6 @@ void td_upstream_get_status(struct td_upstream *u, struct td_upstream_status *st
     pthread_mutex_unlock(&u->lock);
     status->fetched_bytes = atomic_load_explicit(&u->fetched_bytes, memory_order_relaxed);
     status->kept_bytes = td_upstream_store_bytes(u->config.store, &status->kept_count);
+    status->unverified = td_upstream_store_count_unverified(u->config.store);
+    status->wrong = td_late_digests_wrong(&u->late);
 }

@@ -22,6 +22,7 @@ enum {
     TD_UPSTREAM_FILES = 14,           /* files at once that readers wait for */
     TD_UPSTREAM_BACKGROUND_FILES = 4, /* files at once that no reader waits for */
     TD_UPSTREAM_NAMES = 4096,         /* names of models that are remembered, also absent ones */
+    TD_UPSTREAM_HOUSE_S = 60,         /* how often idle threads write reads down, and compare with late digests */
     TD_UPSTREAM_ABSENT_S = 60,        /* an answer of the upstream's that there is no such model is kept so long */
 };
 
@@ -31,6 +32,7 @@ struct td_upstream_config {
     struct td_catalog *catalog;       /* borrowed; is told of digests and of what was published; NULL: none */
     uint64_t wait_ns;                 /* td_upstream_ask waits so long for a list of files */
     uint64_t absent_ns;               /* TD_UPSTREAM_ABSENT_S, but for tests */
+    uint64_t house_ns;                /* TD_UPSTREAM_HOUSE_S, but for tests */
     size_t max_names;                 /* TD_UPSTREAM_NAMES, but for tests */
 };
 
@@ -51,14 +53,16 @@ struct td_upstream_status {
     uint64_t early_requests;   /* requests that were answered from a model on its way */
     uint64_t evicted;          /* models */
     uint64_t failures[TD_UPSTREAM_FAILURES];
-    uint64_t kept_bytes; /* of all pulled models */
+    uint64_t kept_bytes; /* of all kept models */
     size_t kept_count;
+    size_t unverified; /* published models without digests for all files */
+    uint64_t wrong;    /* of those: models whose bytes were not the upstream's, since the start */
 };
 
 enum td_upstream_answer {
     TD_UPSTREAM_HAS_NOT, /* the upstream has no such model, or it is not asked for one of this name */
     TD_UPSTREAM_SENDS,   /* the model is on its way, or has just been published */
-    TD_UPSTREAM_SENT,    /* the model was pulled and is in the served directory: a newer snapshot has it */
+    TD_UPSTREAM_SENT,    /* the model was fetched and is in the served directory: a newer snapshot has it */
 };
 
 struct td_upstream_progress {
@@ -89,7 +93,7 @@ bool td_upstream_ask(struct td_upstream *upstream, struct td_text id, struct td_
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);
 
 /* As td_upstream_store_find and td_upstream_store_note_read. */
-bool td_upstream_find(struct td_upstream *upstream, struct td_text id, struct td_pulled *out);
+bool td_upstream_find(struct td_upstream *upstream, struct td_text id, struct td_kept_model *out);
 void td_upstream_note_read(struct td_upstream *upstream, struct td_text id);
 
 /* Copies the numbers for metrics. */

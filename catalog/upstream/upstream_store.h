@@ -1,7 +1,7 @@
-/* Where pulled models are kept: models that were fetched from the upstream, and those that are being fetched. All of it
- * is in the served directory, so that a model is published by one rename:
+/* The store of kept models: models that were fetched from the upstream, and those that are being fetched. All of it is
+ * in the served directory, so that a model is published by one rename:
  *
- *   DIR/.tensord-upstream/lock              held by the process that pulls
+ *   DIR/.tensord-upstream/lock              held by the process that fetches
  *                         incoming/KEY/files/   the files of a model that is not complete yet
  *                         incoming/KEY/model    what it is: id, bytes, time
  *                         records/KEY           a model that was published; its mtime is when it was last read
@@ -17,7 +17,7 @@
 #ifndef TD_CATALOG_UPSTREAM_STORE_H
 #define TD_CATALOG_UPSTREAM_STORE_H
 
-#include "catalog/upstream/pulled_note.h"
+#include "catalog/upstream/kept_note.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/served_root.h"
@@ -28,8 +28,8 @@
 
 struct td_upstream_store;
 
-/* A pulled model. */
-struct td_pulled {
+/* A kept model that is published. */
+struct td_kept_model {
     uint64_t bytes;
     bool is_verified; /* every file had a digest of the upstream's, and matched */
     int64_t read_ns;  /* when it was last read, ns since 1970 */
@@ -45,11 +45,12 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
 void td_upstream_store_close(struct td_upstream_store *store);
 
 /* Makes room for a model of so many bytes and begins it, or goes on with what an earlier fetch has left. Models that
- * were pulled and published leave first, the least recently read one before the others, and incomplete ones of earlier
+ * were fetched and published leave first, the least recently read one before the others, and incomplete ones of earlier
  * runs before those. Sets *folder to the folder for its files, with a reference for the caller, and *began_s to when
  * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
+ * Waits for a model of this id that is leaving, and for others that make room.
  * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
- * name already; TD_IO. */
+ * name already, or what has the name of its organisation is no directory of this file system; TD_IO. */
 bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_root **folder,
                              int64_t *began_s, uint64_t *evicted, struct td_error *err);
 
@@ -65,17 +66,42 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*is_wanted)(void *context, const char *path), void *context, struct td_error *err);
 
-/* Copies what is known of a model that was pulled and published. Returns false for any other. */
-bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_pulled *out);
+/* Copies what is known of a kept model that is published. Returns false for any other. */
+bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_kept_model *out);
 
 /* Returns whether a published model's directory is still there. */
 bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text id);
 
-/* Notes that a model is being read, in memory; does nothing for models that were not pulled. Never waits for a disk. */
+/* Notes that a model is being read, in memory; does nothing for models that are not kept. Never waits for a disk. */
 void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text id);
 
 /* Writes the noted times to the records: one small write for each model that was read since the last call. */
 void td_upstream_store_write_reads(struct td_upstream_store *store);
+
+/* The longest time between two comparisons of a model with late digests. */
+enum { TD_KEPT_CHECK_MOST_S = 86400 };
+
+/* Takes the published model without digests for all files whose time to be compared has come first: first_ns after it
+ * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. at_ns: now, by td_clock_ns.
+ * Copies its note, by which the functions below know it. Returns false when no model's time has come. */
+bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
+                                       struct td_kept_note *out);
+
+/* Opens the directory of a published model, with a reference for the caller, if nothing in it has changed since it was
+ * published. May take long. */
+bool td_upstream_store_open_untouched(struct td_upstream_store *store, const struct td_kept_note *note,
+                                      struct td_root **folder);
+
+/* Notes durably that every file of a published model has the upstream's digest. Errors: TD_NOT_FOUND when it is not
+ * kept any more; TD_IO, TD_RESOURCE_EXHAUSTED. */
+bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
+                                    struct td_error *err);
+
+/* Removes a published model, as making room does. Returns whether it has left. */
+bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note);
+
+/* Returns the number of published models without digests for all files. */
+size_t td_upstream_store_count_unverified(struct td_upstream_store *store);
 
 /* Returns the bytes of all models, also those that are being fetched, and the number of published ones. */
 uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count);

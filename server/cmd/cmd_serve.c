@@ -259,11 +259,13 @@ static bool start_upstream(struct service *service, struct td_error *err)
 {
     static const uint64_t wait_ns = UINT64_C(10000000000);
     static const uint64_t absent_ns = TD_UPSTREAM_ABSENT_S * UINT64_C(1000000000);
+    static const uint64_t house_ns = TD_UPSTREAM_HOUSE_S * UINT64_C(1000000000);
     const struct td_upstream_config config = {.source = service->source,
                                               .store = service->store,
                                               .catalog = service->catalog,
                                               .wait_ns = wait_ns,
                                               .absent_ns = absent_ns,
+                                              .house_ns = house_ns,
                                               .max_names = TD_UPSTREAM_NAMES};
     if (service->store == NULL)
         return true;
@@ -302,7 +304,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .hash_threads = (size_t)config->hash_threads,
                                         .index_threads = (size_t)config->index_threads,
                                         .require_models = (size_t)config->require_models,
-                                        .fills_by_itself = service->store != NULL,
+                                        .own_folder = service->store == NULL ? NULL : TD_UPSTREAM_FOLDER,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;

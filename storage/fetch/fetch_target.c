@@ -2,6 +2,7 @@
 
 #include "core/checked.h"
 #include "core/clock.h"
+#include "core/read_at.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,20 +246,6 @@ bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel
 
 /* ---- the journal --------------------------------------------------------------------------------------- */
 
-/* Reads all len bytes at off. */
-static bool read_all(int fd, void *bytes, size_t len, uint64_t off)
-{
-    for (size_t got = 0; got < len;) {
-        ssize_t n = pread(fd, (char *)bytes + got, len - got, (off_t)(off + got));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        got += (size_t)n;
-    }
-    return true;
-}
-
 static bool write_at(int fd, const void *bytes, size_t len, uint64_t off)
 {
     for (size_t done = 0; done < len;) {
@@ -290,9 +277,9 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
     *bits = NULL;
     bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && (uint64_t)st.st_size == bytes &&
               fstat(target->part, &part) == 0 && (uint64_t)part.st_size == target->size_bytes &&
-              read_all(fd, head, sizeof head, 0) && td_fetch_journal_read(head, found) &&
+              td_read_at(fd, head, sizeof head, 0) == (ssize_t)sizeof head && td_fetch_journal_read(head, found) &&
               td_fetch_journal_fits(found, wanted) && (*bits = malloc(bit_bytes + 1)) != NULL &&
-              read_all(fd, *bits, bit_bytes, TD_FETCH_JOURNAL_HEAD_BYTES);
+              td_read_at(fd, *bits, bit_bytes, TD_FETCH_JOURNAL_HEAD_BYTES) == (ssize_t)bit_bytes;
     if (!ok) {
         free(*bits);
         *bits = NULL;

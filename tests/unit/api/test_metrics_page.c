@@ -145,7 +145,9 @@ static void the_upstream_is_counted(void **state)
                                               .evicted = 8,
                                               .failures = {9, 10, 11, 12},
                                               .kept_bytes = 13,
-                                              .kept_count = 14};
+                                              .kept_count = 14,
+                                              .unverified = 15,
+                                              .wrong = 16};
     td_buffer_init(&out);
     td_native_write_upstream_metrics(&status, &out);
     const char *text = td_buffer_terminate(&out);
@@ -163,6 +165,8 @@ static void the_upstream_is_counted(void **state)
     has_line(text, "tensord_upstream_failures_total{reason=\"other\"} 12");
     has_line(text, "tensord_upstream_kept_bytes 13");
     has_line(text, "tensord_upstream_kept_models 14");
+    has_line(text, "tensord_upstream_unverified_models 15");
+    has_line(text, "tensord_upstream_wrong_models_total 16");
     td_buffer_fini(&out);
 }
 

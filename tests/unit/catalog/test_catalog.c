@@ -522,6 +522,30 @@ static void a_suddenly_empty_root_is_looked_at_twice(void **state)
     finish(&place);
 }
 
+/* A cache whose only model has left is empty, and still there. */
+static void an_empty_root_with_the_servers_own_folder_is_believed_at_once(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.own_folder = ".own";
+    tree_directory(&place.tree, "root/.own");
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    tree_rename(&place.tree, "root/m", "m");
+    scan_and_wait(&place);
+    assert_true(status_of(&place).ready && !status_of(&place).root_missing);
+    assert_false(has_model(&place, "m"));
+    tree_rename(&place.tree, "m", "root/m");
+    scan_and_wait(&place);
+    tree_rename(&place.tree, "root/m", "m");
+    tree_remove(&place.tree, "root/.own"); /* with that, all is gone: perhaps unmounted */
+    scan_and_wait(&place);
+    assert_true(status_of(&place).root_missing && has_model(&place, "m"));
+    finish(&place);
+}
+
 static void held_snapshots_outlive_many_scans(void **state)
 {
     (void)state;
@@ -837,6 +861,7 @@ int main(void)
         cmocka_unit_test(endless_writer_does_not_block_readiness),
         cmocka_unit_test(a_missing_root_keeps_the_last_state),
         cmocka_unit_test(a_suddenly_empty_root_is_looked_at_twice),
+        cmocka_unit_test(an_empty_root_with_the_servers_own_folder_is_believed_at_once),
         cmocka_unit_test(held_snapshots_outlive_many_scans),
         cmocka_unit_test(stopping_ends_a_running_scan),
         cmocka_unit_test(digests_are_published),

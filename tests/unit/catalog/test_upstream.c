@@ -190,6 +190,7 @@ static void place_start(struct place *place)
                                               .store = place->store,
                                               .wait_ns = place->wait_ns,
                                               .absent_ns = place->absent_ns,
+                                              .house_ns = UINT64_C(60000000000),
                                               .max_names = NAMES};
     CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
 }
@@ -299,7 +300,7 @@ static void bytes_come_before_the_fetch_has_ended(void **state)
     struct place place;
     struct td_snapshot *snapshot = NULL;
     struct td_upstream_progress progress;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct stat st;
     char path[TREE_PATH_BYTES];
     (void)state;
@@ -328,8 +329,8 @@ static void bytes_come_before_the_fetch_has_ended(void **state)
     tree_at(&place.tree, "org/m/model.safetensors", path);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, WEIGHTS_BYTES);
-    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &pulled));
-    assert_true(pulled.is_verified);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+    assert_true(kept.is_verified);
     check_bytes(weights_of(snapshot), 5, WEIGHTS_BYTES - 5); /* the snapshot goes on */
     td_snapshot_unref(snapshot);
     place_close(&place);

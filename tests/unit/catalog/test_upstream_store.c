@@ -1,95 +1,35 @@
-/* The store of pulled models: what is kept, what is published, what leaves first, and what a kill leaves behind. */
+/* The store of kept models: what is in it, what is published, what leaves first, and what a kill leaves behind. */
 #include "catalog/upstream/upstream_store.h"
 
-#include "core/digest.h"
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/catalog/store_place.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sys/wait.h>
 
-static struct td_upstream_store *open_store(const struct tree *tree, uint64_t max_bytes)
+enum { DIED = 7 };
+
+static bool dies_at_rename; /* this process ends when it is about to publish a model */
+static ino_t watched;       /* of a directory */
+static bool is_synced, was_synced_at_rename;
+
+int __wrap_fsync(int fd);
+int __real_fsync(int fd);
+int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
+int __real_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
+
+int __wrap_fsync(int fd)
 {
-    struct td_upstream_store *store = NULL;
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_upstream_store_open(tree->path, max_bytes, &store, &err), "%s", err.message);
-    return store;
-}
-
-static bool exists(const struct tree *tree, const char *name)
-{
-    char path[TREE_PATH_BYTES];
     struct stat st;
-    tree_at(tree, name, path);
-    return lstat(path, &st) == 0;
+    if (watched != 0 && fstat(fd, &st) == 0 && st.st_ino == watched)
+        is_synced = true;
+    return __real_fsync(fd);
 }
 
-/* Writes a file into a directory. */
-static void put(int directory, const char *name, const char *text)
+int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
-    int fd = openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    (void)close(fd);
-}
-
-/* Begins a model, with one file in it. */
-static void begin(struct td_upstream_store *store, const char *id, uint64_t bytes)
-{
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
-    uint64_t evicted = 0;
-    CHECK(td_upstream_store_begin(store, id, bytes, &folder, &began_s, &evicted, &err), "%s", err.message);
-    put(folder->fd, "config.json", "{}");
-    td_root_unref(folder);
-}
-
-static bool is_config(void *context, const char *path)
-{
-    (void)context;
-    return strcmp(path, "config.json") == 0 || strcmp(path, "d/config.json") == 0;
-}
-
-static void publish(struct td_upstream_store *store, const char *id)
-{
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_upstream_store_publish(store, id, true, is_config, NULL, &err), "%s", err.message);
-}
-
-static void pull(struct td_upstream_store *store, const char *id, uint64_t bytes)
-{
-    begin(store, id, bytes);
-    publish(store, id);
-}
-
-/* As pull, with a directory in the model and a file in that. */
-static void pull_deep(struct td_upstream_store *store, const char *id, uint64_t bytes)
-{
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
-    uint64_t evicted = 0;
-    CHECK(td_upstream_store_begin(store, id, bytes, &folder, &began_s, &evicted, &err), "%s", err.message);
-    put(folder->fd, "config.json", "{}");
-    assert_int_equal(mkdirat(folder->fd, "d", 0755), 0);
-    put(folder->fd, "d/config.json", "{}");
-    td_root_unref(folder);
-    publish(store, id);
-}
-
-/* Sets when a record was last read, as the store keeps it. */
-static void set_read(const struct tree *tree, const char *id, int64_t seconds)
-{
-    char key[TD_TAG_BYTES];
-    char name[128];
-    char path[TREE_PATH_BYTES];
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    assert_true(td_digest_tag(id, strlen(id), key));
-    (void)snprintf(name, sizeof name, ".tensord-upstream/records/%s", key);
-    tree_at(tree, name, path);
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    if (dies_at_rename)
+        _exit(DIED);
+    was_synced_at_rename = is_synced;
+    return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
 static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
@@ -103,19 +43,19 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
     char longest[98];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_pulled_id_is_valid(td_text_of(good[i])), "%s", good[i]);
+        CHECK(td_kept_id_is_valid(td_text_of(good[i])), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_pulled_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
+        CHECK(!td_kept_id_is_valid(td_text_of(bad[i])), "%s", bad[i]);
     memset(longest, 'a', sizeof longest);
-    assert_true(td_pulled_id_is_valid(td_text_n(longest, 96)));
-    assert_false(td_pulled_id_is_valid(td_text_n(longest, 97)));
-    assert_false(td_pulled_id_is_valid(td_text_n("a\0b", 3)));
+    assert_true(td_kept_id_is_valid(td_text_n(longest, 96)));
+    assert_false(td_kept_id_is_valid(td_text_n(longest, 97)));
+    assert_false(td_kept_id_is_valid(td_text_n("a\0b", 3)));
 }
 
 static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
@@ -129,14 +69,14 @@ static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(voi
     put(folder->fd, "old/model.bin", "of another version");
     td_root_unref(folder);
     assert_false(exists(&tree, "org"));
-    assert_false(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
+    assert_false(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     publish(store, "org/name");
     assert_true(exists(&tree, "org/name/config.json"));
     assert_false(exists(&tree, "org/name/.config.json.tensord-part"));
     assert_false(exists(&tree, "org/name/old"));
-    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
-    assert_int_equal(pulled.bytes, 2);
-    assert_true(pulled.is_verified);
+    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
+    assert_int_equal(kept.bytes, 2);
+    assert_true(kept.is_verified);
     assert_true(td_upstream_store_is_there(store, TD_TEXT("org/name")));
     td_upstream_store_close(store);
     tree_close(&tree);
@@ -162,16 +102,16 @@ static void what_the_operator_has_is_left_alone(void **state)
     td_error_init(&err);
     assert_false(td_upstream_store_publish(store, "later", true, is_config, NULL, &err));
     assert_int_equal(err.code, TD_CONFLICT);
-    pull(store, "swapped", 60);
+    keep(store, "swapped", 60);
     tree_remove(&tree, "swapped");
     tree_text(&tree, "swapped/config.json", "the operator's own");
-    pull(store, "added", 10);
+    keep(store, "added", 10);
     tree_text(&tree, "added/notes.txt", "the operator's own");
-    pull_deep(store, "org/deep", 10);
+    keep_deep(store, "org/deep", 10);
     tree_text(&tree, "org/deep/d/precious.bin", "the operator's own");
-    pull_deep(store, "org/written", 10);
+    keep_deep(store, "org/written", 10);
     tree_poke(&tree, "org/written/d/config.json", 0, "[]", 2);
-    pull_deep(store, "untouched", 10);
+    keep_deep(store, "untouched", 10);
     assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
     td_root_unref(folder);
     assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
@@ -189,21 +129,19 @@ static void what_the_operator_has_is_left_alone(void **state)
 static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
-    char key[TD_TAG_BYTES];
+    struct td_kept_model kept;
     char name[128];
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull_deep(store, "org/name", 10);
+    keep_deep(store, "org/name", 10);
     td_upstream_store_close(store);
-    assert_true(td_digest_tag("org/name", 8, key));
-    (void)snprintf(name, sizeof name, ".tensord-upstream/check/%s", key);
+    name_in_store("check/%s", "org/name", name);
     tree_rename(&tree, "org/name", name);
     tree_text(&tree, ".tensord-upstream/check/unknown/x", "x"); /* without a record */
     store = open_store(&tree, 100);
     assert_true(exists(&tree, "org/name/d/config.json"));
-    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &pulled));
+    assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     assert_true(exists(&tree, ".tensord-upstream/check/unknown/x"));
     td_upstream_store_close(store);
     tree_close(&tree);
@@ -212,9 +150,8 @@ static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
 static void a_record_of_an_older_version_makes_the_model_the_operators(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct stat st;
-    char key[TD_TAG_BYTES];
     char name[128];
     char text[256];
     char path[TREE_PATH_BYTES];
@@ -223,14 +160,13 @@ static void a_record_of_an_older_version_makes_the_model_the_operators(void **st
     tree_text(&tree, "a/config.json", "{}");
     tree_at(&tree, "a", path);
     assert_int_equal(stat(path, &st), 0);
-    assert_true(td_digest_tag("a", 1, key));
-    (void)snprintf(name, sizeof name, ".tensord-upstream/records/%s", key);
+    name_in_store("records/%s", "a", name);
     (void)snprintf(text, sizeof text,
                    "{\"id\":\"a\",\"bytes\":2,\"inode\":%llu,\"mtime\":%lld,\"began\":1,\"verified\":true}\n",
                    (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec);
     tree_text(&tree, name, text);
     struct td_upstream_store *store = open_store(&tree, 100);
-    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &pulled));
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
     assert_false(exists(&tree, name));
     assert_true(exists(&tree, "a/config.json"));
     td_upstream_store_close(store);
@@ -240,7 +176,7 @@ static void a_record_of_an_older_version_makes_the_model_the_operators(void **st
 static void the_least_recently_read_model_leaves_first(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
@@ -248,9 +184,9 @@ static void the_least_recently_read_model_leaves_first(void **state)
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "a", 30);
-    pull(store, "b", 30);
-    pull(store, "c", 30);
+    keep(store, "a", 30);
+    keep(store, "b", 30);
+    keep(store, "c", 30);
     td_upstream_store_close(store);
     set_read(&tree, "a", 3000);
     set_read(&tree, "b", 1000);
@@ -258,8 +194,8 @@ static void the_least_recently_read_model_leaves_first(void **state)
     store = open_store(&tree, 100);
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     assert_int_equal(count, 3);
-    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &pulled));
-    assert_int_equal(pulled.read_ns, 1000 * 1000000000L);
+    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
+    assert_int_equal(kept.read_ns, 1000 * 1000000000L);
     td_upstream_store_note_read(store, TD_TEXT("b"));
     assert_true(td_upstream_store_begin(store, "org/d", 50, &folder, &began_s, &evicted, NULL)); /* c, then a */
     td_root_unref(folder);
@@ -269,8 +205,8 @@ static void the_least_recently_read_model_leaves_first(void **state)
     assert_int_equal(td_upstream_store_bytes(store, &count), 80);
     td_upstream_store_close(store); /* writes when b was read */
     store = open_store(&tree, 100);
-    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &pulled));
-    assert_true(pulled.read_ns > 3000 * 1000000000L);
+    assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
+    assert_true(kept.read_ns > 3000 * 1000000000L);
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -285,7 +221,7 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "kept", 40);
+    keep(store, "kept", 40);
     assert_false(td_upstream_store_begin(store, "huge", 101, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "it has 101 bytes, more than --cache-max-bytes 100", "too large");
@@ -318,12 +254,15 @@ static void what_was_fetched_before_a_kill_goes_on(void **state)
 {
     struct tree tree;
     struct td_root *folder = NULL;
+    char name[128];
     int64_t first_s;
     int64_t second_s;
     uint64_t evicted = 0;
+    size_t count;
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
+    keep(store, "A", 20); /* stands before the other one */
     assert_true(td_upstream_store_begin(store, "a", 50, &folder, &first_s, &evicted, NULL));
     put(folder->fd, "config.json", "{}");
     td_root_unref(folder);
@@ -338,66 +277,199 @@ static void what_was_fetched_before_a_kill_goes_on(void **state)
     assert_int_equal(faccessat(folder->fd, "config.json", R_OK, 0), 0);
     td_root_unref(folder);
     td_upstream_store_pause(store, "a");
-    pull(store, "b", 80); /* what was left over leaves before anything that was published */
-    assert_int_equal(evicted, 0);
-    td_upstream_store_discard(store, "a");
+    name_in_store("incoming/%s", "a", name);
+    assert_true(exists(&tree, name));
+    assert_true(td_upstream_store_begin(store, "b", 80, &folder, &second_s, &evicted, NULL));
+    td_root_unref(folder);
+    assert_int_equal(evicted, 0); /* what was left over leaves before anything that was published */
+    assert_false(exists(&tree, name));
+    assert_true(exists(&tree, "A/config.json"));
+    assert_int_equal(td_upstream_store_bytes(store, &count), 100);
+    td_upstream_store_discard(store, "b");
+    assert_int_equal(td_upstream_store_bytes(store, &count), 20);
     td_upstream_store_close(store);
     tree_close(&tree);
+}
+
+/* Publishes a model in another process, which dies when it is about to rename the directory into place. */
+static void publish_and_die(const struct tree *tree, const char *id)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct td_upstream_store *store = open_store(tree, 100);
+        dies_at_rename = true;
+        keep(store, id, 50);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == DIED);
 }
 
 static void a_kill_between_record_and_rename_publishes_nothing(void **state)
 {
     struct tree tree;
-    struct td_pulled pulled;
+    struct td_kept_model kept;
+    struct td_root *folder = NULL;
+    char record[128];
+    char incoming[128];
+    int64_t began_s;
+    uint64_t evicted = 0;
     (void)state;
     tree_open(&tree);
+    publish_and_die(&tree, "a");
+    name_in_store("records/%s", "a", record);
+    name_in_store("incoming/%s/files/config.json", "a", incoming);
+    assert_true(exists(&tree, record) && exists(&tree, incoming) && !exists(&tree, "a"));
     struct td_upstream_store *store = open_store(&tree, 100);
-    pull(store, "a", 50);
-    td_upstream_store_close(store);
-    tree_remove(&tree, "a"); /* the record is there, the directory is not */
-    store = open_store(&tree, 100);
-    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &pulled));
-    pull(store, "a", 50);
-    tree_remove(&tree, "a"); /* by the operator, while the server runs */
-    assert_false(td_upstream_store_is_there(store, TD_TEXT("a")));
-    pull(store, "a", 50);
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
+    assert_false(exists(&tree, record));
+    assert_true(exists(&tree, incoming)); /* and goes on */
+    assert_true(td_upstream_store_begin(store, "a", 50, &folder, &began_s, &evicted, NULL));
+    td_root_unref(folder);
+    publish(store, "a");
     assert_true(exists(&tree, "a/config.json"));
     td_upstream_store_close(store);
     tree_close(&tree);
 }
 
+static void a_model_that_the_operator_has_removed_is_fetched_anew(void **state)
+{
+    struct tree tree;
+    struct td_kept_model kept;
+    char record[128];
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    keep(store, "a", 50);
+    td_upstream_store_close(store);
+    tree_remove(&tree, "a"); /* while no server runs */
+    store = open_store(&tree, 100);
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
+    keep(store, "a", 50);
+    tree_remove(&tree, "a"); /* while the server runs */
+    assert_false(td_upstream_store_is_there(store, TD_TEXT("a")));
+    name_in_store("records/%s", "a", record);
+    assert_false(exists(&tree, record));
+    keep(store, "a", 50);
+    assert_true(exists(&tree, "a/config.json"));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+/* Puts another value in the place of a member's. An empty value cuts the text there. */
+static void set_member(const char *text, const char *member, const char *value, char out[1024])
+{
+    const char *at = strstr(text, member);
+    assert_non_null(at);
+    at += strlen(member);
+    const char *end = at + strcspn(at, ",}");
+    (void)snprintf(out, 1024, "%.*s%s%s", (int)(at - text), text, value, value[0] == '\0' ? "" : end);
+}
+
+static void read_text(const struct tree *tree, const char *name, char out[1024])
+{
+    char path[TREE_PATH_BYTES];
+    tree_at(tree, name, path);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t n = fread(out, 1, 1023, file);
+    (void)fclose(file);
+    out[n] = '\0';
+}
+
+/* Returns the bytes of all models that a store finds when this note says so. */
+static uint64_t bytes_of(const struct tree *tree, const char *name, const char *text, size_t *count)
+{
+    tree_text(tree, name, text);
+    struct td_upstream_store *store = open_store(tree, 100);
+    uint64_t bytes = td_upstream_store_bytes(store, count);
+    td_upstream_store_close(store);
+    return bytes;
+}
+
+/* A note with one wrong member each, else as the store has written it. */
+static const struct damage {
+    const char *member, *value;
+} damages[] = {
+    {"{\"id\":", ""},
+    {"\"id\":", "7"},
+    {"\"id\":", "\"a\\u0000\""},
+    {"\"id\":", "\"b\""}, /* in the place of another model's */
+    {"\"bytes\":", "-1"},
+    {"\"bytes\":", "\"2\""},
+    {"\"bytes\":", "18446744073709551616"},
+    {"\"inode\":", "-1"},
+    {"\"mtime\":", "18446744073709551615"},
+    {"\"mtime\":", "null"},
+    {"\"began\":", "18446744073709551615"},
+    {"\"began\":", "1.5"},
+    {"\"verified\":", ""},
+};
+
 static void damaged_notes_are_dropped(void **state)
 {
-    static const char *const texts[] = {
-        "",
-        "{",
-        "[]",
-        "{\"id\":\"a\"}",
-        "{\"id\":\"a\\u0000\",\"bytes\":1,\"inode\":1,\"mtime\":1,\"began\":1,\"verified\":true}",
-        "{\"id\":\"../x\",\"bytes\":1,\"inode\":1,\"mtime\":1,\"began\":1,\"verified\":true}",
-        "{\"id\":\"a\",\"bytes\":-1,\"inode\":1,\"mtime\":1,\"began\":1,\"verified\":true}",
-        "{\"id\":\"a\",\"bytes\":1,\"inode\":1,\"mtime\":1,\"began\":18446744073709551615,\"verified\":true}",
-        "{\"id\":\"b\",\"bytes\":1,\"inode\":1,\"mtime\":1,\"began\":1,\"verified\":true}",
-    };
     struct tree tree;
-    char key[TD_TAG_BYTES];
-    char name[128];
+    char record[128];
+    char incoming[128];
+    char good[1024];
+    char bad[1024];
     size_t count;
     (void)state;
     tree_open(&tree);
-    assert_true(td_digest_tag("a", 1, key));
-    tree_text(&tree, "a/config.json", "{}");
-    for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        (void)snprintf(name, sizeof name, ".tensord-upstream/records/%s", key);
-        tree_text(&tree, name, texts[i]);
-        (void)snprintf(name, sizeof name, ".tensord-upstream/incoming/%s/model", key);
-        tree_text(&tree, name, texts[i]);
-        struct td_upstream_store *store = open_store(&tree, 100);
-        CHECK(td_upstream_store_bytes(store, &count) == 0 && count == 0, "%s", texts[i]);
-        CHECK(!exists(&tree, name), "%s", texts[i]);
-        td_upstream_store_close(store);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    keep(store, "a", 2);
+    td_upstream_store_close(store);
+    name_in_store("records/%s", "a", record);
+    read_text(&tree, record, good);
+    for (size_t i = 0; i < COUNT_OF(damages); i++) {
+        assert_int_equal(bytes_of(&tree, record, good, &count), 2); /* what the damage takes away */
+        assert_int_equal(count, 1);
+        set_member(good, damages[i].member, damages[i].value, bad);
+        CHECK(bytes_of(&tree, record, bad, &count) == 0 && count == 0, "%s", bad);
+        CHECK(!exists(&tree, record), "%s", bad);
     }
     assert_true(exists(&tree, "a/config.json"));
+    tree_remove(&tree, "a");
+    store = open_store(&tree, 100);
+    begin(store, "a", 2);
+    td_upstream_store_close(store);
+    name_in_store("incoming/%s/model", "a", incoming);
+    read_text(&tree, incoming, good);
+    for (size_t i = 0; i < COUNT_OF(damages); i++) {
+        assert_int_equal(bytes_of(&tree, incoming, good, &count), 2);
+        set_member(good, damages[i].member, damages[i].value, bad);
+        CHECK(bytes_of(&tree, incoming, bad, &count) == 0, "%s", bad);
+        CHECK(!exists(&tree, incoming), "%s", bad);
+    }
+    tree_close(&tree);
+}
+
+static void notes_that_lead_elsewhere_or_are_old_are_dropped(void **state)
+{
+    struct tree tree;
+    char name[128];
+    char good[1024];
+    char text[1024];
+    char now[32];
+    size_t count;
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    begin(store, "a", 2);
+    td_upstream_store_close(store);
+    name_in_store("incoming/%s/model", "a", name);
+    read_text(&tree, name, good);
+    (void)snprintf(now, sizeof now, "%lld", (long long)time(NULL) - 6 * 86400);
+    set_member(good, "\"began\":", now, text);
+    assert_int_equal(bytes_of(&tree, name, text, &count), 2);
+    (void)snprintf(now, sizeof now, "%lld", (long long)time(NULL) - 8 * 86400);
+    set_member(good, "\"began\":", now, text);
+    assert_int_equal(bytes_of(&tree, name, text, &count), 0);
+    set_member(good, "\"id\":", "\"../x\"", text);
+    name_in_store("incoming/%s/model", "../x", name); /* the right name for that id */
+    assert_int_equal(bytes_of(&tree, name, text, &count), 0);
     tree_close(&tree);
 }
 
@@ -417,7 +489,77 @@ static void a_second_process_is_kept_out(void **state)
     tree_close(&tree);
 }
 
-static void a_directory_of_the_models_name_that_is_a_link_is_not_entered(void **state)
+/* Returns the inode of something in the tree. */
+static ino_t inode_of(const struct tree *tree, const char *name)
+{
+    char path[TREE_PATH_BYTES];
+    struct stat st;
+    tree_at(tree, name, path);
+    assert_int_equal(lstat(path, &st), 0);
+    return st.st_ino;
+}
+
+static void the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place(void **state)
+{
+    struct tree tree;
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 0);
+    begin(store, "org/name", 2);
+    watched = inode_of(&tree, ".tensord-upstream/records");
+    is_synced = was_synced_at_rename = false;
+    publish(store, "org/name");
+    assert_true(was_synced_at_rename);
+    watched = 0;
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+/* Checks the error of a place that cannot be had, which names the path. */
+static void check_conflict(const struct tree *tree, const struct td_error *err, const char *name, const char *says)
+{
+    char path[TREE_PATH_BYTES + 16];
+    assert_int_equal(err->code, TD_CONFLICT);
+    (void)snprintf(path, sizeof path, "\"%s/%s\"", tree->path, name);
+    check_says(err, path, says);
+    check_says(err, says, name);
+}
+
+static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void **state)
+{
+    struct tree tree;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_root *folder = NULL;
+    char incoming[128];
+    int64_t began_s;
+    uint64_t evicted = 0;
+    size_t count;
+    (void)state;
+    tree_open(&tree);
+    tree_directory(&tree, "elsewhere");
+    tree_symlink(&tree, "org", "elsewhere");
+    tree_text(&tree, "file", "the operator's");
+    tree_text(&tree, "x/model/notes", "the operator's");
+    struct td_upstream_store *store = open_store(&tree, 10);
+    keep(store, "kept", 10);
+    assert_false(td_upstream_store_begin(store, "org/name", 2, &folder, &began_s, &evicted, &err));
+    check_conflict(&tree, &err, "org", "is a symbolic link");
+    td_error_init(&err);
+    assert_false(td_upstream_store_begin(store, "file/name", 2, &folder, &began_s, &evicted, &err));
+    check_conflict(&tree, &err, "file", "is not a directory");
+    td_error_init(&err);
+    assert_false(td_upstream_store_begin(store, "x/model", 2, &folder, &began_s, &evicted, &err));
+    check_conflict(&tree, &err, "x/model", "is there already");
+    assert_int_equal(evicted, 0); /* nothing made room for what cannot be kept */
+    assert_true(exists(&tree, "kept/config.json"));
+    assert_int_equal(td_upstream_store_bytes(store, &count), 10);
+    name_in_store("incoming/%s", "org/name", incoming);
+    assert_false(exists(&tree, incoming));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+static void a_place_that_has_become_a_link_is_not_entered(void **state)
 {
     struct tree tree;
     struct td_error err = TD_ERROR_INIT;
@@ -428,8 +570,33 @@ static void a_directory_of_the_models_name_that_is_a_link_is_not_entered(void **
     begin(store, "org/name", 2);
     tree_symlink(&tree, "org", "elsewhere");
     assert_false(td_upstream_store_publish(store, "org/name", true, is_config, NULL, &err));
-    assert_int_equal(err.code, TD_CONFLICT);
+    check_conflict(&tree, &err, "org", "is a symbolic link");
     assert_false(exists(&tree, "elsewhere/name"));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+static void a_model_that_cannot_be_removed_goes_back_to_its_place(void **state)
+{
+    struct tree tree;
+    struct td_kept_model kept;
+    struct td_root *folder = NULL;
+    char check[128];
+    int64_t began_s;
+    uint64_t evicted = 0;
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 100);
+    keep(store, "a", 60);
+    tree_remove(&tree, ".tensord-upstream/trash");
+    tree_text(&tree, ".tensord-upstream/trash", "in the way"); /* nothing can be moved there */
+    assert_true(td_upstream_store_begin(store, "b", 60, &folder, &began_s, &evicted, NULL));
+    td_root_unref(folder);
+    assert_int_equal(evicted, 0);
+    assert_true(exists(&tree, "a/config.json"));
+    name_in_store("check/%s", "a", check);
+    assert_false(exists(&tree, check));
+    assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept)); /* the operator's from now on, as the log says */
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -446,9 +613,14 @@ int main(void)
         cmocka_unit_test(a_model_without_room_is_refused_and_changes_nothing),
         cmocka_unit_test(what_was_fetched_before_a_kill_goes_on),
         cmocka_unit_test(a_kill_between_record_and_rename_publishes_nothing),
+        cmocka_unit_test(a_model_that_the_operator_has_removed_is_fetched_anew),
         cmocka_unit_test(damaged_notes_are_dropped),
+        cmocka_unit_test(notes_that_lead_elsewhere_or_are_old_are_dropped),
         cmocka_unit_test(a_second_process_is_kept_out),
-        cmocka_unit_test(a_directory_of_the_models_name_that_is_a_link_is_not_entered),
+        cmocka_unit_test(the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
+        cmocka_unit_test(a_place_that_is_in_the_way_is_found_before_anything_is_fetched),
+        cmocka_unit_test(a_place_that_has_become_a_link_is_not_entered),
+        cmocka_unit_test(a_model_that_cannot_be_removed_goes_back_to_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

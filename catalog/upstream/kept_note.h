@@ -1,7 +1,7 @@
-/* Notes: small files in the store of pulled models (upstream_store.h), one for each model, that say which model it is
+/* Notes: small files in the store of kept models (upstream_store.h), one for each model, that say which model it is
  * and how far it has come. */
-#ifndef TD_CATALOG_UPSTREAM_PULLED_NOTE_H
-#define TD_CATALOG_UPSTREAM_PULLED_NOTE_H
+#ifndef TD_CATALOG_UPSTREAM_KEPT_NOTE_H
+#define TD_CATALOG_UPSTREAM_KEPT_NOTE_H
 
 #include "core/digest.h"
 #include "core/error.h"
@@ -16,7 +16,7 @@
 /* The longest id, with a NUL. */
 enum { TD_UPSTREAM_ID_BYTES = 192 };
 
-struct td_pulled_note {
+struct td_kept_note {
     char id[TD_UPSTREAM_ID_BYTES];
     uint64_t bytes;
     uint64_t inode; /* of a published model's directory, as the next; 0: not published */
@@ -26,14 +26,14 @@ struct td_pulled_note {
     int64_t began_s; /* of an incomplete one */
 };
 
-/* Returns whether the text can be the id of a pulled model: "name" or "org/name" of letters, digits, "-", "_" and ".",
+/* Returns whether the text can be the id of a kept model: "name" or "org/name" of letters, digits, "-", "_" and ".",
  * at most 96 bytes each; no part begins with a dot, or with "datasets" or "models--", which mean something else. */
-bool td_pulled_id_is_valid(struct td_text id);
+bool td_kept_id_is_valid(struct td_text id);
 
 /* Writes a note durably to a path below the descriptor `at`, by a rename. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
-bool td_pulled_note_write(int at, const char *path, const struct td_pulled_note *note, struct td_error *err);
+bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err);
 
-/* Reads what td_pulled_note_write has written. Returns false for anything else. */
-bool td_pulled_note_read(int at, const char *path, struct td_pulled_note *note);
+/* Reads what td_kept_note_write has written. Returns false for anything else. */
+bool td_kept_note_read(int at, const char *path, struct td_kept_note *note);
 
 #endif

@@ -1,10 +1,10 @@
-#include "catalog/upstream/pulled_note.h"
+#include "catalog/upstream/kept_note.h"
 
 #include "core/arena.h"
 #include "core/buffer.h"
+#include "core/durable_file.h"
 #include "core/json_build.h"
 #include "core/json_document.h"
-#include "core/write_all.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static bool part_is_valid(struct td_text part)
     return true;
 }
 
-bool td_pulled_id_is_valid(struct td_text id)
+bool td_kept_id_is_valid(struct td_text id)
 {
     struct td_text rest = id;
     struct td_text first = td_text_take_until(&rest, '/');
@@ -47,24 +47,7 @@ static ssize_t read_bytes(int at, const char *path, char *out)
     return n;
 }
 
-/* Writes a file durably, by a rename. */
-static bool write_bytes(int at, const char *path, struct td_text text, struct td_error *err)
-{
-    char fresh[128];
-    (void)snprintf(fresh, sizeof fresh, "%s.new", path);
-    int fd = openat(at, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    bool ok = fd >= 0 && td_write_all(fd, text.p, text.len) && fsync(fd) == 0;
-    int sys = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    if (ok && renameat(at, fresh, at, path) == 0)
-        return true;
-    sys = ok ? errno : sys;
-    (void)unlinkat(at, fresh, 0);
-    return td_error_sys(err, TD_IO, sys, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
-}
-
-bool td_pulled_note_write(int at, const char *path, const struct td_pulled_note *note, struct td_error *err)
+bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err)
 {
     struct td_buffer text;
     struct td_json_builder json;
@@ -81,13 +64,15 @@ bool td_pulled_note_write(int at, const char *path, const struct td_pulled_note 
     td_json_end(&json);
     td_json_builder_fini(&json);
     td_buffer_putc(&text, '\n');
-    bool ok = text.failed ? td_buffer_refuse(&text, err) : write_bytes(at, path, td_buffer_text(&text), err);
+    bool ok = text.failed ? td_buffer_refuse(&text, err)
+                          : td_durable_file_write(at, path, td_buffer_text(&text), 0644) ||
+                                td_error_sys(err, TD_IO, errno, "cannot write \"%s/%s\"", TD_UPSTREAM_FOLDER, path);
     td_buffer_fini(&text);
     return ok;
 }
 
 /* Reads the text "tree" of a note; one that is missing, as in notes of older versions, or too long is empty. */
-static void read_tree(struct td_json_document *document, const cJSON *root, struct td_pulled_note *note)
+static void read_tree(struct td_json_document *document, const cJSON *root, struct td_kept_note *note)
 {
     const cJSON *tree = cJSON_GetObjectItemCaseSensitive(root, "tree");
     const char *text = td_json_item_is_string(tree) ? td_json_document_string(document, tree) : NULL;
@@ -95,7 +80,7 @@ static void read_tree(struct td_json_document *document, const cJSON *root, stru
     (void)snprintf(note->tree, sizeof note->tree, "%s", fits ? text : "");
 }
 
-bool td_pulled_note_read(int at, const char *path, struct td_pulled_note *note)
+bool td_kept_note_read(int at, const char *path, struct td_kept_note *note)
 {
     char bytes[NOTE_BYTES];
     struct td_arena arena;
@@ -116,7 +101,7 @@ bool td_pulled_note_read(int at, const char *path, struct td_pulled_note *note)
     const cJSON *began = cJSON_GetObjectItemCaseSensitive(root, "began");
     read_tree(&document, root, note);
     const char *text = td_json_item_is_string(id) ? td_json_document_string(&document, id) : "";
-    bool ok = text != NULL && td_pulled_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
+    bool ok = text != NULL && td_kept_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
               cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &note->bytes) &&
               td_json_document_u64(&document, inode, &note->inode) &&
               td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&

@@ -1,0 +1,333 @@
+/* Plan: removing a published model renames its directory into check/KEY, which makes it vanish at once. Only when
+ * nothing in it has changed since it was published, it goes on into trash/, and the record is removed; otherwise it
+ * goes back. The start puts back what it finds in check/, and removes what it finds in trash/. */
+#include "catalog/upstream/kept_disk.h"
+
+#include "catalog/upstream/disk_tree.h"
+#include "catalog/upstream/published_tree.h"
+#include "core/checked.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 64 }; /* of a name in the store: "incoming/KEY/files" */
+
+/* ---- opening --------------------------------------------------------------------------------------------- */
+
+static bool make_folder(int at, const char *name)
+{
+    return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
+}
+
+static bool cannot_write(const char *root, struct td_error *err)
+{
+    int sys = errno;
+    return td_error_sys(err, sys == EACCES || sys == EPERM || sys == EROFS ? TD_PERMISSION_DENIED : TD_IO, sys,
+                        "--upstream keeps models in \"%s\", which must be writable for this process", root);
+}
+
+static bool take_lock(struct td_kept_disk *disk, const char *root, struct td_error *err)
+{
+    disk->lock_fd = openat(disk->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (disk->lock_fd < 0)
+        return cannot_write(root, err);
+    if (flock(disk->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "another tensord with --upstream serves \"%s\"; give each a directory of its own", root);
+    return true;
+}
+
+bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err)
+{
+    disk->root_fd = disk->fd = disk->lock_fd = -1;
+    disk->root = realpath(root, NULL);
+    if (disk->root == NULL)
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
+    disk->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (disk->root_fd < 0)
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
+    if (!make_folder(disk->root_fd, TD_UPSTREAM_FOLDER))
+        return cannot_write(root, err);
+    disk->fd = openat(disk->root_fd, TD_UPSTREAM_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (disk->fd < 0 || !make_folder(disk->fd, "incoming") || !make_folder(disk->fd, "records") ||
+        !make_folder(disk->fd, "check") || !make_folder(disk->fd, "trash"))
+        return cannot_write(root, err);
+    return take_lock(disk, root, err);
+}
+
+void td_kept_disk_close(struct td_kept_disk *disk)
+{
+    const int fds[] = {disk->lock_fd, disk->fd, disk->root_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    free(disk->root);
+}
+
+/* ---- looking --------------------------------------------------------------------------------------------- */
+
+bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
+                       bool (*look)(void *context, const char *name, struct td_error *err), void *context,
+                       struct td_error *err)
+{
+    int fd = openat(disk->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (directory == NULL) {
+        int sys = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return td_error_sys(err, TD_IO, sys, "cannot list \"%s/%s\"", TD_UPSTREAM_FOLDER, folder);
+    }
+    bool ok = true;
+    const struct dirent *item;
+    while (ok && (item = readdir(directory)) != NULL)
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
+            ok = look(context, item->d_name, err);
+    (void)closedir(directory);
+    return ok;
+}
+
+bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[PATH_MAX])
+{
+    int n = snprintf(out, PATH_MAX, "%s/%s/%s", disk->root, TD_UPSTREAM_FOLDER, name);
+    return n > 0 && n < PATH_MAX;
+}
+
+/* Splits an id into the name of the directory that the model is in, "." for one without organisation, and its own. */
+static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
+{
+    const char *slash = strchr(id, '/');
+    (void)snprintf(parent, TD_UPSTREAM_ID_BYTES, "%.*s", slash == NULL ? 1 : (int)(slash - id),
+                   slash == NULL ? "." : id);
+    return slash == NULL ? id : slash + 1;
+}
+
+int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name)
+{
+    char parent[TD_UPSTREAM_ID_BYTES];
+    *name = split_id(id, parent);
+    return openat(disk->root_fd, parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static const char *kind_of(const struct stat *st)
+{
+    return S_ISLNK(st->st_mode) ? "a symbolic link" : "not a directory";
+}
+
+bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, struct td_error *err)
+{
+    char parent[TD_UPSTREAM_ID_BYTES];
+    struct stat root;
+    struct stat st;
+    (void)split_id(id, parent);
+    if (fstatat(disk->root_fd, parent, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return true; /* it is made when it is needed */
+    if (!S_ISDIR(st.st_mode))
+        return td_error_set(err, TD_CONFLICT, "\"%s/%s\" is %s, so \"%s\" cannot be kept there; move it away",
+                            disk->root, parent, kind_of(&st), id);
+    if (fstat(disk->root_fd, &root) == 0 && root.st_dev != st.st_dev)
+        return td_error_set(err, TD_CONFLICT,
+                            "\"%s/%s\" is on another file system than \"%s\", so \"%s\" cannot be kept there",
+                            disk->root, parent, disk->root, id);
+    if (fstatat(disk->root_fd, id, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return td_error_set(err, TD_CONFLICT, "\"%s/%s\" is there already, and was not fetched", disk->root, id);
+    return true;
+}
+
+bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err)
+{
+    struct statvfs fs;
+    uint64_t free_bytes;
+    if (fstatvfs(disk->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes) || free_bytes >= bytes)
+        return true; /* whoever writes finds out */
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left", bytes, free_bytes);
+}
+
+/* ---- incomplete models ----------------------------------------------------------------------------------- */
+
+uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key)
+{
+    char name[NAME_BYTES];
+    char path[PATH_MAX];
+    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    return td_kept_disk_path(disk, name, path) ? td_disk_tree_bytes(path) : 0;
+}
+
+bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
+                                struct td_root **folder, struct td_error *err)
+{
+    char name[NAME_BYTES];
+    char path[PATH_MAX];
+    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    bool ok = make_folder(disk->fd, name);
+    (void)snprintf(name, sizeof name, "incoming/%s/files", key);
+    if (!ok || !make_folder(disk->fd, name))
+        return td_error_sys(err, errno == ENOSPC || errno == EDQUOT ? TD_RESOURCE_EXHAUSTED : TD_IO, errno,
+                            "cannot make a folder for \"%s\"", note->id);
+    if (!td_kept_disk_path(disk, name, path))
+        return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
+    if (!td_root_create(path, folder, err))
+        return false;
+    (void)snprintf(name, sizeof name, "incoming/%s/model", key);
+    if (td_kept_note_write(disk->fd, name, note, err))
+        return true;
+    td_root_unref(*folder);
+    return false;
+}
+
+/* ---- published models ------------------------------------------------------------------------------------ */
+
+bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note)
+{
+    const char *name;
+    struct stat st;
+    struct stat root;
+    int parent = td_kept_disk_open_parent(disk, note->id, &name);
+    bool ok = parent >= 0 && fstat(disk->root_fd, &root) == 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (parent >= 0)
+        (void)close(parent);
+    return ok && S_ISDIR(st.st_mode) && st.st_dev == root.st_dev && st.st_ino == note->inode &&
+           td_file_id_of(&st).mtime_ns == note->mtime_ns;
+}
+
+/* Returns whether nothing in a directory has changed since it was published as this model. */
+static bool is_as_published(const struct td_kept_note *note, const char *directory)
+{
+    char tree[TD_TAG_BYTES];
+    return note->tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, note->tree) == 0;
+}
+
+bool td_kept_disk_is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note)
+{
+    char place[PATH_MAX];
+    int n = snprintf(place, sizeof place, "%s/%s", disk->root, note->id);
+    return n > 0 && n < PATH_MAX && td_kept_disk_is_in_place(disk, note) && is_as_published(note, place);
+}
+
+/* Moves a model out of the served directory to `check`. Returns false, with errno, when it cannot be moved. */
+static bool move_to_check(const struct td_kept_disk *disk, const char *id, const char *check)
+{
+    const char *name;
+    int parent = td_kept_disk_open_parent(disk, id, &name);
+    if (parent < 0)
+        return false;
+    bool ok = renameat2(parent, name, disk->fd, check, RENAME_NOREPLACE) == 0;
+    int sys = errno;
+    (void)close(parent);
+    errno = sys;
+    return ok;
+}
+
+/* Moves a model from `check` back to its place. What cannot go back stays, and the log says where. */
+static bool move_back(const struct td_kept_disk *disk, const char *id, const char *check)
+{
+    const char *name;
+    int parent = td_kept_disk_open_parent(disk, id, &name);
+    bool ok = parent >= 0 && renameat2(disk->fd, check, parent, name, RENAME_NOREPLACE) == 0;
+    int sys = errno;
+    if (parent >= 0)
+        (void)close(parent);
+    if (!ok)
+        td_log(TD_LOG_WARN, "upstream: cannot move \"%s/%s/%s\" back to \"%s\": %s; move or remove it yourself",
+               disk->root, TD_UPSTREAM_FOLDER, check, id, strerror(sys));
+    return ok;
+}
+
+void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
+{
+    char name[NAME_MAX + 16];
+    char own_key[TD_TAG_BYTES];
+    struct td_kept_note note;
+    (void)snprintf(name, sizeof name, "records/%s", key);
+    bool is_known = td_kept_note_read(disk->fd, name, &note) && td_digest_tag(note.id, strlen(note.id), own_key) &&
+                    strcmp(own_key, key) == 0;
+    (void)snprintf(name, sizeof name, "check/%s", key);
+    if (is_known)
+        (void)move_back(disk, note.id, name);
+    else
+        td_log(TD_LOG_WARN, "upstream: \"%s/%s/%s\" belongs to no model; move or remove it yourself", disk->root,
+               TD_UPSTREAM_FOLDER, name);
+}
+
+/* ---- removing -------------------------------------------------------------------------------------------- */
+
+void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
+{
+    char path[PATH_MAX];
+    if (td_kept_disk_path(disk, name, path) && !td_disk_tree_remove(path) && errno != ENOENT)
+        td_log(TD_LOG_WARN, "cannot remove \"%s\": %s", path, strerror(errno));
+}
+
+/* Moves something of the store into the trash and writes its name there. Returns false, with errno, when it cannot be
+ * moved. */
+static bool move_to_trash(struct td_kept_disk *disk, const char *name, char trash[NAME_BYTES])
+{
+    uint64_t number = atomic_fetch_add_explicit(&disk->trash_number, 1, memory_order_relaxed);
+    (void)snprintf(trash, NAME_BYTES, "trash/%" PRId64 "-%" PRIu64, td_wall_now().seconds, number);
+    return renameat(disk->fd, name, disk->fd, trash) == 0;
+}
+
+void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
+{
+    char name[NAME_BYTES];
+    char trash[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    if (move_to_trash(disk, name, trash))
+        td_kept_disk_remove(disk, trash);
+    else if (errno != ENOENT)
+        td_log(TD_LOG_WARN, "cannot move \"%s/%s/%s\" to \"%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, trash,
+               strerror(errno));
+}
+
+/* Moves a published model to `check`, and on into the trash. It is compared in its place, so that what is the
+ * operator's does not vanish even for a moment, and once more where nobody finds it, since it could have changed until
+ * then. Returns NULL when the model is in the trash; else why it is not, and whether it is in its place or in `check`.
+ */
+static const char *take_away(struct td_kept_disk *disk, const struct td_kept_note *note, const char *check,
+                             char trash[NAME_BYTES], bool *is_in_place)
+{
+    static const char changed[] = "it is not what was fetched any more";
+    char path[PATH_MAX];
+    const char *why = changed;
+    *is_in_place = true;
+    if (!td_kept_disk_path(disk, check, path) || !td_kept_disk_is_untouched(disk, note))
+        return changed;
+    if (!move_to_check(disk, note->id, check))
+        return strerror(errno);
+    if (is_as_published(note, path))
+        why = move_to_trash(disk, check, trash) ? NULL : strerror(errno);
+    *is_in_place = why != NULL && move_back(disk, note->id, check);
+    return why;
+}
+
+bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key)
+{
+    char check[NAME_BYTES];
+    char record[NAME_BYTES];
+    char trash[NAME_BYTES];
+    bool is_in_place;
+    (void)snprintf(check, sizeof check, "check/%s", key);
+    (void)snprintf(record, sizeof record, "records/%s", key);
+    const char *why = take_away(disk, note, check, trash, &is_in_place);
+    if (why == NULL || is_in_place) /* else the next start puts it back by its record */
+        (void)unlinkat(disk->fd, record, 0);
+    if (why == NULL)
+        td_kept_disk_remove(disk, trash);
+    else
+        td_log(TD_LOG_WARN, "upstream: \"%s\" cannot be removed: %s; --cache-max-bytes does not count it any more",
+               note->id, why);
+    return why == NULL;
+}

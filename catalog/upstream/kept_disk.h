@@ -1,0 +1,71 @@
+/* The store's folder on disk (upstream_store.h says what is in it), and the places of kept models in the served
+ * directory: opening, looking, and moving models between them. Knows no table and no lock: the caller sees to it that
+ * one thread at a time moves a model. Follows no link. Thread-safe otherwise; everything may wait for the disk. */
+#ifndef TD_CATALOG_UPSTREAM_KEPT_DISK_H
+#define TD_CATALOG_UPSTREAM_KEPT_DISK_H
+
+#include "catalog/upstream/kept_note.h"
+#include "storage/served_root.h"
+
+#include <limits.h>
+
+struct td_kept_disk {
+    char *root;      /* path of the served directory */
+    int root_fd, fd; /* the served directory, the store's folder */
+    int lock_fd;     /* of the file `lock` */
+    _Atomic uint64_t trash_number;
+};
+
+/* Opens the store's folder, makes what is missing, and takes the lock. Call td_kept_disk_close in any case. Errors as
+ * td_upstream_store_open. */
+bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err);
+void td_kept_disk_close(struct td_kept_disk *disk);
+
+/* Calls `look` for each name in a folder of the store, until it returns false. Errors: TD_IO, and those of `look`. */
+bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
+                       bool (*look)(void *context, const char *name, struct td_error *err), void *context,
+                       struct td_error *err);
+
+/* Writes the path of something in the store, from the root of the file system. Returns false when it is too long. */
+bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[PATH_MAX]);
+
+/* Opens the directory that a model has its place in, and sets *name to the model's name there, a part of the id.
+ * Returns the descriptor, or -1 with errno. */
+int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name);
+
+/* Checks that a model can get its place: nothing has its name, and what has the name of its organisation is a directory
+ * of the same file system. Errors: TD_CONFLICT, which names the path that is in the way. */
+bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, struct td_error *err);
+
+/* Checks that the disk has room for so many bytes. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err);
+
+/* Returns how many bytes on disk the files of an incomplete model take, also those that are only reserved. */
+uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key);
+
+/* Opens the folder of an incomplete model's files, and writes its note; makes what is missing. Sets *folder, with a
+ * reference for the caller. Errors: TD_RESOURCE_EXHAUSTED, TD_FAILED_PRECONDITION, TD_IO. */
+bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
+                                struct td_root **folder, struct td_error *err);
+
+/* Returns whether the model's place has the directory that was published there: the same inode of the same file system,
+ * whose number may have been used again, and no name in it added or removed since. */
+bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note);
+
+/* Returns whether that directory, and everything in it at any depth, is as it was published. May take long. */
+bool td_kept_disk_is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note);
+
+/* Removes an incomplete model. */
+void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key);
+
+/* Removes a published model and its record. One that was touched, or that cannot be moved, stays in its place or goes
+ * back to it, and only its record goes; the log says so. Returns whether the model has left. */
+bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key);
+
+/* Puts a model back from check/KEY, where a kill has left it. */
+void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key);
+
+/* Removes something in the store with all that is in it, and logs what cannot be removed. */
+void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name);
+
+#endif

@@ -1,0 +1,114 @@
+#include "catalog/upstream/kept_table.h"
+
+#include "core/array.h"
+#include "core/checked.h"
+#include "parser/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void td_kept_table_fini(struct td_kept_table *table)
+{
+    free(table->rows);
+    memset(table, 0, sizeof *table);
+}
+
+bool td_kept_key(const char *id, char key[TD_TAG_BYTES])
+{
+    return td_digest_tag(id, strlen(id), key);
+}
+
+static struct td_text row_id(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_kept_row *)context)[i].note.id);
+}
+
+static size_t search_row(const struct td_kept_table *table, struct td_text id, bool *found)
+{
+    const struct td_names names = {.count = table->count, .context = table->rows, .get = row_id};
+    return td_names_search(&names, id, found);
+}
+
+struct td_kept_row *td_kept_table_find(const struct td_kept_table *table, struct td_text id)
+{
+    bool found;
+    size_t at = search_row(table, id, &found);
+    return found ? &table->rows[at] : NULL;
+}
+
+struct td_kept_row *td_kept_table_add(struct td_kept_table *table, const char *id, struct td_error *err)
+{
+    struct td_kept_row row = {.stage = TD_KEPT_LEFT};
+    bool found;
+    if (!td_kept_key(id, row.key)) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    if (!TD_ARRAY_GROW(table->rows, table->count, table->capacity, err))
+        return NULL;
+    (void)snprintf(row.note.id, sizeof row.note.id, "%s", id);
+    size_t at = search_row(table, td_text_of(id), &found);
+    memmove(&table->rows[at + 1], &table->rows[at], (table->count - at) * sizeof row);
+    table->rows[at] = row;
+    table->count++;
+    return &table->rows[at];
+}
+
+void td_kept_table_remove(struct td_kept_table *table, struct td_text id)
+{
+    bool found;
+    size_t at = search_row(table, id, &found);
+    if (!found)
+        return;
+    table->count--;
+    memmove(&table->rows[at], &table->rows[at + 1], (table->count - at) * sizeof *table->rows);
+}
+
+bool td_kept_is_published(const struct td_kept_row *row)
+{
+    return row->stage == TD_KEPT_PUBLISHED || row->stage == TD_KEPT_NOTING;
+}
+
+static uint64_t sum_bytes(const struct td_kept_table *table, bool with_leaving)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < table->count; i++)
+        if ((with_leaving || table->rows[i].stage != TD_KEPT_LEAVING) &&
+            !td_add_u64(sum, table->rows[i].note.bytes, &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+uint64_t td_kept_table_bytes(const struct td_kept_table *table)
+{
+    return sum_bytes(table, true);
+}
+
+uint64_t td_kept_table_staying_bytes(const struct td_kept_table *table)
+{
+    return sum_bytes(table, false);
+}
+
+size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage stage)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < table->count; i++)
+        count += table->rows[i].stage == stage ? 1 : 0;
+    return count;
+}
+
+struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table)
+{
+    struct td_kept_row *victim = NULL;
+    for (size_t i = 0; i < table->count; i++) {
+        struct td_kept_row *row = &table->rows[i];
+        if (row->stage != TD_KEPT_LEFT && row->stage != TD_KEPT_PUBLISHED)
+            continue;
+        bool is_earlier = victim == NULL || (row->stage == TD_KEPT_LEFT && victim->stage == TD_KEPT_PUBLISHED) ||
+                          (row->stage == victim->stage && row->read_ns < victim->read_ns);
+        if (is_earlier)
+            victim = row;
+    }
+    return victim;
+}

@@ -1,0 +1,65 @@
+/* The table of kept models: one row for each model in the store (upstream_store.h), complete or not. The caller holds
+ * the store's lock. A pointer to a row is valid until the next row is added or removed, so not past a release of the
+ * lock. */
+#ifndef TD_CATALOG_UPSTREAM_KEPT_TABLE_H
+#define TD_CATALOG_UPSTREAM_KEPT_TABLE_H
+
+#include "catalog/upstream/kept_note.h"
+
+#include <stddef.h>
+
+enum td_kept_stage {
+    TD_KEPT_LEFT,       /* incomplete, of an earlier run or a fetch that failed */
+    TD_KEPT_FETCHED,    /* incomplete, being fetched */
+    TD_KEPT_PUBLISHING, /* complete, on its way into the served directory */
+    TD_KEPT_PUBLISHED,  /* complete, in the served directory */
+    TD_KEPT_NOTING,     /* the same, and its record is being written anew */
+    TD_KEPT_LEAVING,    /* being removed; the row goes in any case */
+};
+
+struct td_kept_row {
+    struct td_kept_note note;
+    char key[TD_TAG_BYTES];
+    enum td_kept_stage stage;
+    int64_t read_ns;
+    bool is_read;        /* read_ns is newer than the record */
+    uint64_t checked_ns; /* of a published one, by td_clock_ns: when it was last compared with late digests; at first,
+                            when it came, or the start of the process */
+    uint64_t wait_ns;    /* from then to the next time; 0: to the first one */
+};
+
+/* All zeros: empty. */
+struct td_kept_table {
+    struct td_kept_row *rows; /* sorted by id; owned */
+    size_t count, capacity;
+};
+
+/* Frees the rows. */
+void td_kept_table_fini(struct td_kept_table *table);
+
+/* Writes the name of a model's files in the store, a hash of the id. Returns false when memory is short. */
+bool td_kept_key(const char *id, char key[TD_TAG_BYTES]);
+
+/* Returns the row of a model, or NULL. */
+struct td_kept_row *td_kept_table_find(const struct td_kept_table *table, struct td_text id);
+
+/* Adds a row, which is LEFT, of a model that has none. Returns NULL without memory. Errors: TD_RESOURCE_EXHAUSTED. */
+struct td_kept_row *td_kept_table_add(struct td_kept_table *table, const char *id, struct td_error *err);
+
+/* Removes the row of a model, if there is one. */
+void td_kept_table_remove(struct td_kept_table *table, struct td_text id);
+
+/* Returns whether the row is of a model that is in the served directory, and stays there for now. */
+bool td_kept_is_published(const struct td_kept_row *row);
+
+/* Returns the bytes of all models; or of those that will still be there when all that is LEAVING has left. */
+uint64_t td_kept_table_bytes(const struct td_kept_table *table);
+uint64_t td_kept_table_staying_bytes(const struct td_kept_table *table);
+
+/* Returns the number of rows in a stage. */
+size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage stage);
+
+/* Returns the row that should leave first: what was left over, else what was read longest ago. NULL: none may leave. */
+struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table);
+
+#endif
