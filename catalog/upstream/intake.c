@@ -73,7 +73,7 @@ bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
         memcpy(file->sha256, expected->sha256, sizeof file->sha256);
         file->is_early = !expected->has_sha256 && expected->size_bytes <= TD_INTAKE_EARLY_BYTES;
         intake->early_left += file->is_early ? 1 : 0;
-        if (!td_incoming_create(expected->size_bytes, stall_ns, &file->blob, err))
+        if (!td_incoming_create(expected->size_bytes, expected->has_sha256, stall_ns, &file->blob, err))
             return false;
     }
     intake->phase = TD_INTAKE_PREPARING;
@@ -139,9 +139,11 @@ void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64
     intake->until_ns = until_ns;
     intake->failures++;
     atomic_store(&intake->is_cancelled, true);
+    struct td_error shown = TD_ERROR_INIT;
+    (void)td_error_set(&shown, TD_UNAVAILABLE, "\"%s\" could not be fetched to its end; try again", intake->id);
     for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
         if (intake->files[i].blob != NULL)
-            td_incoming_fail(intake->files[i].blob, why);
+            td_incoming_fail(intake->files[i].blob, &shown);
     td_snapshot_unref(intake->snapshot);
     intake->snapshot = NULL;
 }

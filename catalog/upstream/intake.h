@@ -84,7 +84,7 @@ size_t td_intake_choose(struct td_intake *intake, bool only_wanted);
 /* Returns whether files wait to be fetched. */
 bool td_intake_has_waiting(const struct td_intake *intake);
 
-/* Ends it with this error: its readers fail. Working threads are asked to stop. */
+/* Ends it with this error: its readers fail, and are told no details. Working threads are asked to stop. */
 void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns);
 
 /* Returns how many bytes have arrived. */

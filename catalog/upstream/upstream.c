@@ -13,6 +13,7 @@
 
 #include "catalog/upstream/frontier.h"
 #include "catalog/upstream/intake.h"
+#include "catalog/upstream/wrong_tags.h"
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -57,6 +58,7 @@ struct td_upstream {
     size_t worker_count;
     struct td_upstream_status status; /* the counters */
     _Atomic uint64_t fetched_bytes;
+    struct td_wrong_tags wrong_tags;
 };
 
 /* ---- the table, under the lock ---------------------------------------------------------------------------- */
@@ -146,6 +148,18 @@ static enum td_upstream_failure failure_of(const struct td_error *why)
     }
 }
 
+/* Notes the tags of files of which readers may have wrong bytes. Under the lock. */
+static void note_wrong(struct td_upstream *u, const struct td_intake *intake)
+{
+    for (size_t i = 0; intake->snapshot != NULL && i < intake->model.listing.count; i++) {
+        const struct td_file *file = intake->snapshot->entries[i].file;
+        if (intake->files[i].state == TD_INTAKE_FILE_IS_HERE)
+            continue;
+        td_wrong_tags_add(&u->wrong_tags, td_file_tag(file));
+        td_wrong_tags_add(&u->wrong_tags, file->identity_tag);
+    }
+}
+
 /* Ends an intake with an error. Under the lock. */
 static void fail(struct td_upstream *u, struct td_intake *intake, const struct td_error *why)
 {
@@ -157,6 +171,8 @@ static void fail(struct td_upstream *u, struct td_intake *intake, const struct t
         td_error_init(&shown);
         (void)td_error_set(&shown, TD_UNAVAILABLE, "the server is stopping");
     }
+    if (is_first && failure_of(why) == TD_UPSTREAM_FAILED_CONTENT)
+        note_wrong(u, intake);
     intake->is_disk_full = intake->is_disk_full || why->sys == ENOSPC || why->sys == EDQUOT || why->sys == EFBIG;
     td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
     if (is_first && !atomic_load(&u->stop)) {
@@ -793,6 +809,14 @@ bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct t
                                           .is_listed = intake->files != NULL};
     pthread_mutex_unlock(&u->lock);
     return found;
+}
+
+bool td_upstream_was_wrong(struct td_upstream *u, struct td_text etag)
+{
+    pthread_mutex_lock(&u->lock);
+    bool was_wrong = td_wrong_tags_has(&u->wrong_tags, etag);
+    pthread_mutex_unlock(&u->lock);
+    return was_wrong;
 }
 
 bool td_upstream_find(struct td_upstream *u, struct td_text id, struct td_pulled *out)

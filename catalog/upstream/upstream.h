@@ -88,6 +88,10 @@ bool td_upstream_ask(struct td_upstream *upstream, struct td_text id, struct td_
 /* Sets *out to how far a model on its way is. Returns false when there is no such model. Never waits. */
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);
 
+/* Returns whether an answer with this entity tag, quotes included, had bytes that turned out to be wrong: whoever was
+ * cut off in it must begin anew. */
+bool td_upstream_was_wrong(struct td_upstream *upstream, struct td_text etag);
+
 /* As td_upstream_store_find and td_upstream_store_note_read. */
 bool td_upstream_find(struct td_upstream *upstream, struct td_text id, struct td_pulled *out);
 void td_upstream_note_read(struct td_upstream *upstream, struct td_text id);

@@ -19,6 +19,7 @@ from hub_like import COMMIT, HubLike
 
 MIB = 1024 * 1024
 WINDOW = 256 * 1024      # what is sent at a time
+CHECKS = ("Tensord-Checks", "sha256")     # this client checks digests: it may have bytes that are not checked yet
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}\n'
 
 
@@ -158,8 +159,9 @@ def test_bytes_come_before_the_fetch_has_ended(hubs, cache):
         assert head.length == len(content)
         assert head.get("X-Repo-Commit") is not None
         assert c.read_exact(MIB, head) == content[:MIB]
-        r = server.get("/models/org/m/files/model.safetensors", [("Range", "bytes=100-199")])
+        r = server.get("/models/org/m/files/model.safetensors", [("Range", "bytes=100-199"), CHECKS])
         assert (r.status, r.body) == (206, content[100:200])
+        assert r.get("Cache-Control") == "no-store"
         info = server.json("/api/models/org/m/revision/main?blobs=true")
         assert sorted(f["rfilename"] for f in info["siblings"]) == sorted(files)
         assert info["sha"] == head.get("X-Repo-Commit")
@@ -200,7 +202,7 @@ def test_files_that_are_wanted_come_before_others(hubs, cache):
     server = cache(hub.url)
     assert server.get("/models/org/m").status == 200
     server.wait_for(lambda: hub.count("/resolve/") == 4, "4 files are fetched unasked")
-    r = server.get("/org/m/resolve/main/part-9.bin", [("Range", "bytes=0-99")])
+    r = server.get("/org/m/resolve/main/part-9.bin", [("Range", "bytes=0-99"), CHECKS])
     assert (r.status, r.body) == (206, pattern(100, "part-9"))
     assert hub.count("/resolve/") == 5
 
@@ -221,6 +223,91 @@ def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
     hub.wrong_sha.clear()                               # the upstream comes to its senses
     server.wait_for(lambda: server.get("/models/org/m/files/model.safetensors").status == 200, "it is tried again", 20)
     published(server, "org/m")
+
+
+RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", "parts": "bytes=0-9,4000000-4000099",
+          "end": "bytes=4000000-"}
+
+
+def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
+    """The upstream lies in the middle of a file. Whoever was cut off may not go on with the tag that he has."""
+    files = model()
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    hub.lie["model.safetensors"] = content[:4000050] + bytes([content[4000050] ^ 1]) + content[4000051:]
+    hub.open_gate(5 * MIB)
+    server = cache(hub.url)
+    target = "/org/m/resolve/main/model.safetensors"
+    etag = server.head(target).etag
+    with contextlib.ExitStack() as stack:
+        conns = {name: stack.enter_context(server.conn()) for name in RANGES}
+        for name, c in conns.items():
+            c.send(harness.request_bytes(target, [("Range", RANGES[name])], port=server.port))
+        head = conns["long"].read_head()                # its first bytes come, under the tag of the right content
+        assert (head.status, head.etag) == (206, etag)
+        assert conns["long"].read_exact(MIB, head) == content[1000000:1000000 + MIB]
+        hub.open_gate(None)
+        with pytest.raises(harness.Incomplete):
+            conns["long"].read_exact(head.length - MIB, head)
+        for name in ("short", "parts", "end"):
+            try:
+                assert conns[name].read_response("GET").status == 503, name
+            except harness.Incomplete:
+                continue
+    hub.lie.clear()
+    server.wait_for(lambda: server.get("/models/org/m/files/config.json").status == 200, "it is tried again", 20)
+    published(server, "org/m")
+    for name, value in RANGES.items():
+        r = server.get(target, [("Range", value)])
+        assert (r.status, r.etag) == (206, etag), name
+        r = server.get(target, [("Range", value), ("If-Range", etag)])
+        assert (r.status, r.etag, r.body) == (200, etag, content), name
+    r = server.get("/org/m/resolve/main/config.json", [("Range", "bytes=1-2"), ("If-Range", server.head(
+        "/org/m/resolve/main/config.json").etag)])
+    assert (r.status, r.body) == (206, CONFIG[1:3])     # of which no wrong byte was sent
+
+
+def test_parts_are_complete_when_their_file_is_checked(hubs, cache):
+    files = model()
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    hub.open_gate(5 * MIB)
+    server = cache(hub.url)
+    target = "/org/m/resolve/main/model.safetensors"
+    with server.conn() as short, server.conn() as long:
+        long.send(harness.request_bytes(target, [("Range", f"bytes=0-{4 * MIB - 1}")], port=server.port))
+        head = long.read_head()
+        assert long.read_exact(3 * MIB - WINDOW, head) == content[:3 * MIB - WINDOW]
+        short.send(harness.request_bytes(target, [("Range", "bytes=0-99")], port=server.port))
+        at = 3 * MIB - WINDOW
+        for c in (long, short):                         # all of whose bytes are here
+            c.sock.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                while True:
+                    at += len(c.sock.recv(MIB))
+                    assert at <= 3 * MIB
+            c.sock.settimeout(20)
+        hub.open_gate(None)
+        assert short.read_response("GET").body == content[:100]
+        assert long.read_exact(head.length - at, head) == content[at:4 * MIB]
+    r = server.get(target, [("Range", "bytes=0-99")])
+    assert (r.status, r.body, r.get("Cache-Control")) == (206, content[:100], "no-cache")
+
+
+def test_a_server_passes_on_what_another_one_has_not_checked(hubs, cache):
+    """The second server asks the first one for 16 MiB at a time, and checks the whole file itself."""
+    files = model(nbytes=20 * MIB)
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    hub.open_gate(18 * MIB)
+    first = cache(hub.url, root="first")
+    second = cache(f"http://127.0.0.1:{first.port}", root="second")
+    with second.conn() as c:
+        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", port=second.port))
+        head = c.read_head()
+        assert c.read_exact(17 * MIB, head) == content[:17 * MIB]
+        hub.open_gate(None)
+        assert c.read_exact(len(content) - 17 * MIB, head) == content[17 * MIB:]
 
 
 def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
@@ -308,7 +395,7 @@ def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
         begun = time.monotonic()
         r = server.head("/org/m/resolve/main/model.safetensors")
         assert (r.status, r.length) == (200, len(content))
-        r = server.get("/org/m/resolve/main/model.safetensors", [("Range", "bytes=0-99")])
+        r = server.get("/org/m/resolve/main/model.safetensors", [("Range", "bytes=0-99"), CHECKS])
         assert (r.status, r.body) == (206, content[:100])
         assert time.monotonic() - begun < 2
     hub.open_gate(None)
@@ -363,7 +450,7 @@ def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_p
         bearers.append([("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])])
     server = cache(hub.url, "--tokens", tokens, ready=False)
     server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
-    part = [("Range", "bytes=0-99")]
+    part = [("Range", "bytes=0-99"), CHECKS]
     paths = "/models/outer/files/sub/model.safetensors", "/outer/resolve/main/sub/model.safetensors"
     for few in bearers[0], bearers[2]:
         assert [server.get(path, few + part).status for path in paths] == [503, 503]

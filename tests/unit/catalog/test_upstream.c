@@ -431,7 +431,12 @@ static void wrong_bytes_are_never_published(void **state)
     allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
-    check_says(&err, "its digest is another", "reader");
+    check_says(&err, "could not be fetched", "reader");
+    char etag[TD_SHA256_TEXT_BYTES + 2];
+    (void)snprintf(etag, sizeof etag, "\"%s\"", weights_hex);
+    assert_true(td_upstream_was_wrong(place.upstream, td_text_of(etag))); /* nobody goes on with this tag */
+    assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("\"another\"")));
+    assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("")));
     td_snapshot_unref(snapshot);
     await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
     ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "its digest is another");
