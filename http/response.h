@@ -151,6 +151,9 @@ void td_response_fail_as(struct td_response *response, int status, const char *c
  * response->changed. */
 void td_response_fail_error(struct td_response *response, const struct td_error *err);
 
+/* Has the client of an error answer that has Retry-After wait for so many seconds, at least 1. */
+void td_response_set_retry_after(struct td_response *response, unsigned seconds);
+
 /* Moves the buffer into the response as the JSON body of a 200 answer, with a validator over its bytes, and leaves the
  * buffer empty. Without memory the response becomes an error. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
