@@ -339,7 +339,8 @@ static bool connect_client(struct pull *pull, struct td_error *err)
 static bool run(struct pull *pull, struct td_error *err)
 {
     return connect_client(pull, err) &&
-           td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, &pull->model, err) &&
+           td_remote_model_list(pull->session, pull->arguments->model, pull->arguments->revision, NULL, &pull->model,
+                                err) &&
            choose_files(pull, err) && td_pull_directory_open(pull->arguments->directory, &pull->directory, err) &&
            fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
