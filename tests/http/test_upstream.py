@@ -324,6 +324,105 @@ def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
     assert hub.count("hidden|datasets|x/files|a/b/c") == 0
 
 
+def test_a_dead_server_and_its_twin(hubs, cache):
+    files = model()
+    hub = hubs({"org/m": files})
+    server = cache(f"http://127.0.0.1:{free_port()},{hub.url}")
+    r = server.get("/org/m/resolve/main/model.safetensors", timeout=30)
+    assert (r.status, r.body) == (200, files["model.safetensors"])
+    published(server, "org/m")
+    assert count(server, "failures_total") == 0
+
+
+@pytest.mark.parametrize("lie", ["bytes", "digest"])
+def test_another_server_takes_over_from_one_that_lies(hubs, cache, lie):
+    """It sends other bytes than it lists, or lists another digest than that of the bytes."""
+    files = model()
+    content = files["model.safetensors"]
+    liar, hub = hubs({"org/m": files}), hubs({"org/m": files})
+    if lie == "bytes":
+        liar.lie["model.safetensors"] = b"\0" * len(content)
+    else:
+        liar.wrong_sha.add("model.safetensors")
+    server = cache(f"{liar.url},{hub.url}")
+    assert server.get("/models/org/m/files/config.json").body == CONFIG
+    published(server, "org/m")
+    r = server.get("/org/m/resolve/main/model.safetensors")
+    assert (r.status, r.body, r.etag) == (200, content, f'"{hashlib.sha256(content).hexdigest()}"')
+    assert server.stderr().count("is asked of another server alone") == 1
+    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
+
+
+def test_names_of_one_client_are_bounded(hubs, cache):
+    """The 65th new name at once is too much, and names that are known are not. Which kind of server the upstream is, is
+    asked for the first name alone."""
+    hub = hubs({"org/m": model(nbytes=1000)})
+    server = cache(hub.url)
+    with server.conn() as c:
+        answers = [c.request(f"/models/org/none-{i}").status for i in range(70)]
+        assert answers[:64] == [404] * 64
+        assert 429 in answers[64:]
+        r = c.request("/models/org/one-more")
+        assert (r.status, r.get("Retry-After")) == (429, "1")
+        assert b"too many models that are not here are asked for by this client" in r.body
+        assert c.request("/models/org/none-5").status == 404
+    assert hub.count("^/version$") == 2
+    server.wait_for(lambda: server.get("/models/org/m").status == 200, "a second later there is one more name")
+
+
+def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
+    hub = hubs({"org/m": model()})
+    hub.retry_after = 40
+    server = cache(hub.url)
+    begun = time.monotonic()
+    first = server.get("/models/org/m/files/config.json")
+    assert (first.status, b"asks for patience" in first.body) == (503, True)
+    assert 30 <= int(first.get("Retry-After")) <= 40
+    asked = len(hub.requests)
+    for i in range(5):
+        r = server.get(f"/models/org/m{i}/files/config.json")
+        assert (r.status, b"asks for patience" in r.body) == (503, True)
+    assert len(hub.requests) == asked
+    assert count(server, "failures_total") == 0
+    assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
+
+
+def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):
+    """A model around the directory of another one."""
+    hub = hubs({name: model(nbytes=1000) for name in ("two", "two/below")})
+    server = cache(hub.url)
+    assert server.get("/two/below/resolve/main/config.json").status == 200
+    published(server, "two/below")
+    for _ in range(2):
+        r = server.get("/api/models/two")
+        assert (r.status, b"something else has this name, or a part of it" in r.body) == (409, True), r.body
+    assert count(server, "absent_total") == 0
+    assert re.search('warn .*"two" could not be fetched.*: the served directory has "two" already', server.stderr())
+
+
+def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, cache, tmp_path):
+    many = {f"f{i:03}.txt": b"x" * 10 for i in range(120)}
+    few = {f"f{i:03}.txt": b"x" * 10 for i in range(20)} | model(nbytes=1000)
+    hub = hubs({"org/many": many, "org/few": few})
+    binary = tmp_path / "tensord-with-few-descriptors"
+    binary.write_text(f"#!/bin/sh\nulimit -n 400\nexec {harness.tensord_binary()} \"$@\"\n")
+    binary.chmod(0o755)
+    (tmp_path / "cache").mkdir()
+    with harness.Server(tmp_path / "cache", "--upstream", hub.url, "--max-connections", 64, binary=binary) as server:
+        r = server.get("/models/org/many/files/f000.txt")
+        assert (r.status, b"there is no room" in r.body) == (507, True)
+        assert re.search(r'"org/many" has 120 files, .* 64 are for that: raise it \(ulimit -n\)', server.stderr())
+        assert server.get("/models/org/few").status == 200
+        published(server, "org/few")
+        fds = Path(f"/proc/{server.pid}/fd")
+
+        def held():
+            names = (os.readlink(fd) for fd in fds.iterdir() if fd.is_symlink())
+            return sum("/org/few/" in name or ".tensord-upstream/incoming" in name for name in names)
+
+        server.wait_for(lambda: held() == 0, "the descriptors are closed as soon as a scan has found the model")
+
+
 def test_kill_9_in_the_middle_and_the_next_start_goes_on(hubs, cache, tmp_path):
     files = model(nbytes=24 * MIB)
     content = files["model.safetensors"]
@@ -368,15 +467,14 @@ def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
     published(server, "org/m")
 
 
-def test_who_waits_for_a_list_is_told_why(cache):
+def test_who_waits_for_a_list_is_told_so(cache):
     """Nobody listens at the upstream's port. A request of another server's waits for 2 s, not 10."""
     url = f"http://127.0.0.1:{free_port()}"
     server = cache(url)
     r = server.get("/models/org/m", [("Tensord-Via", "0123456789abcdef")], timeout=30)
-    message = r.json()["error"]["message"]
     assert r.status == 503
-    assert message.startswith('the list of files of "org/m" is being fetched from the upstream: '), message
-    assert url in message
+    assert r.json()["error"]["message"] == 'the list of files of "org/m" is being fetched from the upstream; try again'
+    assert url in server.stderr()                       # where the operator reads why; clients need not know it
 
 
 def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
@@ -482,13 +580,16 @@ def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
     published(good, "org/m")
     stranger = cache(url, "--upstream-ca", other.cert, "--upstream-token-file", token, root="stranger")
     r = stranger.get("/org/m/resolve/main/model.safetensors", timeout=60)
-    assert (r.status, b"certificate" in r.body) == (503, True)     # not 404: the model may be there
+    assert (r.status, url.encode() in r.body) == (503, False)      # not 404: the model may be there
+    assert re.search(f"{url}.*certificate", stranger.stderr())
     token.write_text("td_of-another-server")
     refused = cache(url, "--upstream-ca", ca.cert, "--upstream-token-file", token, root="refused")
     assert refused.get("/org/m/resolve/main/config.json").status == 503
+    assert f"{url} answers 401: give one that may read it by --upstream-token-file" in refused.stderr()
     token.unlink()
     r = refused.get("/org/other/resolve/main/config.json")
-    assert (r.status, str(token).encode() in r.body) == (503, True)
+    assert (r.status, str(token).encode() in r.body) == (503, False)
+    assert str(token) in refused.stderr()
     assert refused.ids() == stranger.ids() == []
 
 
@@ -545,7 +646,9 @@ def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
     for target in ("/models/org/m/files/config.json", "/org/m/resolve/main/config.json"):
         r = server.get(target)
         assert r.status == 507
-        assert b"more than --cache-max-bytes 1048576" in r.body
+        assert b"there is no room for \\\"org/m\\\"" in r.body or b'there is no room for "org/m"' in r.body, r.body
+        assert b"1048576" not in r.body
+    assert "more than --cache-max-bytes 1048576" in server.stderr()
     assert count(server, "failures_total") == 1
     assert list((tmp_path / "cache" / ".tensord-upstream" / "incoming").iterdir()) == []
 
@@ -584,6 +687,9 @@ def free_port():
 def test_servers_that_name_each_other_or_themselves_answer_404(cache):
     port, other = free_port(), free_port()
     itself = cache(f"http://127.0.0.1:{port}", "--listen", f"127.0.0.1:{port}", root="itself")
+    for way in ("made up", ",".join(["0123456789abcdef"] * 8)):     # which spends no warning
+        assert itself.get("/models/org/made-up", [("Tensord-Via", way)]).status == 404
+    assert itself.stderr().count("says that it has passed 8 other servers") == 1
     r = itself.get("/models/org/m/files/x", timeout=30)
     assert (r.status, b"neither here nor at the upstream" in r.body) == (404, True)
     assert itself.stderr().count("does --upstream name this server") == 1
@@ -648,7 +754,8 @@ def test_a_full_disk_is_an_answer(hubs, tmp_path):
     with harness.Server(mount, "--upstream", hub.url, binary=binary) as server:
         r = server.get("/org/m/resolve/main/model.safetensors")
         assert r.status == 507
-        assert b"the disk has" in r.body
+        assert b"there is no room" in r.body
+        assert "the disk has" in server.stderr()
         r = server.get("/org/small/resolve/main/model.safetensors")
         assert r.status == 200
         published(server, "org/small")
@@ -736,7 +843,7 @@ def test_a_registrys_token_decides_before_anything_is_fetched(hubs, cache, tmp_p
 
 def test_a_registrys_model_that_is_too_large_is_an_answer(hubs, cache):
     server = cache(hubs({"org/m": model()}).url, "--cache-max-bytes", MIB)
-    assert "more than --cache-max-bytes 1048576" in refused(server.get("/v2/org/m/manifests/main"), 507, "UNAVAILABLE")
+    assert "there is no room" in refused(server.get("/v2/org/m/manifests/main"), 507, "UNAVAILABLE")
 
 
 def test_blobs_of_a_registry_count_as_read(hubs, cache, tmp_path):
