@@ -1,5 +1,6 @@
 #include "api/call.h"
 
+#include "api/held_answer.h"
 #include "catalog/view.h"
 #include "core/digits.h"
 #include "core/json_build.h"
@@ -157,14 +158,18 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
     td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
 }
 
-/* Conditionals and ranges apply to GET and HEAD. The rest of the body is then resolved to bytes of files. */
+/* Conditionals and ranges apply to GET and HEAD. The rest of the body is then resolved to bytes of files, and held
+ * where these are not checked yet. */
 void td_call_finish(const struct td_call *call, bool head)
 {
     struct td_response *response = call->response;
     struct td_error err = TD_ERROR_INIT;
     if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
-        td_conditional_range_allowed(call->request, response)) /* RFC 9110 section 14.2: Range is for GET */
+        td_conditional_range_allowed(call->request, response) && /* RFC 9110 section 14.2: Range is for GET */
+        td_held_answer_may_go_on(call->api, call->request, response))
         td_range_apply(call->request, response);
-    if ((!head && !td_body_resolve(&response->body, &err)) || !td_body_prepare(&response->body, head, &err))
+    bool is_ready =
+        head || (td_body_resolve(&response->body, &err) && td_held_answer_apply(call->request, response, &err));
+    if (!is_ready || !td_body_prepare(&response->body, head, &err))
         td_response_fail_error(response, &err);
 }

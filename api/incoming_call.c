@@ -39,10 +39,24 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
     return true;
 }
 
-static void fail_ask(const struct td_call *call, const struct td_error *err)
+/* Returns what stands for the client: its token, else its address. */
+static uint64_t client_of(const struct td_call *call)
 {
-    int status = err->code == TD_RESOURCE_EXHAUSTED ? 507 : 503;
-    td_response_fail(call->response, status, NULL, "%s", err->message);
+    uint64_t client = call->request->client;
+    if (call->caller.token != NULL)
+        memcpy(&client, call->caller.token->sha256, sizeof client);
+    return client;
+}
+
+/* Answers with the reason why there is no model. */
+static void fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
+{
+    int status = reply->answer == TD_UPSTREAM_IS_TAKEN      ? 409
+                 : reply->answer == TD_UPSTREAM_HAS_NO_ROOM ? 507
+                 : reply->answer == TD_UPSTREAM_IS_TOO_MUCH ? 429
+                                                            : 503;
+    td_response_fail(call->response, status, NULL, "%s", reply->why);
+    td_response_set_retry_after(call->response, reply->retry_after_s);
 }
 
 /* Answers 503 and says how far the model is, and what can be done meanwhile. */
@@ -62,32 +76,49 @@ static void fail_underway(const struct td_call *call, struct td_text id, const c
                          TD_SHOW(id, 200));
 }
 
+/* Goes on in the snapshot of a model on its way. */
+static enum td_incoming_look take_incoming(const struct td_call *call, struct td_text id, struct td_snapshot **snapshot)
+{
+    if (may_see_all(call, *snapshot, id))
+        return TD_INCOMING_AGAIN;
+    td_snapshot_unref(*snapshot);
+    *snapshot = NULL;
+    fail_underway(call, id, "a token that may not see all of its directories reads it when it is complete");
+    return TD_INCOMING_ANSWERED;
+}
+
+/* Goes on in a newer snapshot of the served directory. */
+static enum td_incoming_look take_newer(const struct td_call *call, struct td_snapshot **snapshot)
+{
+    struct td_error err = TD_ERROR_INIT;
+    *snapshot = td_call_acquire(call, &err);
+    if (*snapshot != NULL)
+        return TD_INCOMING_AGAIN;
+    td_response_fail_error(call->response, &err);
+    return TD_INCOMING_ANSWERED;
+}
+
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot)
 {
     struct td_upstream *upstream = call->api->upstream;
-    enum td_upstream_answer answer;
-    struct td_error err = TD_ERROR_INIT;
+    struct td_upstream_reply reply;
     if (upstream == NULL || !may_see(call, id))
         return TD_INCOMING_NONE;
-    if (!td_upstream_ask(upstream, id, via_of(call->request), &answer, snapshot, &err)) {
-        fail_ask(call, &err);
+    const struct td_upstream_asker asker = {.client = client_of(call), .via = via_of(call->request)};
+    td_upstream_ask(upstream, &asker, id, &reply);
+    switch (reply.answer) {
+    case TD_UPSTREAM_HAS_NOT:
+        return TD_INCOMING_NONE;
+    case TD_UPSTREAM_SENDS:
+        *snapshot = reply.snapshot;
+        return take_incoming(call, id, snapshot);
+    case TD_UPSTREAM_SENT:
+        return take_newer(call, snapshot);
+    default:
+        fail_ask(call, &reply);
         return TD_INCOMING_ANSWERED;
     }
-    if (answer == TD_UPSTREAM_SENDS && !may_see_all(call, *snapshot, id)) {
-        td_snapshot_unref(*snapshot);
-        *snapshot = NULL;
-        fail_underway(call, id, "a token that may not see all of its directories reads it when it is complete");
-        return TD_INCOMING_ANSWERED;
-    }
-    if (answer == TD_UPSTREAM_SENT) {
-        *snapshot = td_call_acquire(call, &err);
-        if (*snapshot == NULL) {
-            td_response_fail_error(call->response, &err);
-            return TD_INCOMING_ANSWERED;
-        }
-    }
-    return answer == TD_UPSTREAM_HAS_NOT ? TD_INCOMING_NONE : TD_INCOMING_AGAIN;
 }
 
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot)

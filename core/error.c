@@ -2,6 +2,7 @@
 
 #include "core/utf8.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,7 +68,11 @@ bool td_error_sys(struct td_error *err, enum td_code code, int sys, const char *
 
 bool td_error_no_memory(struct td_error *err)
 {
-    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "out of memory");
+    bool is_first = err != NULL && err->code == TD_OK;
+    (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "out of memory");
+    if (is_first)
+        err->sys = ENOMEM;
+    return false;
 }
 
 bool td_error_copy(struct td_error *err, const struct td_error *from)

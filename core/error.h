@@ -64,7 +64,7 @@ void td_error_name_it(struct td_error *err, const char *path);
 /* Copies a failure from another error, unless *err holds one already. Always returns false. */
 bool td_error_copy(struct td_error *err, const struct td_error *from);
 
-/* Records TD_RESOURCE_EXHAUSTED, "out of memory". Always returns false. */
+/* Records TD_RESOURCE_EXHAUSTED, "out of memory", and ENOMEM. Always returns false. */
 bool td_error_no_memory(struct td_error *err);
 
 #endif

@@ -255,6 +255,14 @@ void td_response_fail(struct td_response *response, int status, const char *deta
     fail(response, status, NULL, details, message);
 }
 
+void td_response_set_retry_after(struct td_response *response, unsigned seconds)
+{
+    for (size_t i = 0; i < response->header_count; i++)
+        if (strcmp(response->headers[i].name, "Retry-After") == 0)
+            (void)snprintf(response->headers[i].value, sizeof response->headers[i].value, "%u",
+                           seconds < 1 ? 1 : seconds);
+}
+
 void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
 {
     char message[1024];
@@ -263,13 +271,6 @@ void td_response_fail_as(struct td_response *response, int status, const char *c
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
     fail(response, status, code, NULL, message);
-}
-
-void td_response_set_retry_after(struct td_response *response, unsigned seconds)
-{
-    for (size_t i = 0; i < response->header_count; i++)
-        if (strcmp(response->headers[i].name, "Retry-After") == 0)
-            (void)snprintf(response->headers[i].value, sizeof response->headers[i].value, "%u", seconds);
 }
 
 void td_response_fail_error(struct td_response *response, const struct td_error *err)

@@ -143,7 +143,8 @@ void td_response_describe(struct td_response *response, const char *content_type
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Sets Retry-After of an answer that td_response_fail has made a 503 or a 429, in seconds. Does nothing for others. */
+/* Sets Retry-After of an answer that td_response_fail has made a 503 or a 429, in seconds, at least 1. Does nothing for
+ * others. */
 void td_response_set_retry_after(struct td_response *response, unsigned seconds);
 
 /* Does what td_response_fail does with the facade's own word for the error, for errors whose word does not follow from

@@ -13,7 +13,8 @@ struct incoming {
     struct td_blob blob; /* first, so that a pointer to one is a pointer to the other */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int fd; /* -1: none yet; does not change once it is set */
+    int fd;          /* -1: none yet; does not change once it is set */
+    bool has_sha256; /* readers know it */
     uint64_t stall_ns;
     uint64_t arrived;      /* the first bytes, so many, are in the file */
     uint64_t arrived_ns;   /* when that last grew */
@@ -131,7 +132,8 @@ static const struct td_blob_class incoming_class = {.destroy = incoming_destroy,
                                                     .resident = never_resident,
                                                     .prepare = incoming_prepare};
 
-bool td_incoming_create(uint64_t len_bytes, uint64_t stall_ns, struct td_blob **out, struct td_error *err)
+bool td_incoming_create(uint64_t len_bytes, bool has_sha256, uint64_t stall_ns, struct td_blob **out,
+                        struct td_error *err)
 {
     struct incoming *in = calloc(1, sizeof *in);
     if (in == NULL)
@@ -145,6 +147,7 @@ bool td_incoming_create(uint64_t len_bytes, uint64_t stall_ns, struct td_blob **
     }
     td_error_init(&in->error);
     in->fd = -1;
+    in->has_sha256 = has_sha256;
     in->stall_ns = stall_ns;
     in->blob.class = &incoming_class;
     atomic_init(&in->blob.refs, 1);
@@ -212,4 +215,137 @@ bool td_incoming_take_wanted(struct td_blob *blob)
     in->is_wanted = false;
     pthread_mutex_unlock(&in->lock);
     return is_wanted;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------- */
+
+/* An incoming blob whose bytes are all held until its writer has finished. */
+struct held {
+    struct td_blob blob; /* first, as in struct incoming */
+    struct td_blob *of;  /* one reference */
+};
+
+static struct td_blob *blob_behind(struct td_blob *blob)
+{
+    return ((struct held *)(void *)blob)->of;
+}
+
+static void held_destroy(struct td_blob *blob)
+{
+    td_blob_unref(blob_behind(blob));
+    free(blob);
+}
+
+/* The blob behind it gives its last byte out only when all bytes are right. */
+static bool held_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    struct td_blob *of = blob_behind(blob);
+    uint8_t last;
+    return incoming_read(of, of->len_bytes - 1, &last, 1, err) && incoming_read(of, off, out, len, err);
+}
+
+static bool held_unchanged(struct td_blob *blob)
+{
+    return incoming_unchanged(blob_behind(blob));
+}
+
+static bool held_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+{
+    struct td_blob *of = blob_behind(blob);
+    (void)off;
+    (void)len;
+    return incoming_prepare(of, of->len_bytes - 1, 1, for_head, err);
+}
+
+static const struct td_blob_class held_class = {.destroy = held_destroy,
+                                                .read = held_read,
+                                                .unchanged = held_unchanged,
+                                                .pinned = never_pinned,
+                                                .resident = never_resident,
+                                                .prepare = held_prepare};
+
+/* Makes a held blob with one reference. */
+static bool create_held(struct td_blob *of, struct td_blob **out, struct td_error *err)
+{
+    struct held *held = calloc(1, sizeof *held);
+    if (held == NULL)
+        return td_error_no_memory(err);
+    held->of = td_blob_ref(of);
+    held->blob.class = &held_class;
+    atomic_init(&held->blob.refs, 1);
+    held->blob.len_bytes = of->len_bytes;
+    *out = &held->blob;
+    return true;
+}
+
+/* Puts held blobs in the place of incoming ones. */
+static bool hold_all(struct td_body *body, struct td_error *err)
+{
+    for (size_t i = 0; i < body->extent_count; i++) {
+        struct td_extent *extent = &body->extents[i];
+        struct td_blob *held;
+        if (extent->blob->class != &incoming_class)
+            continue;
+        if (!create_held(extent->blob, &held, err))
+            return false;
+        td_blob_unref(extent->blob);
+        extent->blob = held;
+    }
+    return true;
+}
+
+static size_t count_incoming(const struct td_body *body)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < body->extent_count; i++)
+        count += body->extents[i].blob->class == &incoming_class ? 1 : 0;
+    return count;
+}
+
+static bool append_all(struct td_body *body, const struct td_body *more, struct td_error *err)
+{
+    for (size_t i = 0; i < more->extent_count; i++) {
+        const struct td_extent *extent = &more->extents[i];
+        if (!td_body_append_runs(body, extent->blob, extent->off, extent->len, extent->count, extent->stride, err))
+            return false;
+    }
+    return true;
+}
+
+enum td_incoming_worth td_incoming_worth_of(const struct td_body *body)
+{
+    enum td_incoming_worth worst = TD_INCOMING_CHECKED;
+    for (size_t i = 0; i < body->extent_count; i++) {
+        struct td_blob *blob = body->extents[i].blob;
+        if (blob->class != &incoming_class)
+            continue;
+        struct incoming *in = incoming_of(blob);
+        pthread_mutex_lock(&in->lock);
+        enum td_incoming_worth worth = in->is_finished  ? TD_INCOMING_CHECKED
+                                       : in->has_sha256 ? TD_INCOMING_CHECKABLE
+                                                        : TD_INCOMING_UNCHECKED;
+        pthread_mutex_unlock(&in->lock);
+        worst = worth > worst ? worth : worst;
+    }
+    return worst;
+}
+
+bool td_incoming_hold_end(struct td_body *body, struct td_error *err)
+{
+    bool is_short = body->total_bytes <= TD_INCOMING_HELD_BYTES || count_incoming(body) > 1;
+    uint64_t open = is_short ? 0 : body->total_bytes - TD_INCOMING_HELD_BYTES;
+    struct td_body made;
+    struct td_body end;
+    td_body_init(&made);
+    td_body_init(&end);
+    bool ok = td_body_cut(body, 0, open, &made, err) && td_body_cut(body, open, body->total_bytes - open, &end, err) &&
+              hold_all(&end, err) && append_all(&made, &end, err);
+    td_body_fini(&end);
+    if (!ok) {
+        td_body_fini(&made);
+        return false;
+    }
+    td_body_fini(body);
+    *body = made;
+    return true;
 }

@@ -1,28 +1,34 @@
 /* Incoming blobs: the bytes of a file that another thread is writing from its front, such as one that is being fetched
  * from another server. A read waits until its bytes are there. The last TD_INCOMING_HELD_BYTES are given out only after
  * the writer has finished, which it does when it has checked the whole file. So whoever reads a blob to its end has
- * read bytes that were checked, and a file that turns out to be wrong is never read to its end.
+ * read bytes that were checked, and a file that turns out to be wrong is never read to its end. An answer that has only
+ * a part of the file holds its own end back in the same way (td_incoming_hold_end).
  *
  * One thread writes (attach, advance, finish, fail); any number of threads read at the same time. */
 #ifndef TD_STORAGE_INCOMING_H
 #define TD_STORAGE_INCOMING_H
 
 #include "core/error.h"
-#include "storage/blob.h"
+#include "storage/body.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { TD_INCOMING_HELD_BYTES = 1024 * 1024 };
 
+/* The field by which a client says, with the value "sha256", that it checks the SHA-256 of whole files itself. Such a
+ * client may have complete answers whose bytes are not checked yet, so that servers pass a file on as it arrives. */
+#define TD_INCOMING_CHECKS "Tensord-Checks"
+
 /* td_blob_prepare waits so long for the first byte of its range, and no longer than stall_ns, so that a writer that
  * fails soon becomes an error answer rather than an answer that is broken off. */
 #define TD_INCOMING_PREPARE_NS UINT64_C(3000000000)
 
-/* Makes a blob of len_bytes bytes (at least 1), none of which has arrived, with one reference for the caller. A read
- * that waits fails when nothing has arrived for stall_ns, although the writer has not failed. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_incoming_create(uint64_t len_bytes, uint64_t stall_ns, struct td_blob **out, struct td_error *err);
+/* Makes a blob of len_bytes bytes (at least 1), none of which has arrived, with one reference for the caller.
+ * has_sha256: readers are told the file's SHA-256 before it has arrived. A read that waits fails when nothing has
+ * arrived for stall_ns, although the writer has not failed. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_incoming_create(uint64_t len_bytes, bool has_sha256, uint64_t stall_ns, struct td_blob **out,
+                        struct td_error *err);
 
 /* Gives the blob the descriptor of the file that is being written, open for reading, before the first byte arrives. The
  * blob owns the descriptor from now on. At most once. */
@@ -43,5 +49,21 @@ uint64_t td_incoming_arrived(struct td_blob *blob);
 
 /* Returns whether a reader waits, or has waited since the last call, for bytes that have not arrived. Any thread. */
 bool td_incoming_take_wanted(struct td_blob *blob);
+
+/* What the bytes of an answer from incoming blobs are worth. */
+enum td_incoming_worth {
+    TD_INCOMING_CHECKED,   /* no byte is of a blob whose writer has not finished */
+    TD_INCOMING_CHECKABLE, /* some are, but readers know the SHA-256 of each such file */
+    TD_INCOMING_UNCHECKED, /* some are, and nobody can check them before the writer has */
+};
+
+/* Returns the worst of a body's bytes at this moment. */
+enum td_incoming_worth td_incoming_worth_of(const struct td_body *body);
+
+/* Has the answer wait for the check before it ends: reads of the last TD_INCOMING_HELD_BYTES of the body, as far as
+ * they are of incoming blobs, wait until the writer has finished. A shorter body waits as a whole, and so does one with
+ * several parts of files, each of which a client may take for itself. On failure the body is as it was. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_incoming_hold_end(struct td_body *body, struct td_error *err);
 
 #endif

@@ -34,6 +34,7 @@ struct asking {
     size_t server;
     struct td_fetch_answer answer;
     struct td_buffer path, body;
+    struct td_remote_kinds *kinds; /* NULL: none */
     struct td_remote_model *model;
     struct td_error *err;
 };
@@ -158,6 +159,11 @@ static bool copy_member(struct td_text text, const char *key, char *out, size_t 
 static bool find_kind(struct asking *asking)
 {
     char name[16];
+    struct td_remote_kinds *kinds = asking->kinds;
+    if (kinds != NULL && kinds->known[asking->server]) {
+        asking->model->is_tensord = kinds->is_tensord[asking->server];
+        return true;
+    }
     td_buffer_clear(&asking->path);
     td_buffer_puts(&asking->path, "/version");
     const char *path = td_buffer_terminate(&asking->path);
@@ -171,6 +177,10 @@ static bool find_kind(struct asking *asking)
     asking->model->is_tensord = answered && asking->answer.status == 200 &&
                                 copy_member(td_buffer_text(&asking->body), "name", name, sizeof name) &&
                                 strcmp(name, "tensord") == 0;
+    if (kinds != NULL) {
+        kinds->known[asking->server] = true;
+        kinds->is_tensord[asking->server] = asking->model->is_tensord;
+    }
     return true;
 }
 
@@ -288,7 +298,7 @@ static bool list_in_time(struct asking *asking)
 }
 
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
-                          struct td_remote_model *model, struct td_error *err)
+                          struct td_remote_kinds *kinds, struct td_remote_model *model, struct td_error *err)
 {
     size_t count = td_fetch_client_count(td_fetch_session_client(session));
     bool ok = td_remote_id_check(td_text_of(id), err);
@@ -299,8 +309,13 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
     struct td_error first = TD_ERROR_INIT;
     for (size_t i = 0; i < count; i++) {
         struct td_error why = TD_ERROR_INIT;
-        struct asking asking = {
-            .session = session, .id = id, .revision = revision, .server = i, .model = model, .err = &why};
+        struct asking asking = {.session = session,
+                                .id = id,
+                                .revision = revision,
+                                .server = i,
+                                .kinds = kinds,
+                                .model = model,
+                                .err = &why};
         td_buffer_init(&asking.path);
         td_buffer_init(&asking.body);
         begin_anew(model);
@@ -309,6 +324,7 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
         td_buffer_fini(&asking.body);
         if (ok)
             return true;
+        model->retry_after_s = asking.answer.retry_after_s;
         (void)td_error_copy(&first, &why);
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);

@@ -28,6 +28,14 @@ struct td_remote_model {
     char revision[TD_REMOTE_REVISION_BYTES]; /* by which to ask for files: the commit, or the name that was given. The
                                                 commit, so that all files are of one state; but a tensord's commits are
                                                 its own, so the name when there are several servers or it is one */
+    uint64_t retry_after_s; /* of a listing that failed: how long the last server asked to wait; 0: it did not */
+};
+
+/* Of which kind a client's servers are, as far as it was found out: a caller that lists many models keeps it for a
+ * while. All zeros: nothing is known. */
+struct td_remote_kinds {
+    bool known[TD_FETCH_MAX_SERVERS];
+    bool is_tensord[TD_FETCH_MAX_SERVERS];
 };
 
 /* Returns whether the id can be that of a model: "name" or "org/name" of letters, digits and "-._", no component that
@@ -35,13 +43,14 @@ struct td_remote_model {
 bool td_remote_id_check(struct td_text id, struct td_error *err);
 
 /* Lists the files of a model at a revision ("main", a commit, "tp8-rank0-vllm"); servers are asked in turn until one
- * answers. Sets *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when the
+ * answers. A server that `kinds` (NULL: none) knows is not asked of which kind it is; others are, and noted there. Sets
+ * *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when the
  * servers answer 404, for the model or the revision; TD_PERMISSION_DENIED for 401 and 403 (a Hub answers 401 for models
  * that do not exist); TD_FAILED_PRECONDITION for other answers that stay, with the server's own message, and for
  * listings past the bounds; TD_INVALID_ARGUMENT for a listing that is wrong; TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED,
  * TD_CONFLICT as td_fetch_session_get; TD_UNAVAILABLE also when the time of the bounds is over. */
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
-                          struct td_remote_model *model, struct td_error *err);
+                          struct td_remote_kinds *kinds, struct td_remote_model *model, struct td_error *err);
 
 void td_remote_model_init(struct td_remote_model *model);
 void td_remote_model_fini(struct td_remote_model *model);

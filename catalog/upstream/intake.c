@@ -28,7 +28,7 @@ void td_intake_clear(struct td_intake *intake)
         td_blob_unref(intake->files[i].blob);
     free(intake->files);
     intake->files = NULL;
-    intake->here_count = intake->early_left = intake->next = 0;
+    intake->here_count = intake->early_left = intake->next = intake->file_count = 0;
     td_remote_model_fini(&intake->model);
     td_remote_model_init(&intake->model);
     td_snapshot_unref(intake->snapshot);
@@ -50,6 +50,9 @@ void td_intake_restart(struct td_intake *intake, const char *via)
 {
     (void)snprintf(intake->via, sizeof intake->via, "%s", via);
     intake->phase = TD_INTAKE_QUEUED;
+    intake->server = SIZE_MAX;
+    intake->rounds = 0;
+    intake->is_again = false;
     intake->started_ns = td_clock_ns();
     intake->resumed_bytes = 0;
     intake->is_disk_full = false;
@@ -60,9 +63,6 @@ void td_intake_restart(struct td_intake *intake, const char *via)
 bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
 {
     const struct td_remote_listing *listing = &intake->model.listing;
-    if (listing->count > TD_INTAKE_MAX_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
-                            intake->id, listing->count, TD_INTAKE_MAX_FILES);
     intake->files = calloc(listing->count, sizeof *intake->files);
     if (intake->files == NULL)
         return td_error_no_memory(err);
@@ -73,7 +73,7 @@ bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
         memcpy(file->sha256, expected->sha256, sizeof file->sha256);
         file->is_early = !expected->has_sha256 && expected->size_bytes <= TD_INTAKE_EARLY_BYTES;
         intake->early_left += file->is_early ? 1 : 0;
-        if (!td_incoming_create(expected->size_bytes, stall_ns, &file->blob, err))
+        if (!td_incoming_create(expected->size_bytes, expected->has_sha256, stall_ns, &file->blob, err))
             return false;
     }
     intake->phase = TD_INTAKE_PREPARING;
@@ -139,9 +139,11 @@ void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64
     intake->until_ns = until_ns;
     intake->failures++;
     atomic_store(&intake->is_cancelled, true);
+    struct td_error shown = TD_ERROR_INIT;
+    (void)td_error_set(&shown, TD_UNAVAILABLE, "\"%s\" could not be fetched to its end; try again", intake->id);
     for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
         if (intake->files[i].blob != NULL)
-            td_incoming_fail(intake->files[i].blob, why);
+            td_incoming_fail(intake->files[i].blob, &shown);
     td_snapshot_unref(intake->snapshot);
     intake->snapshot = NULL;
 }

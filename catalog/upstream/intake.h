@@ -1,6 +1,6 @@
 /* An intake: one model on its way from the upstream, from the first request for it until it is published. This module
- * has the state and its steps; upstream.c has the threads, the lock that every function here needs (the caller holds
- * it), and what waits. */
+ * has the state and its steps; the caller holds the upstream's lock. intake_queue.h has the table of all intakes, and
+ * fetching.h runs them. */
 #ifndef TD_CATALOG_UPSTREAM_INTAKE_H
 #define TD_CATALOG_UPSTREAM_INTAKE_H
 
@@ -39,7 +39,12 @@ struct td_intake_file {
 struct td_intake {
     char id[TD_UPSTREAM_ID_BYTES];
     char via[TD_UPSTREAM_VIA_BYTES];
+    uint64_t client, order; /* whose turn it takes, and when it was queued, as a number that grows */
+    size_t server;          /* of the upstream's, which is asked alone; SIZE_MAX: all */
+    size_t rounds;          /* times that it began anew with another server */
+    bool is_again;          /* it has failed, and is about to begin anew with another server */
     enum td_intake_phase phase;
+    size_t file_count;            /* for which descriptors may be open */
     struct td_remote_model model; /* the listing */
     struct td_intake_file *files; /* as in the listing */
     size_t here_count, early_left;
@@ -51,8 +56,7 @@ struct td_intake {
     uint64_t resumed_bytes;       /* of an earlier process */
     struct td_snapshot *snapshot; /* one reference; NULL: none yet */
     _Atomic bool is_cancelled;
-    bool is_disk_full;   /* what is on disk must make room */
-    char retry_why[256]; /* why the list of files is asked for again; empty: the first try runs */
+    bool is_disk_full; /* what is on disk must make room */
     struct td_error error;
     uint64_t until_ns;
     unsigned failures; /* in a row */
@@ -67,11 +71,11 @@ void td_intake_destroy(struct td_intake *intake);
 /* Drops what a fetch has made, the snapshot too, and closes the directory. No thread may work for it. */
 void td_intake_clear(struct td_intake *intake);
 
-/* Queues it again after a failure, or after its time was over. */
+/* Queues it again after a failure, or after its time was over, for all of the upstream's servers. */
 void td_intake_restart(struct td_intake *intake, const char *via);
 
-/* Makes the files of the listing, and enters the phase PREPARING, or ARRIVING if nothing has to come early. Errors:
- * TD_FAILED_PRECONDITION for too many files; TD_RESOURCE_EXHAUSTED. */
+/* Makes the files of the listing, at most TD_INTAKE_MAX_FILES, and enters the phase PREPARING, or ARRIVING if nothing
+ * has to come early. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_intake_begin_files(struct td_intake *intake, struct td_error *err);
 
 /* Makes the snapshot and enters the phase ARRIVING. Errors: TD_RESOURCE_EXHAUSTED. */
@@ -84,7 +88,7 @@ size_t td_intake_choose(struct td_intake *intake, bool only_wanted);
 /* Returns whether files wait to be fetched. */
 bool td_intake_has_waiting(const struct td_intake *intake);
 
-/* Ends it with this error: its readers fail. Working threads are asked to stop. */
+/* Ends it with this error: its readers fail, and are told no details. Working threads are asked to stop. */
 void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns);
 
 /* Returns how many bytes have arrived. */

@@ -1,8 +1,10 @@
 #include "catalog/upstream/remote_source.h"
 
 #include "core/buffer.h"
+#include "core/clock.h"
 #include "core/log.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,13 @@ enum {
     SPAN_BYTES = 16 * 1024 * 1024, /* of one request: so the front of a file arrives first */
 };
 
+/* How long it is remembered of which kind a server is. */
+static const uint64_t kind_ns = UINT64_C(60000000000);
+
 struct source {
+    pthread_mutex_t lock; /* of the next two */
+    struct td_remote_kinds kinds;
+    uint64_t kinds_until_ns;
     char *text; /* of the URLs, with NULs between them */
     const char *urls[TD_FETCH_MAX_SERVERS];
     size_t url_count;
@@ -27,29 +35,30 @@ struct visit {
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_fetch_notes notes;
-    struct td_upstream_wish wish;
 };
 
 static void tell(void *context, const char *text)
 {
-    const struct td_upstream_wish *wish = context;
+    (void)context;
     td_log(TD_LOG_INFO, "upstream: %s", text);
-    if (wish->on_retry != NULL)
-        wish->on_retry(wish->context, text);
 }
 
-/* Makes a client that sends the wish's TD_UPSTREAM_VIA; NULL: none. */
-static bool make_client(const struct source *source, const char *via, uint64_t retry_ns, struct td_fetch_client **out,
-                        struct td_error *err)
+static const char token_advice[] = "give one that may read it by --upstream-token-file";
+
+/* Makes a client of one server, or of all (SIZE_MAX), that sends TD_UPSTREAM_VIA; NULL: none. */
+static bool make_client(const struct source *source, size_t server, const char *via, uint64_t retry_ns,
+                        struct td_fetch_client **out, struct td_error *err)
 {
+    bool is_alone = server < source->url_count;
     char header[sizeof TD_UPSTREAM_VIA + 2 + TD_UPSTREAM_VIA_BYTES];
     char *token = NULL;
     (void)snprintf(header, sizeof header, "%s: %s", TD_UPSTREAM_VIA, via == NULL ? "" : via);
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, err))
         return false;
-    const struct td_fetch_settings settings = {.urls = source->urls,
-                                               .url_count = source->url_count,
+    const struct td_fetch_settings settings = {.urls = is_alone ? &source->urls[server] : source->urls,
+                                               .url_count = is_alone ? 1 : source->url_count,
                                                .token = token,
+                                               .token_advice = token_advice,
                                                .ca = source->ca,
                                                .header = via == NULL ? NULL : header,
                                                .reputation = source->reputation,
@@ -63,8 +72,8 @@ static bool make_client(const struct source *source, const char *via, uint64_t r
 static bool visit_begin(const struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
                         struct visit *visit, struct td_error *err)
 {
-    *visit = (struct visit){.notes = {.tell = tell, .context = &visit->wish}, .wish = *wish};
-    return make_client(source, wish->via, retry_ns, &visit->client, err) &&
+    *visit = (struct visit){.notes = {.tell = tell}};
+    return make_client(source, wish->server, wish->via, retry_ns, &visit->client, err) &&
            td_fetch_session_create(visit->client, wish->cancel, &visit->notes, &visit->session, err);
 }
 
@@ -76,19 +85,60 @@ static void visit_end(struct visit *visit)
 
 /* Finds out whether a server answers that we trust, and that takes our token: a tensord with tokens asks for one here;
  * a Hub does not, and has nothing at this path. */
-static bool can_reach(const struct visit *visit, struct td_error *err)
+static bool can_reach(const struct visit *visit, uint64_t *retry_after_s, struct td_error *err)
 {
     enum { MOST_BYTES = 64 * 1024 };
     struct td_fetch_answer answer;
     struct td_buffer body;
     size_t server = 0;
     td_buffer_init(&body);
+    td_fetch_answer_init(&answer);
     bool ok = td_fetch_session_get(visit->session, "/version", MOST_BYTES, false, &server, &answer, &body, err);
     td_buffer_fini(&body);
+    *retry_after_s = ok ? 0 : answer.retry_after_s;
     if (ok && (answer.status == 401 || answer.status == 403))
-        return td_error_set(err, TD_PERMISSION_DENIED, "the upstream answers %u: it refuses the token, or wants one",
-                            answer.status);
+        return td_error_set(err, TD_PERMISSION_DENIED, "the upstream %s answers %u: %s",
+                            td_fetch_client_url(visit->client, server), answer.status, token_advice);
     return ok || err->code == TD_FAILED_PRECONDITION; /* a long page of a Hub */
+}
+
+/* Copies what is known of the servers. Returns whether it is fresh. */
+static bool recall_kinds(struct source *source, struct td_remote_kinds *kinds)
+{
+    pthread_mutex_lock(&source->lock);
+    bool is_fresh = td_clock_ns() < source->kinds_until_ns;
+    *kinds = is_fresh ? source->kinds : (struct td_remote_kinds){.known = {false}};
+    pthread_mutex_unlock(&source->lock);
+    return is_fresh;
+}
+
+/* Keeps what a listing has found out; `is_fresh`: which was known already. A failure of the server has it asked anew.
+ */
+static void keep_kinds(struct source *source, const struct td_remote_kinds *kinds, bool is_fresh, bool is_good)
+{
+    pthread_mutex_lock(&source->lock);
+    if (!is_good)
+        source->kinds_until_ns = 0;
+    else if (!is_fresh)
+        source->kinds_until_ns = td_clock_ns() + kind_ns;
+    if (is_good)
+        source->kinds = *kinds;
+    pthread_mutex_unlock(&source->lock);
+}
+
+/* Lists by all servers, of which those that were asked within the last minute are not asked of which kind they are. */
+static bool list_by_all(struct source *source, const struct visit *visit, const char *id, struct td_remote_model *model,
+                        bool *is_reached, struct td_error *err)
+{
+    struct td_remote_kinds kinds;
+    uint64_t retry_after_s = 0;
+    bool is_fresh = recall_kinds(source, &kinds);
+    *is_reached = is_fresh || can_reach(visit, &retry_after_s, err);
+    bool ok = *is_reached && td_remote_model_list(visit->session, id, "main", &kinds, model, err);
+    if (!*is_reached)
+        model->retry_after_s = retry_after_s;
+    keep_kinds(source, &kinds, is_fresh, ok || err->code == TD_NOT_FOUND || model->retry_after_s > 0);
+    return ok;
 }
 
 /* A certificate that is not trusted, a token that a tensord refuses and a file of a token that is gone are failures.
@@ -96,19 +146,23 @@ static bool can_reach(const struct visit *visit, struct td_error *err)
 static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err)
 {
-    const struct source *source = context;
+    struct source *source = context;
     struct visit visit;
-    struct td_error unreached = TD_ERROR_INIT;
     struct td_error why = TD_ERROR_INIT;
+    bool is_reached = false;
+    bool ok = false;
     td_remote_model_init(model);
-    bool is_reached =
-        visit_begin(source, wish, source->list_retry_ns, &visit, &unreached) && can_reach(&visit, &unreached);
-    bool ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", model, &why);
+    if (visit_begin(source, wish, source->list_retry_ns, &visit, &why)) {
+        if (wish->server == SIZE_MAX) {
+            ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);
+        } else {
+            is_reached = can_reach(&visit, &model->retry_after_s, &why);
+            ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", NULL, model, &why);
+        }
+    }
     visit_end(&visit);
     if (ok)
         return true;
-    if (!is_reached)
-        why = unreached;
     bool is_failure = !is_reached || (why.code == TD_PERMISSION_DENIED && model->is_tensord);
     if (is_failure && (why.code == TD_PERMISSION_DENIED || why.code == TD_NOT_FOUND))
         return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
@@ -173,7 +227,7 @@ static bool try_options(const struct source *source, struct td_error *err)
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, &why))
         return blame("--upstream-token-file", &why, err);
     td_fetch_token_free(token);
-    bool ok = make_client(source, NULL, 0, &trial, &why);
+    bool ok = make_client(source, SIZE_MAX, NULL, 0, &trial, &why);
     td_fetch_client_destroy(trial);
     return ok || blame(why.code == TD_INVALID_ARGUMENT ? "--upstream" : "--upstream-ca", &why, err);
 }
@@ -186,7 +240,8 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
     if (source == NULL)
         return td_error_no_memory(err);
     source->reputation = calloc(1, sizeof *source->reputation);
-    if (source->reputation == NULL) {
+    if (source->reputation == NULL || pthread_mutex_init(&source->lock, NULL) != 0) {
+        free(source->reputation);
         free(source);
         return td_error_no_memory(err);
     }
@@ -194,6 +249,7 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
     source->file_retry_ns = config->file_retry_ns;
     bool ok = copy_text(config->urls, &source->text, err) && copy_text(config->token_file, &source->token_file, err) &&
               copy_text(config->ca, &source->ca, err) && split_urls(source, err) && try_options(source, err);
+    made.server_count = source->url_count;
     if (ok)
         *out = made;
     else
@@ -206,6 +262,7 @@ void td_remote_source_destroy(struct td_upstream_source *made)
     struct source *source = made->context;
     if (source == NULL)
         return;
+    (void)pthread_mutex_destroy(&source->lock);
     free(source->text);
     free(source->token_file);
     free(source->ca);

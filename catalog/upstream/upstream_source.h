@@ -17,15 +17,14 @@ enum { TD_UPSTREAM_VIA_BYTES = 256, TD_UPSTREAM_VIA_MOST = 8 }; /* of the field 
 struct td_upstream_wish {
     const char *id;
     const char *via; /* the value of TD_UPSTREAM_VIA to send */
+    size_t server;   /* to ask alone, below server_count; SIZE_MAX: all */
     const struct td_cancel *cancel;
-    /* Called when a try has failed and another one follows. NULL: nobody wants to know. */
-    void (*on_retry)(void *context, const char *why);
-    void *context;
 };
 
 struct td_upstream_source {
+    size_t server_count;
     /* Lists the files of the model's revision `main`. Initialises *model, which the caller frees in any case. Errors as
-     * td_remote_model_list. */
+     * td_remote_model_list; model->retry_after_s is set then, too. */
     bool (*list)(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err);
     /* Fetches one file of a listing into a folder. Errors as td_fetch_file. */

@@ -348,7 +348,7 @@ static bool list_files(struct pull *pull, struct td_error *err)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
     struct td_error why = TD_ERROR_INIT;
-    return td_remote_model_list(pull->session, arguments->model, arguments->revision, &pull->model, &why) ||
+    return td_remote_model_list(pull->session, arguments->model, arguments->revision, NULL, &pull->model, &why) ||
            td_error_set(err, why.code, "%s: %s", arguments->model, why.message);
 }
 

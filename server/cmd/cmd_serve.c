@@ -11,6 +11,7 @@
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
+#include "catalog/upstream/intake.h"
 #include "catalog/upstream/remote_source.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -52,7 +53,8 @@ struct service {
     struct td_access_log *log;
     struct td_parse_pool *parsers;
     struct td_catalog *catalog;
-    struct td_upstream_source source; /* with --upstream, as the next two; else empty */
+    size_t incoming_files; /* most files of models on their way; 0 without --upstream, as the next three */
+    struct td_upstream_source source;
     struct td_upstream_store *store;
     struct td_upstream *upstream;
     struct td_api api;
@@ -113,23 +115,52 @@ static void choose_workers(struct td_config *config)
     config->workers = workers < FEWEST ? FEWEST : workers > MOST ? MOST : workers;
 }
 
-/* Raises the limit on open files as far as possible. Lowers config->max_maps if the limit is too small for it, since
- * each mapped file and each connection takes a descriptor. */
-static void fit_descriptors(struct td_config *config)
+/* Raises the limit on open files as far as possible. Returns it. */
+static uint64_t raise_descriptors(void)
 {
-    enum { OTHER_DESCRIPTORS = 64, WORKER_DESCRIPTORS = 2 };
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
+        return UINT64_MAX;
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    uint64_t have = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
-    uint64_t fixed = config->max_connections + config->workers * WORKER_DESCRIPTORS + OTHER_DESCRIPTORS;
+    return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+}
+
+/* Returns how many files of models on their way may be open at once, of `left` descriptors: what mapped files leave
+ * over, and a part of them in any case. */
+static uint64_t share_of_incoming(const struct td_config *config, uint64_t left)
+{
+    enum { MOST = TD_UPSTREAM_MODELS * TD_INTAKE_MAX_FILES, LEAST = 64, LEAST_PART = 16 };
+    uint64_t share = left > config->max_maps ? left - config->max_maps : 0;
+    uint64_t least = left / LEAST_PART > LEAST ? left / LEAST_PART : LEAST;
+    if (share < least)
+        share = least;
+    return share < MOST ? share : MOST;
+}
+
+/* Raises the limit on open files. Lowers config->max_maps if the limit is too small for it, since each mapped file and
+ * each connection takes a descriptor; and so does each file of a model on its way, whose number is bounded, too. */
+static void fit_descriptors(struct service *service)
+{
+    enum {
+        OTHER_DESCRIPTORS = 64,
+        WORKER_DESCRIPTORS = 2,
+        FETCH_DESCRIPTORS = 12, /* of a thread that fetches: connections, the file, its journal and its folder */
+        FEWEST_MAPS = 16,
+    };
+    struct td_config *config = &service->used;
+    bool fetches = config->upstream[0] != '\0';
+    uint64_t have = raise_descriptors();
+    uint64_t fixed = config->max_connections + config->workers * WORKER_DESCRIPTORS + OTHER_DESCRIPTORS +
+                     (fetches ? TD_UPSTREAM_WORKERS * FETCH_DESCRIPTORS : 0);
     uint64_t left = have > fixed ? have - fixed : 0;
+    uint64_t incoming = fetches ? share_of_incoming(config, left) : 0;
+    service->incoming_files = (size_t)incoming;
+    left = left > incoming ? left - incoming : 0;
     if (left >= config->max_maps)
         return;
-    uint64_t maps = left < 16 ? 16 : left;
+    uint64_t maps = left < FEWEST_MAPS ? FEWEST_MAPS : left;
     td_log(TD_LOG_WARN,
            "the limit on open files is %llu: at most %llu files are kept mapped instead of --max-maps %llu",
            (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
@@ -266,7 +297,8 @@ static bool start_upstream(struct service *service, struct td_error *err)
                                               .wait_ns = wait_ns,
                                               .absent_ns = absent_ns,
                                               .house_ns = house_ns,
-                                              .max_names = TD_UPSTREAM_NAMES};
+                                              .max_names = TD_UPSTREAM_NAMES,
+                                              .max_files = service->incoming_files};
     if (service->store == NULL)
         return true;
     if (!td_upstream_create(&config, &service->upstream, err))
@@ -285,7 +317,7 @@ static bool start(struct service *service, struct td_error *err)
         return false;
     *config = service->config;
     choose_workers(config);
-    fit_descriptors(config);
+    fit_descriptors(service);
     if (!begin_tls(service, err) || !td_token_watch_init(&service->tokens, config->tokens, err) ||
         !td_ports_bind(&service->ports, config, err) || !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))

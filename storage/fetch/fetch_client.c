@@ -1,6 +1,7 @@
 #include "storage/fetch/fetch_client.h"
 
 #include "storage/fetch/fetch_url.h"
+#include "storage/incoming.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -143,6 +144,7 @@ static bool fill(struct td_fetch_client *client, const struct td_fetch_settings 
     return copy_file_name(settings->ca, &client->ca, err) && copy_file_name(settings->cert, &client->cert, err) &&
            copy_file_name(settings->key, &client->key, err) &&
            (settings->token == NULL || add_token(client, settings->token, err)) &&
+           add_header(client, TD_INCOMING_CHECKS ": sha256", err) &&
            (settings->header == NULL || add_header(client, settings->header, err));
 }
 

@@ -4,7 +4,8 @@
  * libcurl does the HTTP. Only http and https are allowed, also after a redirect, and no redirect leads from https to
  * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
  * scheme. It never appears in a message. All servers get the same one. Which addresses a request may reach is the
- * guard's rule (fetch_guard.h). The environment's proxies apply as they do for curl. */
+ * guard's rule (fetch_guard.h). Each request says that its sender checks the file's digest (TD_INCOMING_CHECKS of
+ * storage/incoming.h). The environment's proxies apply as they do for curl. */
 #ifndef TD_STORAGE_FETCH_CLIENT_H
 #define TD_STORAGE_FETCH_CLIENT_H
 

@@ -29,6 +29,7 @@ class HubLike:
         self.lie = {}           # path -> content that is sent in place of the right one
         self.wrong_sha = set()  # paths whose SHA-256 in the tree is another
         self.no_digests = False
+        self.retry_after = None # seconds: every request is answered 429
         self.servers = [self._serve(port)]
         self.cdn_port = None
         if cdn:
@@ -86,6 +87,8 @@ class HubLike:
         path = urllib.parse.unquote(h.path.split("?")[0])
         with self.lock:
             self.requests.append((h.command, path, dict(h.headers)))
+        if self.retry_after is not None:
+            return self.fail(h, 429, "too many requests", "RateLimited", [("Retry-After", str(self.retry_after))])
         if path.startswith("/cdn/"):
             return self.send_file(h, *path[len("/cdn/"):].split("//", 1))
         if self.token is not None and h.headers.get("Authorization") != f"Bearer {self.token}":
@@ -100,9 +103,11 @@ class HubLike:
             return self.send_file(h, found[1], found[2])
         return self.fail(h, 404, "Repository not found", "RepoNotFound")
 
-    def fail(self, h, status, message, code):
+    def fail(self, h, status, message, code, fields=()):
         body = json.dumps({"error": message}).encode()
         h.send_response(status)
+        for name, value in fields:
+            h.send_header(name, value)
         h.send_header("X-Error-Code", code)
         h.send_header("X-Error-Message", message)
         h.send_header("Content-Length", str(len(body)))

@@ -25,6 +25,7 @@ enum behaviour {
     HAS_FULL_DISK,  /* fails as a full disk does */
     DISCARDS,       /* begins anew in the middle */
     IS_UNREACHABLE, /* fails at once */
+    HAS_NO_MEMORY,  /* fails at once, too */
 };
 
 /* The source, under its lock but for `tree`. */
@@ -130,6 +131,8 @@ static bool fetch_weights(struct source *source, const struct td_upstream_wish *
     pthread_mutex_unlock(&source->lock);
     if (behaviour == IS_UNREACHABLE)
         return td_error_set(err, TD_UNAVAILABLE, "no server answers");
+    if (behaviour == HAS_NO_MEMORY)
+        return td_error_no_memory(err);
     if (behaviour == HAS_FULL_DISK)
         return td_error_sys(err, TD_RESOURCE_EXHAUSTED, ENOSPC, "cannot write");
     int fd = openat(directory, ".part", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -180,6 +183,8 @@ struct place {
     struct td_upstream_store *store;
     struct td_upstream *upstream;
     uint64_t wait_ns, absent_ns;
+    size_t max_files;
+    uint64_t client; /* who asks */
 };
 
 static void place_start(struct place *place)
@@ -191,7 +196,8 @@ static void place_start(struct place *place)
                                               .wait_ns = place->wait_ns,
                                               .absent_ns = place->absent_ns,
                                               .house_ns = UINT64_C(60000000000),
-                                              .max_names = NAMES};
+                                              .max_names = NAMES,
+                                              .max_files = place->max_files};
     CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
 }
 
@@ -200,6 +206,7 @@ static void place_open(struct place *place)
     memset(place, 0, sizeof *place);
     place->wait_ns = UINT64_C(20000000000);
     place->absent_ns = UINT64_C(20000000000);
+    place->max_files = 100;
     tree_open(&place->tree);
     assert_int_equal(pthread_mutex_init(&place->source.lock, NULL), 0);
     assert_true(td_clock_condition_init(&place->source.changed));
@@ -232,24 +239,30 @@ static void allow(struct place *place, uint64_t sent_limit, enum behaviour behav
     pthread_mutex_unlock(&place->source.lock);
 }
 
-static enum td_upstream_answer ask(struct place *place, const char *id, struct td_snapshot **snapshot)
+/* Asks for a request that has come by other servers. */
+static struct td_upstream_reply ask_by(struct place *place, const char *id, const char *via)
 {
-    enum td_upstream_answer answer;
-    struct td_error err = TD_ERROR_INIT;
-    bool ok = td_upstream_ask(place->upstream, td_text_of(id), TD_TEXT(""), &answer, snapshot, &err);
-    CHECK(ok, "%s", err.message);
-    return answer;
+    const struct td_upstream_asker asker = {.client = place->client, .via = td_text_of(via)};
+    struct td_upstream_reply reply;
+    td_upstream_ask(place->upstream, &asker, td_text_of(id), &reply);
+    return reply;
 }
 
-/* Asks; the upstream must refuse. */
-static void ask_in_vain(struct place *place, const char *id, enum td_code code, const char *says)
+static enum td_upstream_answer ask(struct place *place, const char *id, struct td_snapshot **snapshot)
 {
-    enum td_upstream_answer answer;
-    struct td_snapshot *snapshot = NULL;
-    struct td_error err = TD_ERROR_INIT;
-    assert_false(td_upstream_ask(place->upstream, td_text_of(id), TD_TEXT(""), &answer, &snapshot, &err));
-    assert_int_equal(err.code, code);
-    check_says(&err, says, id);
+    struct td_upstream_reply reply = ask_by(place, id, "");
+    *snapshot = reply.snapshot;
+    return reply.answer;
+}
+
+/* Asks; the upstream must refuse. Returns the time to wait. */
+static unsigned ask_in_vain(struct place *place, const char *id, enum td_upstream_answer answer, const char *says)
+{
+    struct td_upstream_reply reply = ask_by(place, id, "");
+    CHECK(reply.answer == answer, "%s: %d, %s", id, (int)reply.answer, reply.why);
+    assert_null(reply.snapshot);
+    CHECK(strstr(reply.why, says) != NULL, "%s", reply.why);
+    return reply.retry_after_s;
 }
 
 /* Waits until a number of the status is reached. */
@@ -339,16 +352,13 @@ static void bytes_come_before_the_fetch_has_ended(void **state)
 struct asker {
     struct place *place;
     pthread_t thread;
-    enum td_upstream_answer answer;
-    struct td_snapshot *snapshot;
-    bool ok;
+    struct td_upstream_reply reply;
 };
 
 static void *run_asker(void *argument)
 {
     struct asker *asker = argument;
-    asker->ok =
-        td_upstream_ask(asker->place->upstream, TD_TEXT("org/m"), TD_TEXT(""), &asker->answer, &asker->snapshot, NULL);
+    asker->reply = ask_by(asker->place, "org/m", "");
     return NULL;
 }
 
@@ -356,7 +366,7 @@ static void many_ask_and_one_is_fetched(void **state)
 {
     enum { ASKERS = 32 };
     struct place place;
-    struct asker askers[ASKERS] = {{.ok = false}};
+    struct asker askers[ASKERS];
     (void)state;
     place_open(&place);
     place.source.is_listing_held = true;
@@ -367,9 +377,9 @@ static void many_ask_and_one_is_fetched(void **state)
     allow(&place, WEIGHTS_BYTES, SENDS);
     for (size_t i = 0; i < ASKERS; i++) {
         (void)pthread_join(askers[i].thread, NULL);
-        assert_true(askers[i].ok && askers[i].answer == TD_UPSTREAM_SENDS);
-        check_bytes(weights_of(askers[i].snapshot), WEIGHTS_BYTES - 10, 10);
-        td_snapshot_unref(askers[i].snapshot);
+        assert_int_equal(askers[i].reply.answer, TD_UPSTREAM_SENDS);
+        check_bytes(weights_of(askers[i].reply.snapshot), WEIGHTS_BYTES - 10, 10);
+        td_snapshot_unref(askers[i].reply.snapshot);
     }
     await_published(&place, 1);
     assert_int_equal(place.source.lists, 1);
@@ -412,6 +422,7 @@ static void names_of_absent_models_do_not_grow_without_end(void **state)
     place.source.has_model = false;
     for (int i = 0; i < NAMES + 3; i++) {
         (void)snprintf(id, sizeof id, "none-%d", i);
+        place.client = (uint64_t)i;
         assert_int_equal(ask(&place, id, &snapshot), TD_UPSTREAM_HAS_NOT);
     }
     assert_int_equal(place.source.lists, NAMES + 3);
@@ -432,10 +443,15 @@ static void wrong_bytes_are_never_published(void **state)
     allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
-    check_says(&err, "its digest is another", "reader");
+    check_says(&err, "could not be fetched", "reader");
+    char etag[TD_SHA256_TEXT_BYTES + 2];
+    (void)snprintf(etag, sizeof etag, "\"%s\"", weights_hex);
+    assert_true(td_upstream_was_wrong(place.upstream, td_text_of(etag))); /* nobody goes on with this tag */
+    assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("\"another\"")));
+    assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("")));
     td_snapshot_unref(snapshot);
     await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
-    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "its digest is another");
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason");
     assert_int_equal(place.source.fetches, 1); /* for a while nothing is tried again */
     tree_at(&place.tree, "org", path);
     assert_int_not_equal(access(path, F_OK), 0);
@@ -462,19 +478,46 @@ static void a_full_disk_is_an_answer_and_gives_its_room_back(void **state)
 {
     struct place place;
     struct td_snapshot *snapshot = NULL;
-    enum td_upstream_answer answer;
     size_t count;
     (void)state;
     place_open(&place);
     allow(&place, WEIGHTS_BYTES, HAS_FULL_DISK);
-    (void)td_upstream_ask(place.upstream, TD_TEXT("org/m"), TD_TEXT(""), &answer, &snapshot, NULL); /* may be early */
+    (void)ask(&place, "org/m", &snapshot); /* may be early */
     td_snapshot_unref(snapshot);
     await_failed(&place, TD_UPSTREAM_FAILED_SPACE, 1);
-    ask_in_vain(&place, "org/m", TD_RESOURCE_EXHAUSTED, "cannot write");
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_HAS_NO_ROOM, "there is no room");
     struct td_upstream_status status;
     do
         td_upstream_get_status(place.upstream, &status);
     while (status.fetching > 0 || td_upstream_store_bytes(place.store, &count) > 0);
+    place_close(&place);
+}
+
+static void short_memory_is_no_full_disk(void **state)
+{
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    (void)state;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, HAS_NO_MEMORY);
+    (void)ask(&place, "org/m", &snapshot); /* may be early */
+    td_snapshot_unref(snapshot);
+    await_failed(&place, TD_UPSTREAM_FAILED_OTHER, 1);
+    assert_true(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason") >= 1);
+    place_close(&place);
+}
+
+static void models_of_too_many_files_are_refused_before_anything_is_removed(void **state)
+{
+    struct place place;
+    size_t count;
+    (void)state;
+    place_open(&place);
+    place_stop(&place);
+    place.max_files = 1;
+    place_start(&place);
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_HAS_NO_ROOM, "there is no room");
+    assert_int_equal(td_upstream_store_bytes(place.store, &count), 0);
     place_close(&place);
 }
 
@@ -490,7 +533,7 @@ static void a_stop_ends_readers_and_the_next_start_goes_on(void **state)
     check_bytes(weights_of(snapshot), 0, 1000);
     td_upstream_stop(place.upstream);
     assert_false(td_blob_read(weights_of(snapshot), 1000, &byte, 1, NULL));
-    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "stopping");
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "stopping");
     td_snapshot_unref(snapshot);
     place_stop(&place);
     place_start(&place);
@@ -510,16 +553,15 @@ static void a_list_that_takes_long_is_an_error_after_a_while(void **state)
 {
     struct place place;
     struct td_snapshot *snapshot = NULL;
-    enum td_upstream_answer answer;
     (void)state;
     place_open(&place);
     place_stop(&place);
     place.wait_ns = 50000000;
     place.source.is_listing_held = true;
     place_start(&place);
-    ask_in_vain(&place, "org/m", TD_UNAVAILABLE, "the list of files");
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the list of files");
     td_waiting_forbid(); /* a thread that may not wait is refused where it would wait */
-    assert_false(td_upstream_ask(place.upstream, TD_TEXT("org/m"), TD_TEXT(""), &answer, &snapshot, NULL));
+    (void)ask(&place, "org/m", &snapshot);
     assert_true(td_waiting_allow());
     allow(&place, WEIGHTS_BYTES, SENDS);
     await_published(&place, 1);
@@ -533,25 +575,22 @@ static void a_list_that_takes_long_is_an_error_after_a_while(void **state)
 static void requests_that_come_round_fetch_nothing(void **state)
 {
     struct place place;
-    struct td_snapshot *snapshot = NULL;
-    enum td_upstream_answer answer;
     char own[TD_UPSTREAM_VIA_BYTES];
     char many[TD_UPSTREAM_VIA_BYTES] = "";
     (void)state;
     place_open(&place);
     place.source.has_model = false;
     const char *other = "00112233445566ff";
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("a"), td_text_of(other), &answer, &snapshot, NULL));
+    assert_int_equal(ask_by(&place, "a", other).answer, TD_UPSTREAM_HAS_NOT);
     assert_int_equal(place.source.lists, 1);
     assert_int_equal(strncmp(place.source.via, "00112233445566ff,", 17), 0); /* ours is behind it */
     (void)snprintf(own, sizeof own, "%s", place.source.via);
     assert_int_equal(strlen(own), 33);
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("b"), td_text_of(own), &answer, &snapshot, NULL));
-    assert_int_equal(answer, TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(ask_by(&place, "b", own).answer, TD_UPSTREAM_HAS_NOT);
     for (int i = 0; i < TD_UPSTREAM_VIA_MOST; i++)
         (void)snprintf(many + strlen(many), sizeof many - strlen(many), "%s%015dx", i == 0 ? "" : ",", i);
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("c"), td_text_of(many), &answer, &snapshot, NULL));
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("d"), TD_TEXT("x\r\nHost: y"), &answer, &snapshot, NULL));
+    assert_int_equal(ask_by(&place, "c", many).answer, TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(ask_by(&place, "d", "x\r\nHost: y").answer, TD_UPSTREAM_HAS_NOT);
     assert_int_equal(place.source.lists, 1);
     place_close(&place);
 }
@@ -560,15 +599,13 @@ static void a_made_up_way_makes_no_model_absent_for_others(void **state)
 {
     struct place place;
     struct td_snapshot *snapshot = NULL;
-    enum td_upstream_answer answer;
     (void)state;
     place_open(&place);
     allow(&place, WEIGHTS_BYTES, SENDS);
     place.source.has_model = false; /* as an upstream says that refuses a long way */
-    const struct td_text way = TD_TEXT("00112233445566ff,00112233445566aa");
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
-    assert_int_equal(answer, TD_UPSTREAM_HAS_NOT);
-    assert_true(td_upstream_ask(place.upstream, TD_TEXT("org/m"), way, &answer, &snapshot, NULL));
+    const char *way = "00112233445566ff,00112233445566aa";
+    assert_int_equal(ask_by(&place, "org/m", way).answer, TD_UPSTREAM_HAS_NOT);
+    assert_int_equal(ask_by(&place, "org/m", way).answer, TD_UPSTREAM_HAS_NOT);
     assert_int_equal(place.source.lists, 1);
     place.source.has_model = true;
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
@@ -591,26 +628,27 @@ static void too_many_models_at_once_are_refused(void **state)
     place_start(&place);
     for (int i = 0; i < MOST; i++) {
         (void)snprintf(id, sizeof id, "m%d", i);
+        place.client = (uint64_t)i % 8;
         do /* the first ones leave the queue when a thread takes them */
             td_upstream_get_status(place.upstream, &status);
         while (i >= TD_UPSTREAM_MODELS && status.fetching < TD_UPSTREAM_MODELS);
-        ask_in_vain(&place, id, TD_UNAVAILABLE, "the list of files");
+        ask_in_vain(&place, id, TD_UPSTREAM_LATER, "the list of files");
     }
     td_upstream_get_status(place.upstream, &status);
     assert_int_equal(status.fetching, TD_UPSTREAM_MODELS);
     assert_int_equal(status.waiting, TD_UPSTREAM_QUEUE);
-    ask_in_vain(&place, "one-more", TD_UNAVAILABLE, "wait to be fetched");
+    place.client = 99;
+    assert_true(ask_in_vain(&place, "one-more", TD_UPSTREAM_LATER, "wait to be fetched") > 1);
     place_close(&place);
 }
 
 static void what_the_operator_has_is_not_fetched(void **state)
 {
     struct place place;
-    struct td_snapshot *snapshot = NULL;
     (void)state;
     place_open(&place);
     tree_directory(&place.tree, "org/m");
-    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_HAS_NOT);
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_IS_TAKEN, "something else has this name");
     assert_int_equal(place.source.fetches, 0);
     place_close(&place);
 }
@@ -625,6 +663,8 @@ int main(void)
         cmocka_unit_test(wrong_bytes_are_never_published),
         cmocka_unit_test(a_fetch_that_begins_anew_ends_its_readers),
         cmocka_unit_test(a_full_disk_is_an_answer_and_gives_its_room_back),
+        cmocka_unit_test(short_memory_is_no_full_disk),
+        cmocka_unit_test(models_of_too_many_files_are_refused_before_anything_is_removed),
         cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
         cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
         cmocka_unit_test(requests_that_come_round_fetch_nothing),

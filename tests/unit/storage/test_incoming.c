@@ -7,6 +7,8 @@
 #include "tests/unit/unit.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,7 +41,7 @@ static struct place place_create(uint64_t stall_ns)
 {
     struct place place = {.fd = memfd_create("file", MFD_CLOEXEC)};
     assert_true(place.fd >= 0);
-    assert_true(td_incoming_create(LEN, stall_ns, &place.blob, NULL));
+    assert_true(td_incoming_create(LEN, true, stall_ns, &place.blob, NULL));
     td_incoming_attach(place.blob, dup(place.fd));
     return place;
 }
@@ -175,6 +177,111 @@ static void a_failure_ends_every_read(void **state)
     place_end(&place);
 }
 
+/* Returns the end of the body's bytes, up to which reads do not wait. */
+static uint64_t open_bytes(const struct td_body *body)
+{
+    uint64_t open = 0;
+    uint8_t byte;
+    for (size_t i = 0; i < body->extent_count; i++) {
+        const struct td_extent *extent = &body->extents[i];
+        if (!td_blob_read(extent->blob, extent->off, &byte, 1, NULL) ||
+            !td_blob_read(extent->blob, extent->off + extent->len - 1, &byte, 1, NULL))
+            break;
+        open += extent->len;
+    }
+    return open;
+}
+
+static void the_end_of_an_answer_waits_for_the_check(void **state)
+{
+    enum { MIB = 1024 * 1024 };
+    static const struct {
+        uint64_t off, len, then_off, then_len; /* of one or two parts of the file */
+        uint64_t open;
+    } cases[] = {
+        {0, LEN, 0, 0, LEN - MIB}, {5, 2 * MIB, 0, 0, MIB}, {5, MIB + 1, 0, 0, 1}, {5, MIB, 0, 0, 0},
+        {5, 1, 0, 0, 0},           {LEN - 1, 1, 0, 0, 0},   {0, 2 * MIB, 5, 1, 0}, {0, 1, 5, MIB + 7, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct place place = place_create(20000000);
+        struct td_body body;
+        struct td_body_cursor cursor = {.extent = 0};
+        size_t len = (size_t)(cases[i].len + cases[i].then_len);
+        uint8_t *bytes = malloc(len);
+        td_body_init(&body);
+        assert_true(td_body_append(&body, place.blob, cases[i].off, cases[i].len, NULL));
+        assert_true(td_body_append(&body, place.blob, cases[i].then_off, cases[i].then_len, NULL));
+        write_part(place.fd, 0, LEN);
+        td_incoming_advance(place.blob, LEN);
+        assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
+        assert_true(td_incoming_hold_end(&body, NULL));
+        assert_int_equal(body.total_bytes, len);
+        CHECK(open_bytes(&body) == cases[i].open, "case %zu", i);
+        td_incoming_finish(place.blob);
+        assert_true(td_body_read(&body, &cursor, bytes, len, NULL));
+        for (size_t at = 0; at < len; at++) {
+            bool is_first = at < cases[i].len;
+            uint64_t off = is_first ? cases[i].off + at : cases[i].then_off + at - cases[i].len;
+            CHECK(bytes[at] == byte_at(off), "case %zu, byte %zu", i, at);
+        }
+        free(bytes);
+        td_body_fini(&body);
+        place_end(&place);
+    }
+}
+
+static void a_failure_ends_an_answer_that_waits(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct td_error why = TD_ERROR_INIT;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_body body;
+    uint8_t byte;
+    td_body_init(&body);
+    assert_true(td_body_append(&body, place.blob, 5, 1, NULL));
+    assert_true(td_incoming_hold_end(&body, NULL));
+    struct td_blob *held = body.extents[0].blob;
+    assert_ptr_not_equal(held, place.blob);
+    assert_true(td_body_prepare(&body, true, NULL)); /* for HEAD, without waiting */
+    assert_true(td_body_unchanged(&body));
+    assert_false(td_blob_pinned(held) || td_blob_is_resident(held, 5, 1));
+    (void)td_error_set(&why, TD_UNAVAILABLE, "the digest is another");
+    td_incoming_fail(place.blob, &why);
+    assert_false(td_blob_read(held, 5, &byte, 1, &err));
+    check_says(&err, "the digest is another", "held");
+    assert_false(td_body_unchanged(&body));
+    assert_false(td_body_prepare(&body, false, NULL));
+    td_body_fini(&body);
+    place_end(&place);
+}
+
+static void an_answer_is_worth_its_worst_bytes(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct td_blob *nameless;
+    struct td_body body;
+    td_body_init(&body);
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
+    assert_true(td_body_append_heap(&body, strdup("text"), 4, NULL));
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
+    assert_true(td_body_append(&body, place.blob, 0, 1, NULL));
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
+    assert_true(td_incoming_create(9, false, long_ns, &nameless, NULL));
+    assert_true(td_body_append(&body, nameless, 0, 1, NULL));
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_UNCHECKED);
+    td_incoming_attach(nameless, dup(place.fd));
+    td_incoming_finish(nameless);
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
+    td_incoming_finish(place.blob);
+    assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
+    td_body_fini(&body);
+    td_blob_unref(nameless);
+    place_end(&place);
+}
+
 static void a_file_that_is_finished_cannot_fail(void **state)
 {
     (void)state;
@@ -269,10 +376,26 @@ static void memory_may_be_short(void **state)
     struct td_error err = TD_ERROR_INIT;
     alloc_count_start();
     alloc_fail_at(1);
-    assert_false(td_incoming_create(1, long_ns, &blob, &err));
+    assert_false(td_incoming_create(1, true, long_ns, &blob, &err));
     alloc_fail_at(0);
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     assert_int_equal(alloc_count_get().live_bytes, 0);
+    struct place place = place_create(long_ns);
+    struct td_body body;
+    td_body_init(&body);
+    assert_true(td_body_append(&body, place.blob, 0, LEN, NULL));
+    size_t before = alloc_count_get().live_bytes;
+    bool ok = false;
+    for (size_t k = 1; !ok; k++) {
+        assert_int_equal(alloc_count_get().live_bytes, before);
+        alloc_fail_at(k);
+        ok = td_incoming_hold_end(&body, NULL);
+        alloc_fail_at(0);
+        assert_int_equal(body.total_bytes, LEN);
+        assert_true(ok || (body.extent_count == 1 && k < 10));
+    }
+    td_body_fini(&body);
+    place_end(&place);
 }
 
 int main(void)
@@ -281,6 +404,9 @@ int main(void)
         cmocka_unit_test(readers_get_what_has_arrived_and_wait_for_the_rest),
         cmocka_unit_test(the_end_waits_for_the_check),
         cmocka_unit_test(a_failure_ends_every_read),
+        cmocka_unit_test(the_end_of_an_answer_waits_for_the_check),
+        cmocka_unit_test(a_failure_ends_an_answer_that_waits),
+        cmocka_unit_test(an_answer_is_worth_its_worst_bytes),
         cmocka_unit_test(a_file_that_is_finished_cannot_fail),
         cmocka_unit_test(a_writer_that_stands_still_ends_the_read),
         cmocka_unit_test(a_file_that_is_cut_is_an_error),

@@ -1,0 +1,132 @@
+#include "catalog/upstream/arriving_file.h"
+
+#include "storage/incoming.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Opens the file anew for reading: a duplicate of a descriptor that can write would keep the kernel from granting
+ * leases on the file as long as it is open. */
+static void on_began(void *context, int fd, uint64_t size_bytes)
+{
+    struct td_arriving_file *arriving = context;
+    char path[32];
+    (void)size_bytes;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int mine = arriving->is_attached ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (mine < 0) /* without descriptors, or /proc, the file is opened at its end */
+        return;
+    td_incoming_attach(arriving->blob, mine);
+    arriving->is_attached = true;
+}
+
+static void on_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
+{
+    struct td_arriving_file *arriving = context;
+    td_frontier_add(&arriving->frontier, off, len);
+    if (arriving->is_attached)
+        td_incoming_advance(arriving->blob, arriving->frontier.bytes);
+    if (resumed)
+        arriving->resumed_bytes += len;
+    else
+        atomic_fetch_add_explicit(arriving->fetched_bytes, len, memory_order_relaxed);
+}
+
+/* Readers may have been given bytes that were wrong: ends the fetch. */
+static void on_discarded(void *context)
+{
+    struct td_arriving_file *arriving = context;
+    atomic_store(&arriving->intake->is_cancelled, true);
+}
+
+static bool is_cancelled(void *context)
+{
+    return atomic_load(&((struct td_intake *)context)->is_cancelled);
+}
+
+/* Computes the SHA-256 of a file. */
+static bool hash_file(int fd, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
+{
+    enum { STEP = 64 * 1024 };
+    uint8_t *bytes = malloc(STEP);
+    struct td_digest *digest = bytes == NULL ? NULL : td_digest_create();
+    ssize_t n = 0;
+    for (off_t off = 0; digest != NULL && (n = pread(fd, bytes, STEP, off)) > 0; off += n)
+        td_digest_add_content(digest, bytes, (size_t)n);
+    int sys = errno;
+    free(bytes);
+    bool ok = td_digest_finish_binary(digest, sum) || td_error_no_memory(err);
+    return ok && (n == 0 || td_error_sys(err, TD_IO, sys, "cannot read a file that was fetched"));
+}
+
+/* Sets the outcome's SHA-256, if the fetch has not: of a file that was there. */
+static bool complete_outcome(const struct td_fetch_expected *expected, int fd, struct td_fetch_outcome *outcome,
+                             struct td_error *err)
+{
+    if (!outcome->was_there)
+        return true;
+    if (!expected->has_sha256)
+        return hash_file(fd, outcome->sha256, err);
+    memcpy(outcome->sha256, expected->sha256, sizeof outcome->sha256);
+    return true;
+}
+
+/* Opens the finished file, gives it the model's time and tells the catalog its digest, so that nothing is hashed twice.
+ */
+static bool settle(const struct td_arriving_file *arriving, const struct td_remote_file *file,
+                   struct td_fetch_outcome *outcome, int *fd, struct td_error *err)
+{
+    struct stat st;
+    struct td_file_id id;
+    const struct td_intake *intake = arriving->intake;
+    const struct timespec times[2] = {{.tv_sec = intake->began_s}, {.tv_sec = intake->began_s}};
+    if (!td_root_open_file(intake->folder, file->path, fd, &id, err))
+        return false;
+    if (futimens(*fd, times) != 0 || fstat(*fd, &st) != 0) {
+        int sys = errno;
+        (void)close(*fd);
+        return td_error_sys(err, TD_IO, sys, "cannot set the time of \"%s\"", file->path);
+    }
+    id = td_file_id_of(&st);
+    if (!complete_outcome(&file->expected, *fd, outcome, err)) {
+        (void)close(*fd);
+        return false;
+    }
+    if (arriving->config->catalog != NULL)
+        td_catalog_note_digest(arriving->config->catalog, &id, outcome->sha256);
+    return true;
+}
+
+static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
+{
+    struct td_intake *intake = arriving->intake;
+    const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
+    const struct td_upstream_wish wish = {
+        .id = intake->id, .via = intake->via, .server = intake->server, .cancel = &cancel};
+    const struct td_upstream_source *source = &arriving->config->source;
+    const struct td_remote_file *file = &intake->model.listing.files[arriving->index];
+    const struct td_fetch_events events = {
+        .began = on_began, .arrived = on_arrived, .discarded = on_discarded, .context = arriving};
+    int fd = -1;
+    if (!source->fetch(source->context, &wish, &intake->model, file, intake->folder, &events, outcome, err))
+        return false;
+    if (!settle(arriving, file, outcome, &fd, err))
+        return false;
+    if (arriving->is_attached)
+        (void)close(fd);
+    else
+        td_incoming_attach(arriving->blob, fd);
+    return true;
+}
+
+bool td_arriving_file_fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
+{
+    bool ok = fetch(arriving, outcome, err);
+    td_frontier_fini(&arriving->frontier);
+    return ok;
+}

@@ -1,0 +1,354 @@
+/* Whoever finishes a file looks whether that was the last one of its phase and takes the next step. What is hard:
+ *   - An intake that has failed keeps its place until every thread that works for it has noticed (`running`), and its
+ *     files on disk are then left to be resumed, or removed where the disk is full.
+ *   - Which of several servers has lied cannot be told: it may be the one that listed the files, or the one that sent
+ *     bytes. So after wrong bytes each server is asked alone, for the list and for the files. */
+#include "catalog/upstream/fetching.h"
+
+#include "catalog/upstream/arriving_file.h"
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/log.h"
+#include "storage/incoming.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+
+static const uint64_t published_ns = 60 * NS_PER_S; /* how long an intake stays if no scan finds its model */
+static const uint64_t failure_ns = 2 * NS_PER_S;    /* how long the first failure is kept; doubles with each */
+static const uint64_t failure_most_ns = 60 * NS_PER_S;
+static const uint64_t pause_most_ns = 300 * NS_PER_S;  /* the longest patience that the upstream may ask for */
+static const uint64_t patience_ns = 2 * 60 * NS_PER_S; /* how long a model waits in all because of that */
+
+/* ---- failing ---------------------------------------------------------------------------------------------- */
+
+static enum td_upstream_failure failure_of(const struct td_error *why)
+{
+    switch (why->code) {
+    case TD_RESOURCE_EXHAUSTED:
+        return why->sys == ENOMEM ? TD_UPSTREAM_FAILED_OTHER : TD_UPSTREAM_FAILED_SPACE;
+    case TD_FAILED_PRECONDITION:
+    case TD_INVALID_ARGUMENT:
+        return TD_UPSTREAM_FAILED_CONTENT;
+    case TD_UNAVAILABLE:
+        return TD_UPSTREAM_FAILED_UNREACHABLE;
+    default:
+        return TD_UPSTREAM_FAILED_OTHER;
+    }
+}
+
+/* Notes the tags of files of which readers may have wrong bytes. */
+static void note_wrong(struct td_fetching *f, const struct td_intake *intake)
+{
+    for (size_t i = 0; intake->snapshot != NULL && i < intake->model.listing.count; i++) {
+        const struct td_file *file = intake->snapshot->entries[i].file;
+        if (intake->files[i].state == TD_INTAKE_FILE_IS_HERE)
+            continue;
+        td_wrong_tags_add(&f->wrong_tags, td_file_tag(file));
+        td_wrong_tags_add(&f->wrong_tags, file->identity_tag);
+    }
+}
+
+/* Returns whether a failure is one of the upstream's servers', after which another one may be right. */
+static bool has_another_server(const struct td_fetching *f, const struct td_intake *intake)
+{
+    size_t count = f->config.source.server_count;
+    return count > 1 && intake->rounds < count && !atomic_load(&f->stop);
+}
+
+static void tell_failure(const struct td_intake *intake, const struct td_error *why)
+{
+    td_log(TD_LOG_WARN, "upstream: \"%s\" could not be fetched%s: %s", intake->id,
+           intake->is_again ? ", and is asked of another server alone" : "", why->message);
+}
+
+void td_fetching_fail(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+{
+    unsigned shift = intake->failures < 5 ? intake->failures : 5;
+    uint64_t kept_ns = failure_ns << shift;
+    bool is_first = intake->phase != TD_INTAKE_FAILED;
+    bool is_wrong = failure_of(why) == TD_UPSTREAM_FAILED_CONTENT;
+    struct td_error shown = *why;
+    if (atomic_load(&f->stop)) {
+        td_error_init(&shown);
+        (void)td_error_set(&shown, TD_UNAVAILABLE, "the server is stopping");
+    }
+    if (is_first && is_wrong)
+        note_wrong(f, intake);
+    intake->is_disk_full = intake->is_disk_full || why->sys == ENOSPC || why->sys == EDQUOT || why->sys == EFBIG;
+    td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
+    if (is_first && !atomic_load(&f->stop)) {
+        intake->is_again = is_wrong && has_another_server(f, intake);
+        f->status.failures[failure_of(why)]++;
+        tell_failure(intake, why);
+    }
+    pthread_cond_broadcast(&f->changed);
+}
+
+/* Queues it again, for the next server alone. */
+static void ask_another_server(struct td_fetching *f, struct td_intake *intake)
+{
+    char via[TD_UPSTREAM_VIA_BYTES];
+    size_t rounds = intake->rounds + 1;
+    (void)snprintf(via, sizeof via, "%s", intake->via);
+    td_intake_restart(intake, via);
+    intake->rounds = rounds;
+    intake->server = rounds % f->config.source.server_count; /* the preferred one, which was asked first, comes last */
+}
+
+void td_fetching_put_away(struct td_fetching *f, struct td_intake *intake)
+{
+    bool has_files = intake->folder != NULL;
+    bool is_full = intake->is_disk_full;
+    td_intake_clear(intake);
+    if (has_files) {
+        intake->running++; /* keeps its place */
+        pthread_mutex_unlock(&f->lock);
+        if (is_full)
+            td_upstream_store_discard(f->config.store, intake->id);
+        else
+            td_upstream_store_pause(f->config.store, intake->id);
+        pthread_mutex_lock(&f->lock);
+        intake->running--;
+    }
+    if (intake->is_again && !atomic_load(&f->stop))
+        ask_another_server(f, intake);
+    intake->is_again = false;
+    pthread_cond_broadcast(&f->changed);
+}
+
+static bool is_cancelled(void *context)
+{
+    return atomic_load(&((struct td_intake *)context)->is_cancelled);
+}
+
+/* ---- listing ---------------------------------------------------------------------------------------------- */
+
+/* Keeps the answer that the upstream has no such model. */
+static void set_absent(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+{
+    if (why->code != TD_OK)
+        td_log(TD_LOG_INFO, "upstream: not fetched: %s", why->message);
+    else
+        td_log(TD_LOG_INFO, "upstream: not fetched: \"%s\" has no files", intake->id);
+    intake->phase = TD_INTAKE_ABSENT;
+    intake->failures = 0;
+    intake->until_ns = td_clock_ns() + f->config.absent_ns;
+    f->status.absent++;
+    pthread_cond_broadcast(&f->changed);
+}
+
+/* Counts the files of a list, each of which takes a descriptor until the model is published. */
+static bool count_files(const struct td_fetching *f, struct td_intake *intake, struct td_error *err)
+{
+    size_t files = intake->model.listing.count;
+    size_t others = td_intake_queue_files(&f->queue);
+    if (files > TD_INTAKE_MAX_FILES)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
+                            intake->id, files, TD_INTAKE_MAX_FILES);
+    if (files > f->config.max_files)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
+                            "open files, %zu are for that: raise it (ulimit -n)",
+                            intake->id, files, f->config.max_files);
+    if (files > f->config.max_files - others)
+        return td_error_set(err, TD_UNAVAILABLE,
+                            "\"%s\" has %zu files, each of which takes a descriptor while it arrives; other models on "
+                            "their way have %zu of %zu: raise the limit on open files (ulimit -n)",
+                            intake->id, files, others, f->config.max_files);
+    intake->file_count = files;
+    return true;
+}
+
+/* An intake whose list is being asked for. */
+struct listing {
+    struct td_fetching *fetching;
+    struct td_intake *intake;
+};
+
+/* Pauses all listing because the upstream asks for patience, and queues the intake again. Returns false when it has
+ * waited for too long, or was not asked to wait. */
+static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t wait_s = intake->model.retry_after_s;
+    uint64_t wait_ns = wait_s < pause_most_ns / NS_PER_S ? wait_s * NS_PER_S : pause_most_ns;
+    if (why->code != TD_UNAVAILABLE || wait_s == 0 || now_ns - intake->started_ns > patience_ns)
+        return false;
+    if (now_ns + wait_ns > f->queue.paused_until_ns) {
+        f->queue.paused_until_ns = now_ns + wait_ns;
+        td_log(TD_LOG_WARN, "upstream: no model is asked for during the next %" PRIu64 " s: %s", wait_ns / NS_PER_S,
+               why->message);
+    }
+    td_intake_clear(intake);
+    intake->phase = TD_INTAKE_QUEUED;
+    pthread_cond_broadcast(&f->changed);
+    return true;
+}
+
+/* Asks the upstream for the list. Without the lock. */
+static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
+{
+    const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
+    const struct td_upstream_wish wish = {
+        .id = intake->id, .via = intake->via, .server = intake->server, .cancel = &cancel};
+    return f->config.source.list(f->config.source.context, &wish, &intake->model, err);
+}
+
+/* Makes room on disk for the files of the list. Without the lock. */
+static bool make_room(struct td_fetching *f, struct td_intake *intake, uint64_t *evicted, struct td_error *err)
+{
+    uint64_t bytes = intake->model.listing.total_bytes;
+    bool ok =
+        td_upstream_store_begin(f->config.store, intake->id, bytes, &intake->folder, &intake->began_s, evicted, err);
+    if (*evicted > 0 && f->config.catalog != NULL)
+        td_catalog_request_scan(f->config.catalog);
+    return ok;
+}
+
+/* Goes on with a list that is here. */
+static void begin_files(struct td_fetching *f, struct td_intake *intake)
+{
+    struct td_error err = TD_ERROR_INIT;
+    uint64_t evicted = 0;
+    if (!count_files(f, intake, &err)) {
+        td_fetching_fail(f, intake, &err);
+        return;
+    }
+    pthread_mutex_unlock(&f->lock);
+    bool ok = make_room(f, intake, &evicted, &err);
+    pthread_mutex_lock(&f->lock);
+    f->status.evicted += evicted;
+    if (!ok || atomic_load(&intake->is_cancelled) || !td_intake_begin_files(intake, &err)) {
+        td_fetching_fail(f, intake, &err);
+        return;
+    }
+    f->status.begun++;
+    td_log(TD_LOG_INFO, "upstream: fetching \"%s\": %zu file%s, %" PRIu64 " bytes", intake->id,
+           intake->model.listing.count, td_plural(intake->model.listing.count), intake->model.listing.total_bytes);
+    pthread_cond_broadcast(&f->work);
+    pthread_cond_broadcast(&f->changed);
+}
+
+void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
+{
+    struct td_error err = TD_ERROR_INIT;
+    intake->phase = TD_INTAKE_LISTING;
+    pthread_mutex_unlock(&f->lock);
+    bool is_listed = ask_for_list(f, intake, &err);
+    pthread_mutex_lock(&f->lock);
+    bool is_absent =
+        is_listed ? intake->model.listing.count == 0 : err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED;
+    if (atomic_load(&intake->is_cancelled))
+        td_fetching_fail(f, intake, &err);
+    else if (is_absent)
+        set_absent(f, intake, &err);
+    else if (is_listed)
+        begin_files(f, intake);
+    else if (!wait_for_upstream(f, intake, &err))
+        td_fetching_fail(f, intake, &err);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+/* Notes that a file is here: its readers get its end. */
+static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_outcome *outcome)
+{
+    struct td_intake_file *file = &intake->files[i];
+    file->state = TD_INTAKE_FILE_IS_HERE;
+    file->is_verified = outcome->is_verified || outcome->was_there;
+    if (!file->has_sha256) {
+        file->has_sha256 = true;
+        memcpy(file->sha256, outcome->sha256, sizeof file->sha256);
+        if (intake->snapshot != NULL)
+            (void)td_file_set_sha256(intake->snapshot->entries[i].file, file->sha256);
+    }
+    td_incoming_finish(file->blob);
+    intake->here_count++;
+    intake->early_left -= file->is_early ? 1 : 0;
+}
+
+static int path_compare(const void *path, const void *file)
+{
+    return strcmp(path, ((const struct td_remote_file *)file)->path);
+}
+
+static bool is_wanted(void *context, const char *path)
+{
+    const struct td_remote_listing *listing = context;
+    return bsearch(path, listing->files, listing->count, sizeof *listing->files, path_compare) != NULL;
+}
+
+/* Publishes a model whose files are all here. */
+static void publish(struct td_fetching *f, struct td_intake *intake)
+{
+    struct td_error err = TD_ERROR_INIT;
+    bool is_verified = td_intake_is_verified(intake);
+    intake->phase = TD_INTAKE_PUBLISHING;
+    pthread_mutex_unlock(&f->lock);
+    bool ok =
+        td_upstream_store_publish(f->config.store, intake->id, is_verified, is_wanted, &intake->model.listing, &err);
+    if (ok && f->config.catalog != NULL)
+        td_catalog_request_scan(f->config.catalog);
+    pthread_mutex_lock(&f->lock);
+    if (!ok) {
+        td_fetching_fail(f, intake, &err);
+        return;
+    }
+    uint64_t took_ns = td_clock_ns() - intake->started_ns;
+    intake->phase = TD_INTAKE_PUBLISHED;
+    intake->failures = 0;
+    intake->until_ns = td_clock_ns() + published_ns;
+    f->status.published++;
+    td_log(TD_LOG_INFO,
+           "upstream: published \"%s\": %" PRIu64 " bytes in %" PRIu64 ".%03" PRIu64 " s, %" PRIu64
+           " of them resumed%s",
+           intake->id, intake->model.listing.total_bytes, took_ns / NS_PER_S, took_ns % NS_PER_S / 1000000,
+           intake->resumed_bytes, is_verified ? "" : "; the upstream had no digests for some files");
+    pthread_cond_broadcast(&f->changed);
+}
+
+/* Takes the step that follows a file. */
+static void take_step(struct td_fetching *f, struct td_intake *intake, size_t i, bool is_here,
+                      const struct td_fetch_outcome *outcome, struct td_error *err)
+{
+    if (!is_here && err->code == TD_CONFLICT) { /* cancelled because all that had arrived was wrong */
+        td_error_init(err);
+        (void)td_error_set(err, TD_FAILED_PRECONDITION, "the upstream sent wrong bytes for \"%s\"",
+                           intake->model.listing.files[i].path);
+    }
+    if (is_here)
+        take_file(intake, i, outcome);
+    bool shows = intake->phase == TD_INTAKE_PREPARING && intake->early_left == 0;
+    if (!is_here || (shows && !td_intake_show(intake, err)))
+        td_fetching_fail(f, intake, err);
+    else if (intake->phase == TD_INTAKE_ARRIVING && intake->here_count == intake->model.listing.count)
+        publish(f, intake);
+}
+
+void td_fetching_file(struct td_fetching *f, struct td_intake *intake, size_t i)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_fetch_outcome outcome = {.was_there = false};
+    struct td_arriving_file arriving = {.config = &f->config,
+                                        .intake = intake,
+                                        .index = i,
+                                        .fetched_bytes = &f->fetched_bytes,
+                                        .blob = td_blob_ref(intake->files[i].blob)};
+    intake->files[i].state = TD_INTAKE_FILE_RUNS;
+    f->queue.files_running++;
+    pthread_mutex_unlock(&f->lock);
+    bool is_here = td_arriving_file_fetch(&arriving, &outcome, &err);
+    pthread_mutex_lock(&f->lock);
+    f->queue.files_running--;
+    intake->resumed_bytes += arriving.resumed_bytes;
+    if (intake->phase != TD_INTAKE_FAILED)
+        take_step(f, intake, i, is_here, &outcome, &err);
+    td_blob_unref(arriving.blob);
+    pthread_cond_broadcast(&f->changed);
+}

@@ -1,0 +1,212 @@
+#include "catalog/upstream/intake_queue.h"
+
+#include "catalog/upstream/upstream_config.h"
+#include "core/array.h"
+#include "core/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const uint64_t full_ns = UINT64_C(5000000000);   /* after which a full queue may have room */
+static const uint64_t grace_ns = UINT64_C(60000000000); /* a failure is remembered longer than it is kept */
+
+struct td_intake *td_intake_queue_find(const struct td_intake_queue *queue, struct td_text id)
+{
+    for (size_t i = 0; i < queue->count; i++)
+        if (td_text_equals(id, queue->intakes[i]->id))
+            return queue->intakes[i];
+    return NULL;
+}
+
+static bool is_waiting(const struct td_intake *intake)
+{
+    return intake->phase == TD_INTAKE_QUEUED && intake->running == 0;
+}
+
+/* Returns whether the intake holds one of the places. */
+static bool is_active(const struct td_intake *intake)
+{
+    return intake->running > 0 || (intake->phase > TD_INTAKE_QUEUED && intake->phase <= TD_INTAKE_PUBLISHING);
+}
+
+bool td_intake_is_answer(const struct td_intake *intake)
+{
+    return intake->running == 0 && intake->phase >= TD_INTAKE_PUBLISHED && !intake->is_again;
+}
+
+size_t td_intake_queue_active(const struct td_intake_queue *queue)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < queue->count; i++)
+        count += is_active(queue->intakes[i]) ? 1 : 0;
+    return count;
+}
+
+size_t td_intake_queue_waiting(const struct td_intake_queue *queue)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < queue->count; i++)
+        count += queue->intakes[i]->phase == TD_INTAKE_QUEUED ? 1 : 0;
+    return count;
+}
+
+size_t td_intake_queue_files(const struct td_intake_queue *queue)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < queue->count; i++)
+        count += queue->intakes[i]->file_count;
+    return count;
+}
+
+/* Returns how many models one client waits for, or has a place for. */
+static size_t count_of(const struct td_intake_queue *queue, uint64_t client, bool (*counts)(const struct td_intake *))
+{
+    size_t count = 0;
+    for (size_t i = 0; i < queue->count; i++)
+        count += queue->intakes[i]->client == client && counts(queue->intakes[i]) ? 1 : 0;
+    return count;
+}
+
+static void remove_intake(struct td_intake_queue *queue, size_t at)
+{
+    td_intake_destroy(queue->intakes[at]);
+    queue->intakes[at] = queue->intakes[--queue->count];
+}
+
+void td_intake_queue_fini(struct td_intake_queue *queue)
+{
+    while (queue->count > 0)
+        remove_intake(queue, 0);
+    free(queue->intakes);
+}
+
+void td_intake_queue_drop_old(struct td_intake_queue *queue)
+{
+    uint64_t now_ns = td_clock_ns();
+    for (size_t i = 0; i < queue->count;) {
+        const struct td_intake *intake = queue->intakes[i];
+        uint64_t kept_ns = intake->phase == TD_INTAKE_FAILED ? grace_ns : 0;
+        if (td_intake_is_answer(intake) && now_ns >= intake->until_ns + kept_ns)
+            remove_intake(queue, i);
+        else
+            i++;
+    }
+}
+
+bool td_intake_queue_drop_found(struct td_intake_queue *queue,
+                                bool (*is_found)(const void *context, const struct td_intake *intake),
+                                const void *context)
+{
+    bool has_more = false;
+    for (size_t i = 0; i < queue->count;) {
+        const struct td_intake *intake = queue->intakes[i];
+        bool is_published = intake->phase == TD_INTAKE_PUBLISHED;
+        if (is_published && intake->running == 0 && is_found(context, intake)) {
+            remove_intake(queue, i);
+            continue;
+        }
+        has_more = has_more || is_published;
+        i++;
+    }
+    return has_more;
+}
+
+/* Makes room in the table: drops the answer that ends first. Returns false when there is none. */
+static bool drop_one(struct td_intake_queue *queue)
+{
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < queue->count; i++)
+        if (td_intake_is_answer(queue->intakes[i]) &&
+            (first == SIZE_MAX || queue->intakes[i]->until_ns < queue->intakes[first]->until_ns))
+            first = i;
+    if (first != SIZE_MAX)
+        remove_intake(queue, first);
+    return first != SIZE_MAX;
+}
+
+static bool refuse(enum td_queue_refusal reason, uint64_t after_ns, enum td_queue_refusal *why, uint64_t *wait_ns)
+{
+    *why = reason;
+    *wait_ns = after_ns;
+    return false;
+}
+
+bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, const char *via, uint64_t client,
+                           struct td_intake *old, struct td_intake **out, enum td_queue_refusal *why, uint64_t *wait_ns)
+{
+    char name[TD_UPSTREAM_ID_BYTES];
+    uint64_t after_ns;
+    if (count_of(queue, client, is_waiting) >= TD_UPSTREAM_CLIENT_QUEUE)
+        return refuse(TD_QUEUE_CLIENT_HAS_MANY, full_ns, why, wait_ns);
+    if (td_intake_queue_waiting(queue) >= TD_UPSTREAM_QUEUE ||
+        (old == NULL && queue->count >= queue->max_names && !drop_one(queue)))
+        return refuse(TD_QUEUE_IS_FULL, full_ns, why, wait_ns);
+    if (!td_client_turns_count(&queue->turns, client, td_clock_ns(), &after_ns))
+        return refuse(TD_QUEUE_CLIENT_HAS_MANY, after_ns, why, wait_ns);
+    if (old != NULL) {
+        td_intake_clear(old);
+        td_intake_restart(old, via);
+    } else {
+        (void)snprintf(name, sizeof name, "%.*s", (int)id.len, id.p);
+        if (!TD_ARRAY_GROW(queue->intakes, queue->count, queue->capacity, NULL) ||
+            (old = td_intake_create(name, via)) == NULL)
+            return refuse(TD_QUEUE_NO_MEMORY, full_ns, why, wait_ns);
+        queue->intakes[queue->count++] = old;
+    }
+    old->client = client;
+    old->order = ++queue->order;
+    *out = old;
+    return true;
+}
+
+/* Returns whether a is to be listed before b. */
+static bool comes_before(const struct td_intake_queue *queue, const struct td_intake *a, const struct td_intake *b)
+{
+    uint64_t a_turn = td_client_turns_latest(&queue->turns, a->client);
+    uint64_t b_turn = td_client_turns_latest(&queue->turns, b->client);
+    return a_turn != b_turn ? a_turn < b_turn : a->order < b->order;
+}
+
+static bool choose_list(struct td_intake_queue *queue, struct td_intake_job *job)
+{
+    struct td_intake *first = NULL;
+    if (td_intake_queue_active(queue) >= TD_UPSTREAM_MODELS || td_clock_ns() < queue->paused_until_ns)
+        return false;
+    for (size_t i = 0; i < queue->count; i++) {
+        struct td_intake *intake = queue->intakes[i];
+        if (is_waiting(intake) && (first == NULL || comes_before(queue, intake, first)) &&
+            count_of(queue, intake->client, is_active) < TD_UPSTREAM_CLIENT_MODELS)
+            first = intake;
+    }
+    if (first == NULL)
+        return false;
+    td_client_turns_take(&queue->turns, first->client);
+    *job = (struct td_intake_job){.intake = first, .file = SIZE_MAX};
+    return true;
+}
+
+static bool choose_file(const struct td_intake_queue *queue, bool only_wanted, struct td_intake_job *job)
+{
+    for (size_t i = 0; i < queue->count; i++) {
+        size_t file = td_intake_choose(queue->intakes[i], only_wanted);
+        if (file == SIZE_MAX)
+            continue;
+        *job = (struct td_intake_job){.intake = queue->intakes[i], .file = file};
+        return true;
+    }
+    return false;
+}
+
+bool td_intake_queue_choose(struct td_intake_queue *queue, struct td_intake_job *job)
+{
+    return choose_list(queue, job) || (queue->files_running < TD_UPSTREAM_FILES && choose_file(queue, true, job)) ||
+           (queue->files_running < TD_UPSTREAM_BACKGROUND_FILES && choose_file(queue, false, job));
+}
+
+bool td_intake_queue_has_files(const struct td_intake_queue *queue)
+{
+    for (size_t i = 0; i < queue->count; i++)
+        if (td_intake_has_waiting(queue->intakes[i]))
+            return true;
+    return false;
+}

@@ -1,0 +1,59 @@
+/* What the upstream is given, and the numbers that it tells. */
+#ifndef TD_CATALOG_UPSTREAM_CONFIG_H
+#define TD_CATALOG_UPSTREAM_CONFIG_H
+
+#include "catalog/catalog.h"
+#include "catalog/upstream/upstream_source.h"
+#include "catalog/upstream/upstream_store.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_UPSTREAM_MODELS = 4,           /* models that are listed and fetched at once; more wait */
+    TD_UPSTREAM_CLIENT_MODELS = 3,    /* of one client's, so that others get a turn */
+    TD_UPSTREAM_QUEUE = 32,           /* models that wait; more are refused */
+    TD_UPSTREAM_CLIENT_QUEUE = 8,     /* of one client's */
+    TD_UPSTREAM_WORKERS = 16,         /* threads that fetch */
+    TD_UPSTREAM_FILES = 14,           /* files at once that readers wait for */
+    TD_UPSTREAM_BACKGROUND_FILES = 4, /* files at once that no reader waits for */
+    TD_UPSTREAM_NAMES = 4096,         /* names of models that are remembered, also absent ones */
+    TD_UPSTREAM_HOUSE_S = 60,         /* how often idle threads write reads down, and compare with late digests */
+    TD_UPSTREAM_ABSENT_S = 60,        /* an answer of the upstream's that there is no such model is kept so long */
+};
+
+struct td_upstream_config {
+    struct td_upstream_source source; /* borrowed; outlives the upstream */
+    struct td_upstream_store *store;  /* borrowed */
+    struct td_catalog *catalog;       /* borrowed; is told of digests and of what was published; NULL: none */
+    uint64_t wait_ns;                 /* td_upstream_ask waits so long for a list of files */
+    uint64_t absent_ns;               /* TD_UPSTREAM_ABSENT_S, but for tests */
+    uint64_t house_ns;                /* TD_UPSTREAM_HOUSE_S, but for tests */
+    size_t max_names;                 /* TD_UPSTREAM_NAMES, but for tests */
+    size_t max_files;                 /* of all models on their way; each takes a descriptor */
+};
+
+/* Why fetches have failed, for metrics. */
+enum td_upstream_failure {
+    TD_UPSTREAM_FAILED_SPACE,       /* the disk or --cache-max-bytes has no room */
+    TD_UPSTREAM_FAILED_CONTENT,     /* the upstream's bytes or answers are wrong */
+    TD_UPSTREAM_FAILED_UNREACHABLE, /* the upstream does not answer */
+    TD_UPSTREAM_FAILED_OTHER,
+    TD_UPSTREAM_FAILURES
+};
+
+struct td_upstream_status {
+    size_t fetching, waiting;  /* models */
+    uint64_t begun, published; /* models, since the start */
+    uint64_t absent;           /* times that the upstream had no such model */
+    uint64_t fetched_bytes;    /* that have arrived from the upstream, since the start */
+    uint64_t early_requests;   /* requests that were answered from a model on its way */
+    uint64_t evicted;          /* models */
+    uint64_t failures[TD_UPSTREAM_FAILURES];
+    uint64_t kept_bytes; /* of all kept models */
+    size_t kept_count;
+    size_t unverified; /* published models without digests for all files */
+    uint64_t wrong;    /* of those: models whose bytes were not the upstream's, since the start */
+};
+
+#endif
