@@ -1,13 +1,6 @@
-/* The tokens file: JSON that holds the master key and, for each token, its SHA-256 and what it allows.
- *
- *     {"version": 1,
- *      "master_key": "<32 random bytes in base64url>",
- *      "tokens": [{"name": "ci", "sha256": "<64 hexadecimal digits>", "models": ["org/name"], "rights": ["read"],
- *                  "expires": "2027-01-31T00:00:00Z", "created": "2027-01-01T00:00:00Z"}]}
- *
- * `models` null or left out: all; `rights` left out: read; `expires` null or left out: never. Whoever reads the file
- * can sign for every token, so its mode must be 0600, 0400, 0640 or 0440, and its owner the user of this process or
- * root. A token's text is "td_" and 32 random bytes in base64url. Thread-safe. */
+/* The tokens file, whose text http/auth/token_text.h describes: reads and changes it. Whoever reads the file can sign
+ * for every token, so its mode must be 0600, 0400, 0640 or 0440, and its owner the user of this process or root. A
+ * token's text is "td_" and 32 random bytes in base64url. Thread-safe. */
 #ifndef TD_HTTP_TOKEN_FILE_H
 #define TD_HTTP_TOKEN_FILE_H
 
@@ -16,15 +9,12 @@
 #include "core/json_build.h"
 #include "core/text.h"
 #include "http/auth/token_set.h"
+#include "http/auth/token_text.h"
 
 #include <stdbool.h>
 
 enum {
     TD_TOKEN_FILE_BYTES = 16 * 1024 * 1024,               /* of a tokens file */
-    TD_TOKENS_MAX = 10000,                                /* tokens in a file */
-    TD_TOKEN_MODELS_MAX = 1000,                           /* globs of a token */
-    TD_TOKEN_GLOB_BYTES = 1024,                           /* of a glob */
-    TD_TOKEN_MODELS_BYTES = 64 * 1024,                    /* of all globs of a token: bounds the time of a match */
     TD_TOKEN_TEXT_BYTES = 3 + TD_BASE64URL_CHARS(32) + 1, /* of a new token, with its NUL */
 };
 
@@ -32,10 +22,6 @@ enum {
  * TD_IO (cannot be opened or read), TD_PERMISSION_DENIED (mode or owner), TD_FAILED_PRECONDITION (no regular file, too
  * large, wrong content), TD_INVALID_ARGUMENT (the path is a token), TD_RESOURCE_EXHAUSTED. */
 bool td_token_file_read(const char *path, struct td_token_set **out, struct td_error *err);
-
-/* Does the same with the text of a file. Errors: TD_INVALID_ARGUMENT with the position in the text,
- * TD_FAILED_PRECONDITION, TD_RESOURCE_EXHAUSTED. */
-bool td_token_file_parse(struct td_text text, struct td_token_set **out, struct td_error *err);
 
 /* Returns whether the text looks like a token that td_token_file_add made, so that no message and no log may show it.
  */

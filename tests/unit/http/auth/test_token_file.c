@@ -32,7 +32,7 @@
 static struct td_token_set *parse(const char *text, struct td_error *err)
 {
     struct td_token_set *set = NULL;
-    bool ok = td_token_file_parse(td_text_of(text), &set, err);
+    bool ok = td_token_text_parse(td_text_of(text), &set, err);
     assert_int_equal(ok, set != NULL);
     return set;
 }
@@ -172,7 +172,7 @@ static void every_prefix_is_refused(void **state)
     for (size_t len = 0; len < sizeof text - 1; len++) {
         struct td_error err = TD_ERROR_INIT;
         struct td_token_set *set = NULL;
-        CHECK(!td_token_file_parse(td_text_n(text, len), &set, &err), "%zu bytes", len);
+        CHECK(!td_token_text_parse(td_text_n(text, len), &set, &err), "%zu bytes", len);
         check_error(&err, len, true, text);
     }
 }
@@ -290,7 +290,7 @@ static void too_many_tokens_are_refused(void **state)
         for (size_t i = 0; i < TD_TOKENS_MAX + more; i++)
             td_buffer_printf(&text, "%s{\"name\": \"t%zu\", \"sha256\": \"%064zx\"}", i == 0 ? "" : ",", i, i);
         td_buffer_puts(&text, "]}");
-        assert_int_equal(td_token_file_parse(td_buffer_text(&text), &set, &err), more == 0);
+        assert_int_equal(td_token_text_parse(td_buffer_text(&text), &set, &err), more == 0);
         if (more > 0)
             check_says(&err, "at most 10000 tokens", "tokens");
         else
@@ -303,7 +303,7 @@ static void too_many_tokens_are_refused(void **state)
             td_buffer_printf(&text, ",\"m%zu\"", i);
         td_buffer_puts(&text, "]}]}");
         td_error_init(&err);
-        assert_int_equal(td_token_file_parse(td_buffer_text(&text), &set, &err), more == 0);
+        assert_int_equal(td_token_text_parse(td_buffer_text(&text), &set, &err), more == 0);
         if (more > 0)
             check_says(&err, "at most 1000 globs", "models");
         td_token_set_unref(set);
@@ -325,7 +325,7 @@ static void long_globs_are_few(void **state)
         for (size_t i = 0; i < 64; i++)
             td_buffer_printf(&text, "%s\"%01024zu\"", i == 0 ? "" : ",", i);
         td_buffer_puts(&text, more == 0 ? "]}]}" : ",\"x\"]}]}");
-        assert_int_equal(td_token_file_parse(td_buffer_text(&text), &set, &err), more == 0);
+        assert_int_equal(td_token_text_parse(td_buffer_text(&text), &set, &err), more == 0);
         if (more > 0)
             check_says(&err, "65536 bytes together", "models");
         td_token_set_unref(set);
