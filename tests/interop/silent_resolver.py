@@ -31,6 +31,7 @@ def ask(port):
             answer.read()
             status = answer.status
         except ConnectionRefusedError:
+            conn.close()
             time.sleep(0.02)
     conn.request("GET", "/models/org/m", headers={"Tensord-Via": "0123456789abcdef"})   # so it waits for 2 s alone
     return conn
