@@ -4,6 +4,7 @@
 #include <curl/curl.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -68,6 +69,42 @@ enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
     return TD_FETCH_PUBLIC;
 }
 
+/* Reads an address as text. Returns false for other text. */
+static bool read_reach(const char *text, enum td_fetch_reach *reach)
+{
+    uint8_t address[16];
+    if (inet_pton(AF_INET, text, address) == 1)
+        *reach = td_fetch_reach_of_ipv4(address);
+    else if (inet_pton(AF_INET6, text, address) == 1)
+        *reach = td_fetch_reach_of_ipv6(address);
+    else
+        return false;
+    return true;
+}
+
+/* Returns whether the host of a URL is a private address, and not a name. */
+static bool is_private_address(const char *host)
+{
+    char text[INET6_ADDRSTRLEN];
+    enum td_fetch_reach reach;
+    size_t len = strlen(host);
+    bool has_brackets = len > 2 && host[0] == '[' && host[len - 1] == ']';
+    (void)snprintf(text, sizeof text, "%.*s", (int)(has_brackets ? len - 2 : len), host + (has_brackets ? 1 : 0));
+    return read_reach(text, &reach) && reach == TD_FETCH_PRIVATE;
+}
+
+/* Returns whether requests may go by proxies, which libcurl takes from these variables. */
+static bool has_proxies(void)
+{
+    static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL && value[0] != '\0')
+            return true;
+    }
+    return false;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
 /* The request that is under way: where it leads. */
@@ -120,7 +157,7 @@ static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, cons
         return true;
     if (guard->has_tls && !request->has_tls)
         return refuse(guard, "it redirects from https to http, to ", request->host, "");
-    if (reach == TD_FETCH_PRIVATE && !guard->is_private)
+    if (reach == TD_FETCH_PRIVATE && !guard->is_private && strcmp(address, guard->address) != 0)
         return refuse(guard, "it redirects to ", address,
                       ", an address of this host or of a private network, but is not at such an address itself");
     if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
@@ -157,20 +194,16 @@ static int before_request(void *context, char *address, char *own_address, int p
 {
     struct td_fetch_guard *guard = context;
     struct request request;
-    struct in_addr ipv4;
-    struct in6_addr ipv6;
     enum td_fetch_reach reach = TD_FETCH_PRIVATE;
     (void)own_address, (void)port, (void)own_port;
-    if (inet_pton(AF_INET, address, &ipv4) == 1)
-        reach = td_fetch_reach_of_ipv4((const uint8_t *)&ipv4);
-    else if (inet_pton(AF_INET6, address, &ipv6) == 1)
-        reach = td_fetch_reach_of_ipv6(ipv6.s6_addr);
+    (void)read_reach(address, &reach);
     guard->refusal[0] = '\0'; /* another address of the host was good */
     if (!may_go(guard, reach, address, &request))
         return CURL_PREREQFUNC_ABORT;
     guard->has_tls = request.has_tls;
     if (!request.is_redirected) {
-        guard->is_private = reach == TD_FETCH_PRIVATE;
+        guard->is_private = reach == TD_FETCH_PRIVATE && (!has_proxies() || is_private_address(request.host));
+        (void)snprintf(guard->address, sizeof guard->address, "%s", address);
         memcpy(guard->host, request.host, sizeof guard->host);
     }
     return CURL_PREREQFUNC_OK;
@@ -189,7 +222,7 @@ void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest)
 {
     guard->needs_tls = !has_digest;
     guard->refusal[0] = '\0';
-    guard->host[0] = '\0';
+    guard->host[0] = guard->address[0] = '\0';
     guard->is_private = guard->has_tls = false;
 }
 

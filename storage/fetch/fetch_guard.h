@@ -9,12 +9,15 @@
  *
  * libcurl asks the guard before it opens a connection, with the address that it is going to use, and again before it
  * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then
- * decides by itself where it leads. One guard per handle of libcurl, used by the handle's thread alone. */
+ * decides by itself where it leads. An address says nothing of the first URL then, so where the environment has proxies
+ * only a URL that has a private address for its host counts as private. One guard per handle of libcurl, used by the
+ * handle's thread alone. */
 #ifndef TD_STORAGE_FETCH_GUARD_H
 #define TD_STORAGE_FETCH_GUARD_H
 
 #include "core/error.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +34,7 @@ struct td_fetch_guard {
     bool needs_tls;                 /* on other hosts, since no digest is known */
     bool is_private, has_tls;       /* of the first request; has_tls: of a later one, too */
     char host[TD_FETCH_HOST_BYTES]; /* of the first request */
+    char address[INET6_ADDRSTRLEN]; /* to which it went: the host's, or that of a proxy */
     char refusal[400];              /* why a request was refused; empty: none was */
 };
 

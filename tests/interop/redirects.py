@@ -6,6 +6,7 @@ test_pull.py::test_where_redirects_may_lead, which says what has to come of each
 DIR is an empty directory. It prints an object: name of a case -> [exit code, standard error].
 """
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -40,9 +41,10 @@ CASES = {
 }
 
 
-def run(out, urls, *options):
+def run(out, urls, *options, env=None):
     command = [tensord_binary(), "pull", urls, "org/m", "-o", out, "--retry-for", "1s", *options]
-    done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=60)
+    done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=60,
+                          env={**os.environ, **(env or {})})
     return [done.returncode, done.stderr]
 
 
@@ -83,12 +85,23 @@ def secure(out):
         yield "http to https to http", run(out / "s2", f"http://{PUBLIC}:{http.server.server_port}", *trust)
 
 
+def proxied(out):
+    """Yield redirects from a public host behind a proxy at a private address, which answers in place of all hosts."""
+    with FakeHub({"a.txt": b"text"}, host=PRIVATE) as proxy, FakeHub({"a.txt": b"text"}, host=LOOPBACK) as local:
+        env = {"http_proxy": proxy.url, "no_proxy": LOOPBACK}
+        for name, base in (("proxied to proxied", f"http://{OTHER}"),
+                           ("proxied to private, without the proxy", local.url)):
+            proxy.file = lambda h, name, base=base: FakeHub.file(proxy, h, name) if OTHER in h.path else \
+                h.answer(302, b"", Location=base + "/org/m/resolve/main/a.txt")
+            yield name, run(out / name, f"http://{PUBLIC}", env=env)
+
+
 def main():
     out = Path(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in (PUBLIC, OTHER, PRIVATE, LINK_LOCAL):
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-    print(json.dumps(dict([*plain(out), *secure(out)])))
+    print(json.dumps(dict([*plain(out), *secure(out), *proxied(out)])))
 
 
 if __name__ == "__main__":

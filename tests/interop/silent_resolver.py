@@ -22,14 +22,19 @@ RESOLVER, PORT = "203.0.113.53", 8080           # RFC 5737's addresses for examp
 
 
 def ask(port):
-    """Ask for a model that is not here, as soon as the server listens, so that it looks for its upstream."""
-    while True:
+    """Ask for a model that is not here, as soon as the server is ready, so that it looks for its upstream."""
+    conn, status = http.client.HTTPConnection("127.0.0.1", port, timeout=60), None
+    while status != 200:
         try:
-            conn = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            conn.request("GET", "/models/org/m", headers={"Tensord-Via": "0123456789abcdef"})   # waits for 2 s alone
-            return conn
+            conn.request("GET", "/readyz")
+            answer = conn.getresponse()
+            answer.read()
+            status = answer.status
         except ConnectionRefusedError:
+            conn.close()
             time.sleep(0.02)
+    conn.request("GET", "/models/org/m", headers={"Tensord-Via": "0123456789abcdef"})   # so it waits for 2 s alone
+    return conn
 
 
 def main():

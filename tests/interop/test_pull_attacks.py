@@ -235,6 +235,8 @@ REDIRECTS = {
     "link-local": "its address is 169.254.169.254, which is link-local",
     "https to https, no digest": None,
     "http to https to http": "from https to http",
+    "proxied to proxied": None,
+    "proxied to private, without the proxy": "redirects to 127.0.0.1",
 }
 
 
