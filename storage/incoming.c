@@ -264,18 +264,17 @@ static const struct td_blob_class held_class = {.destroy = held_destroy,
                                                 .resident = never_resident,
                                                 .prepare = held_prepare};
 
-/* Makes a held blob with one reference. */
-static bool create_held(struct td_blob *of, struct td_blob **out, struct td_error *err)
+/* Returns a held blob with one reference, or NULL when memory is short. */
+static struct td_blob *create_held(struct td_blob *of)
 {
     struct held *held = calloc(1, sizeof *held);
     if (held == NULL)
-        return td_error_no_memory(err);
+        return NULL;
     held->of = td_blob_ref(of);
     held->blob.class = &held_class;
     atomic_init(&held->blob.refs, 1);
     held->blob.len_bytes = of->len_bytes;
-    *out = &held->blob;
-    return true;
+    return &held->blob;
 }
 
 /* Puts held blobs in the place of incoming ones. */
@@ -283,11 +282,11 @@ static bool hold_all(struct td_body *body, struct td_error *err)
 {
     for (size_t i = 0; i < body->extent_count; i++) {
         struct td_extent *extent = &body->extents[i];
-        struct td_blob *held;
         if (extent->blob->class != &incoming_class)
             continue;
-        if (!create_held(extent->blob, &held, err))
-            return false;
+        struct td_blob *held = create_held(extent->blob);
+        if (held == NULL)
+            return td_error_no_memory(err);
         td_blob_unref(extent->blob);
         extent->blob = held;
     }

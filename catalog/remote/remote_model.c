@@ -324,7 +324,9 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
         td_buffer_fini(&asking.body);
         if (ok)
             return true;
-        model->retry_after_s = asking.answer.retry_after_s;
+        /* a tensord's 503 may be about this model alone */
+        bool is_for_all = asking.answer.status == 429 || !model->is_tensord;
+        model->retry_after_s = is_for_all ? asking.answer.retry_after_s : 0;
         (void)td_error_copy(&first, &why);
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);

@@ -28,7 +28,8 @@ struct td_remote_model {
     char revision[TD_REMOTE_REVISION_BYTES]; /* by which to ask for files: the commit, or the name that was given. The
                                                 commit, so that all files are of one state; but a tensord's commits are
                                                 its own, so the name when there are several servers or it is one */
-    uint64_t retry_after_s; /* of a listing that failed: how long the last server asked to wait; 0: it did not */
+    uint64_t retry_after_s; /* of a listing that failed: how long the last server asked to wait before any further
+                               question, whatever the model is; 0: it did not */
 };
 
 /* Of which kind a client's servers are, as far as it was found out: a caller that lists many models keeps it for a

@@ -22,8 +22,8 @@
 static const uint64_t published_ns = 60 * NS_PER_S; /* how long an intake stays if no scan finds its model */
 static const uint64_t failure_ns = 2 * NS_PER_S;    /* how long the first failure is kept; doubles with each */
 static const uint64_t failure_most_ns = 60 * NS_PER_S;
-static const uint64_t pause_most_ns = 300 * NS_PER_S;  /* the longest patience that the upstream may ask for */
-static const uint64_t patience_ns = 2 * 60 * NS_PER_S; /* how long a model waits in all because of that */
+static const uint64_t pause_most_ns = 300 * NS_PER_S; /* the longest patience that the upstream may ask for */
+static const uint64_t patience_ns = 120 * NS_PER_S;   /* how long a model waits in all because of that */
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ void td_fetching_put_away(struct td_fetching *f, struct td_intake *intake)
     pthread_cond_broadcast(&f->changed);
 }
 
-static bool is_cancelled(void *context)
+static bool is_asked_to_end(void *context)
 {
     return atomic_load(&((struct td_intake *)context)->is_cancelled);
 }
@@ -194,7 +194,7 @@ static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, c
 /* Asks the upstream for the list. Without the lock. */
 static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
-    const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
+    const struct td_cancel cancel = {.is_asked = is_asked_to_end, .context = intake};
     const struct td_upstream_wish wish = {
         .id = intake->id, .via = intake->via, .server = intake->server, .cancel = &cancel};
     return f->config.source.list(f->config.source.context, &wish, &intake->model, err);
@@ -244,13 +244,12 @@ void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
     pthread_mutex_lock(&f->lock);
     bool is_absent =
         is_listed ? intake->model.listing.count == 0 : err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED;
-    if (atomic_load(&intake->is_cancelled))
-        td_fetching_fail(f, intake, &err);
-    else if (is_absent)
+    bool is_cancelled = atomic_load(&intake->is_cancelled);
+    if (!is_cancelled && is_absent)
         set_absent(f, intake, &err);
-    else if (is_listed)
+    else if (!is_cancelled && is_listed)
         begin_files(f, intake);
-    else if (!wait_for_upstream(f, intake, &err))
+    else if (is_cancelled || !wait_for_upstream(f, intake, &err))
         td_fetching_fail(f, intake, &err);
 }
 

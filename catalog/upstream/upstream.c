@@ -29,7 +29,8 @@
 enum { ID_BYTES = 17 }; /* of this process in TD_UPSTREAM_VIA: 16 hexadecimal digits and a NUL */
 
 static const uint64_t look_ns = NS_PER_S / 10;
-static const uint64_t relay_wait_ns = 2 * NS_PER_S; /* how long other servers wait for a list: less than we do */
+static const uint64_t retry_most_ns = 30 * NS_PER_S; /* clients that try for a minute get a further try */
+static const uint64_t relay_wait_ns = 2 * NS_PER_S;  /* how long other servers wait for a list: less than we do */
 
 struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
@@ -258,7 +259,8 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 static bool answer_failure(const struct td_intake *intake, struct td_upstream_reply *reply)
 {
     uint64_t now_ns = td_clock_ns();
-    uint64_t wait_ns = intake->until_ns > now_ns ? intake->until_ns - now_ns : 0;
+    uint64_t left_ns = intake->until_ns > now_ns ? intake->until_ns - now_ns : 0;
+    uint64_t wait_ns = left_ns < retry_most_ns ? left_ns : retry_most_ns;
     if (intake->error.code == TD_CONFLICT)
         return refuse(reply, TD_UPSTREAM_IS_TAKEN, 0,
                       "\"%s\" cannot be fetched from the upstream: something else has this name, or a part of it, in "

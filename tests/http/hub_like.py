@@ -30,6 +30,8 @@ class HubLike:
         self.wrong_sha = set()  # paths whose SHA-256 in the tree is another
         self.no_digests = False
         self.retry_after = None # seconds: every request is answered 429
+        self.refused = {}       # model -> seconds: requests for it are answered 503
+        self.is_tensord = False # it says that it is one
         self.servers = [self._serve(port)]
         self.cdn_port = None
         if cdn:
@@ -89,6 +91,11 @@ class HubLike:
             self.requests.append((h.command, path, dict(h.headers)))
         if self.retry_after is not None:
             return self.fail(h, 429, "too many requests", "RateLimited", [("Retry-After", str(self.retry_after))])
+        if path == "/version" and self.is_tensord:
+            return self.send_json(h, {"name": "tensord", "version": "1.0.0"})
+        for model, seconds in self.refused.items():
+            if path.startswith(f"/api/models/{model}/"):
+                return self.fail(h, 503, "not now", "Busy", [("Retry-After", str(seconds))])
         if path.startswith("/cdn/"):
             return self.send_file(h, *path[len("/cdn/"):].split("//", 1))
         if self.token is not None and h.headers.get("Authorization") != f"Bearer {self.token}":

@@ -370,6 +370,31 @@ def test_names_of_one_client_are_bounded(hubs, cache):
     server.wait_for(lambda: server.get("/models/org/m").status == 200, "a second later there is one more name")
 
 
+def test_each_token_has_names_of_its_own(hubs, cache, tmp_path):
+    hub = hubs({})
+    tokens, bearers = tmp_path / "tokens.json", []
+    for name in ("one", "other"):
+        made = subprocess.run([harness.tensord_binary(), "token", "new", name, "--tokens", tokens],
+                              capture_output=True, text=True, check=True)
+        bearers.append([("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])])
+    server = cache(hub.url, "--tokens", tokens, ready=False)
+    server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
+    with server.conn() as c:
+        answers = {c.request(f"/models/org/none-{i}", bearers[0]).status for i in range(80)}
+        assert answers == {404, 429}
+        assert c.request("/models/org/none-100", bearers[1]).status == 404
+
+
+@pytest.mark.parametrize("is_tensord", [True, False])
+def test_a_503_of_a_tensord_may_be_about_one_model_alone(hubs, cache, is_tensord):
+    hub = hubs({"org/m": model(), "org/other": model("o", 1000)})
+    hub.refused["org/m"], hub.is_tensord = 40, is_tensord
+    server = cache(hub.url)
+    assert server.get("/models/org/m/files/config.json").status == 503
+    assert server.get("/models/org/other/files/config.json").status == (200 if is_tensord else 503)
+    assert server.stderr().count("no model is asked for during the next 40 s") == (0 if is_tensord else 1)
+
+
 def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
     hub = hubs({"org/m": model()})
     hub.retry_after = 40

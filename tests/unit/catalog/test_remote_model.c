@@ -127,7 +127,7 @@ static int list(struct site *site, const struct td_remote_bounds *bounds, struct
     model.bounds.time_ns = bounds->time_ns != 0 ? bounds->time_ns : model.bounds.time_ns;
     model.bounds.bytes = bounds->bytes != 0 ? bounds->bytes : model.bounds.bytes;
     model.bounds.items = bounds->items != 0 ? bounds->items : model.bounds.items;
-    bool ok = td_remote_model_list(session, "org/m", "main", &model, err);
+    bool ok = td_remote_model_list(session, "org/m", "main", NULL, &model, err);
     int count = ok ? (int)model.listing.count : -1;
     td_remote_model_fini(&model);
     td_fetch_session_destroy(session);

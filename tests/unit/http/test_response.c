@@ -60,6 +60,31 @@ static void an_error_keeps_what_is_of_the_request(void **state)
 }
 
 /* The form is that of https://www.w3.org/TR/server-timing/: metrics with a duration in milliseconds. */
+static void an_error_says_when_to_ask_again(void **state)
+{
+    static const struct {
+        int status;
+        unsigned seconds;
+        const char *said; /* NULL: nothing */
+    } cases[] = {{503, 40, "40"}, {429, 0, "1"}, {404, 40, NULL}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_response response;
+        td_response_init(&response);
+        td_response_fail(&response, cases[i].status, NULL, "not now");
+        td_response_set_retry_after(&response, cases[i].seconds);
+        const char *said = NULL;
+        for (size_t h = 0; h < response.header_count; h++) {
+            if (strcmp(response.headers[h].name, "Retry-After") != 0)
+                continue;
+            assert_null(said); /* once */
+            said = response.headers[h].value;
+        }
+        CHECK(cases[i].said == NULL ? said == NULL : said != NULL && strcmp(said, cases[i].said) == 0, "case %zu", i);
+        td_response_fini(&response);
+    }
+}
+
 static void timing(void **state)
 {
     (void)state;
@@ -132,9 +157,8 @@ static void answers_have_the_id_of_the_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_field_too_many_is_an_error),
-        cmocka_unit_test(an_error_keeps_what_is_of_the_request),
-        cmocka_unit_test(timing),
+        cmocka_unit_test(a_field_too_many_is_an_error),       cmocka_unit_test(an_error_keeps_what_is_of_the_request),
+        cmocka_unit_test(an_error_says_when_to_ask_again),    cmocka_unit_test(timing),
         cmocka_unit_test(answers_have_the_id_of_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
