@@ -61,7 +61,7 @@ static bool make_client(const struct source *source, size_t server, const char *
                                                .token_advice = token_advice,
                                                .ca = source->ca,
                                                .header = via == NULL ? NULL : header,
-                                               .reputation = source->reputation,
+                                               .reputation = is_alone ? NULL : source->reputation,
                                                .retry_for_ns = retry_ns};
     bool ok = td_fetch_client_create(&settings, out, err);
     td_fetch_token_free(token);

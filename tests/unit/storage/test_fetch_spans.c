@@ -1,7 +1,6 @@
-/* Spans and the health of servers. A random schedule of connections is compared with an array of bytes. */
+/* Spans. A random schedule of connections is compared with an array of bytes. */
 #include "storage/fetch/fetch_spans.h"
 
-#include "storage/fetch/fetch_health.h"
 #include "storage/fetch/fetch_journal.h"
 #include "tests/unit/unit.h"
 
@@ -177,66 +176,6 @@ static void half_of_the_longest_is_taken(void **state)
     td_fetch_spans_fini(&spans);
 }
 
-/* ---- health -------------------------------------------------------------------------------------------- */
-
-static const uint64_t S = 1000000000;
-
-static struct td_error failure(const char *why)
-{
-    struct td_error err = TD_ERROR_INIT;
-    (void)td_error_set(&err, TD_UNAVAILABLE, "%s", why);
-    return err;
-}
-
-static void a_server_that_failed_waits(void **state)
-{
-    (void)state;
-    struct td_fetch_health health;
-    struct td_error why = failure("one");
-    struct td_error err = TD_ERROR_INIT;
-    td_fetch_health_init(&health, 2, 60 * S, 100 * S);
-    assert_true(td_fetch_health_may(&health, 0, 100 * S));
-    uint64_t wait = td_fetch_health_failed(&health, 0, 0, 100 * S, &why);
-    assert_true(wait >= S / 8 && wait <= S / 4);
-    assert_false(td_fetch_health_may(&health, 0, 100 * S));
-    (void)td_fetch_health_failed(&health, 0, 0, 100 * S, &why); /* another connection, at the same time */
-    assert_int_equal(health.servers[0].failures, 1);
-    assert_true(td_fetch_health_may(&health, 1, 100 * S));
-    assert_int_equal(td_fetch_health_due_ns(&health), 0);
-    assert_false(td_fetch_health_is_over(&health, 500 * S, &err)); /* the other one was never asked */
-    td_fetch_health_progress(&health, 0, 101 * S);
-    assert_int_equal(health.servers[0].failures, 0);
-    assert_int_equal(td_fetch_health_failed(&health, 0, 9, 101 * S, &why), 9 * S);
-}
-
-static void trying_ends(void **state)
-{
-    (void)state;
-    struct td_fetch_health health;
-    struct td_error why = failure("one");
-    struct td_error other = failure("other");
-    struct td_error err = TD_ERROR_INIT;
-    td_fetch_health_init(&health, 1, 60 * S, 100 * S);
-    (void)td_fetch_health_failed(&health, 0, 0, 110 * S, &why);
-    assert_false(td_fetch_health_is_over(&health, 111 * S, &err));
-    assert_true(td_fetch_health_is_over(&health, 161 * S, &err));
-    assert_string_equal(err.message, "one");
-    (void)td_fetch_health_failed(&health, 0, 55, 120 * S, &other); /* told to come back too late */
-    td_error_init(&err);
-    assert_true(td_fetch_health_is_over(&health, 121 * S, &err));
-    assert_string_equal(err.message, "other");
-    td_fetch_health_init(&health, 2, 60 * S, 0);
-    td_fetch_health_exclude(&health, 0, &why);
-    assert_false(td_fetch_health_is_over(&health, 0, NULL));
-    td_fetch_health_exclude(&health, 1, &why);
-    assert_true(td_fetch_health_is_over(&health, 0, NULL));
-    assert_int_equal(td_fetch_health_due_ns(&health), UINT64_MAX);
-    td_fetch_health_init(&health, 1, 0, 0); /* no retries */
-    assert_int_equal(td_fetch_health_failed(&health, 0, 0, 0, &why), 0);
-    td_fetch_health_progress(&health, 0, 0); /* of another connection */
-    assert_true(td_fetch_health_is_over(&health, 0, NULL));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,8 +184,6 @@ int main(void)
         cmocka_unit_test(spans_shrink_towards_the_end),
         cmocka_unit_test(spans_grow_with_the_cost_of_a_request),
         cmocka_unit_test(half_of_the_longest_is_taken),
-        cmocka_unit_test(a_server_that_failed_waits),
-        cmocka_unit_test(trying_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
