@@ -44,13 +44,29 @@ static uint64_t whole_us(const struct td_hash_waiters *waiters, const struct td_
     return file->source.id.size_bytes / waiters->rate + 1;
 }
 
-/* Returns in how many microseconds the file is hashed when its turn has come: by a thread of ours, or by one that
- * hashes the same content already. */
+/* Returns whether another thread hashes the same content already, and will be done in half the time that a thread of
+ * ours would take. Sets *left_us to when, in microseconds. With less to gain it would not be worth the risk that a
+ * background thread is kept from running. */
+static bool is_left_to_others(const struct td_hash_waiters *waiters, const struct td_file *file, uint64_t now_ns,
+                              uint64_t *left_us)
+{
+    *left_us = td_hash_work_left_us(waiters->work, &file->source.id, now_ns);
+    return *left_us <= whole_us(waiters, file) / 2;
+}
+
+/* Returns in how many microseconds the file is hashed when its turn has come, by a thread of ours or another one. */
 static uint64_t cost_us(const struct td_hash_waiters *waiters, const struct td_file *file, uint64_t now_ns)
 {
+    uint64_t left_us;
+    return is_left_to_others(waiters, file, now_ns, &left_us) ? left_us : whole_us(waiters, file);
+}
+
+/* Returns in how many microseconds a file that one of our threads hashes now is hashed. */
+static uint64_t rest_us(const struct td_hash_waiters *waiters, const struct td_file *file, uint64_t now_ns)
+{
+    uint64_t left_us = td_hash_work_left_us(waiters->work, &file->source.id, now_ns);
     uint64_t whole = whole_us(waiters, file);
-    uint64_t elsewhere = td_hash_work_left_us(waiters->work, &file->source.id, now_ns);
-    return elsewhere < whole ? elsewhere : whole;
+    return left_us < whole ? left_us : whole;
 }
 
 static bool is_in_queue(const struct wanted_queue *queue, const struct td_file *file)
@@ -71,7 +87,7 @@ static bool is_wanted(const struct td_hash_waiters *waiters, const struct td_fil
 static uint64_t queue_us(const struct wanted_queue *queue, const struct td_file *file, uint64_t now_ns)
 {
     const struct td_file *running = queue->run.file;
-    uint64_t us = running != NULL ? cost_us(queue->waiters, running, now_ns) : 0;
+    uint64_t us = running != NULL ? rest_us(queue->waiters, running, now_ns) : 0;
     bool found = running != NULL && running == file;
     for (size_t i = 0; i < queue->count && !found; i++) {
         us += cost_us(queue->waiters, queue->jobs[i].file, now_ns);
@@ -90,18 +106,16 @@ static struct td_hash_job take_job(struct wanted_queue *queue, size_t i)
     return job;
 }
 
-/* Takes the first job that no other thread will be done with sooner. Returns false when there is none. */
+/* Takes the first job that is not left to another thread. Returns false when there is none. */
 static bool next_wanted(struct wanted_queue *queue, struct td_hash_job *job)
 {
-    const struct td_hash_waiters *waiters = queue->waiters;
     uint64_t now_ns = td_clock_ns();
-    for (size_t i = 0; i < queue->count; i++) {
-        const struct td_file *file = queue->jobs[i].file;
-        if (td_hash_work_left_us(waiters->work, &file->source.id, now_ns) > whole_us(waiters, file)) {
+    uint64_t left_us;
+    for (size_t i = 0; i < queue->count; i++)
+        if (!is_left_to_others(queue->waiters, queue->jobs[i].file, now_ns, &left_us)) {
             *job = take_job(queue, i);
             return true;
         }
-    }
     return false;
 }
 

@@ -1,7 +1,7 @@
 /* Files that callers wait for. Two threads of ordinary priority hash them, each from a queue of its own: the quick one
  * those that it will have hashed in time, the slow one the others, so that whoever can be served in time does not wait
- * behind whoever cannot. A file that another thread hashes already, and will be done with sooner, is left to that
- * thread. Thread-safe. */
+ * behind whoever cannot. A file that another thread hashes already, and will be done with in half the time, is
+ * left to that thread. Thread-safe. */
 #ifndef TD_CATALOG_HASH_WAITERS_H
 #define TD_CATALOG_HASH_WAITERS_H
 

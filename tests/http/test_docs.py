@@ -92,7 +92,6 @@ FOREIGN = ["Permission denied", "Address already in use", "Too many open files",
 # Fragments that the program puts together from several texts.
 COMPOSED = {
     "takes seconds from",                                     # td_config_options: what an option takes
-    "the tokens stay as they were: the tokens",               # the log's line, and the error in it
     "--state-dir: cannot write to",                           # or lock
     "N files changed less than --settle ago; they will be published once they are stable",      # or it is
     "N files are still refused, for the reasons logged above",  # or is
@@ -101,6 +100,7 @@ COMPOSED = {
     "which is missing, or in N other missing or refused files",
     "the server answered 404, no model",                      # the server's message behind ours
     "there is a dataset of that id",                          # or a model
+    "is a symbolic link, so",                                 # or not a directory
 }
 PLACEHOLDER = re.compile("|".join([r'"[^"]*"', r"\.\.\.", r"\b(?:FILE|DIR|path|name|file|reason|config\.json)\b(?=:| )",
                                    *FOREIGN]))
@@ -123,8 +123,8 @@ def program_words():
     return words
 
 
-def is_said(fragment, words, places):
-    """Whether the program has the words of a fragment one behind the other; fewer than half of them may be put in."""
+def stand_together(fragment, words, places):
+    """Whether the program has these words one behind the other; fewer than half of them may be put in."""
     wanted = [bare(w) for w in fragment.split()]
     fixed = [len(w) > 1 and not w.isdigit() for w in wanted]
     for at, word in enumerate(wanted):
@@ -136,6 +136,13 @@ def is_said(fragment, words, places):
                 if sum(f and len(t.strip("\0")) > 1 for f, t in zip(fixed, there)) * 2 > sum(fixed):
                     return True
     return False
+
+
+def is_said(fragment, words, places):
+    """Whether the program has this text, as a whole or in parts of two and more words between commas and colons."""
+    parts = [p for p in re.split("[,:;] ", fragment + " ") if len(bare(p)) >= 4]
+    return stand_together(fragment, words, places) or (
+        all(len(p.split()) >= 2 and stand_together(p, words, places) for p in parts))
 
 
 # From and up to these headings and lines, the tables of docs/operations.md quote what the program says.
