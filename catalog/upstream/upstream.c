@@ -50,7 +50,7 @@ struct td_upstream {
     struct td_intake **intakes;
     size_t count, capacity;
     size_t files_running;
-    uint64_t kept_house_ns;
+    uint64_t noted_ns;
     struct td_late_digests late;
     bool has_warned_of_loop;
     _Atomic bool stop;
@@ -532,9 +532,9 @@ static bool has_waiting_files(const struct td_upstream *u)
 static void keep_house(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - u->kept_house_ns < u->config.house_ns)
+    if (now_ns - u->noted_ns < u->config.house_ns)
         return;
-    u->kept_house_ns = now_ns;
+    u->noted_ns = now_ns;
     drop_old(u);
     pthread_mutex_unlock(&u->lock);
     td_upstream_store_write_reads(u->config.store);
@@ -586,7 +586,7 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
     if (u == NULL)
         return td_error_no_memory(err);
     u->config = *config;
-    u->kept_house_ns = td_clock_ns();
+    u->noted_ns = td_clock_ns();
     u->late = (struct td_late_digests){.source = config->source,
                                        .store = config->store,
                                        .catalog = config->catalog,
