@@ -35,7 +35,7 @@ static const uint64_t relay_wait_ns = 2 * NS_PER_S;  /* how long other servers w
 struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
     char id[ID_BYTES];
-    uint64_t kept_house_ns;
+    uint64_t noted_ns;
     struct td_late_digests late;
     bool has_warned_of_loop, has_warned_of_way;
     pthread_t workers[TD_UPSTREAM_WORKERS];
@@ -69,9 +69,9 @@ static bool drop_found(struct td_upstream *u)
 static void keep_house(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - u->kept_house_ns < u->f.config.house_ns)
+    if (now_ns - u->noted_ns < u->f.config.house_ns)
         return;
-    u->kept_house_ns = now_ns;
+    u->noted_ns = now_ns;
     td_intake_queue_drop_old(&u->f.queue);
     pthread_mutex_unlock(&u->f.lock);
     td_upstream_store_write_reads(u->f.config.store);
@@ -142,7 +142,7 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
         return td_error_no_memory(err);
     u->f.config = *config;
     u->f.queue.max_names = config->max_names;
-    u->kept_house_ns = td_clock_ns();
+    u->noted_ns = td_clock_ns();
     u->late = (struct td_late_digests){.source = config->source,
                                        .store = config->store,
                                        .catalog = config->catalog,
