@@ -52,18 +52,17 @@ def main():
         resolver.bind((RESOLVER, 53))
         resolver.settimeout(30)
         p = subprocess.Popen([tensord_binary(), *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        conn = ask(PORT) if what == "serve" else None
-        resolver.recv(512)                      # the question, which gets no answer
-        begin = time.monotonic()
-        p.send_signal(signal.SIGTERM)
         try:
+            asked = ask(PORT) if what == "serve" else None       # stays open
+            resolver.recv(512)                  # the question, which gets no answer
+            begin = time.monotonic()
+            p.send_signal(signal.SIGTERM)
             _, err = p.communicate(timeout=45)
-        except subprocess.TimeoutExpired:
+        finally:
             p.kill()
-            _, err = p.communicate()
         print(json.dumps({"code": p.returncode, "seconds": time.monotonic() - begin, "stderr": err}))
-        if conn:
-            conn.close()
+        if asked:
+            asked.close()
 
 
 if __name__ == "__main__":
