@@ -107,7 +107,7 @@ static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *ou
     struct td_intake *intake = arriving->intake;
     const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
     const struct td_upstream_wish wish = {
-        .id = intake->id, .via = intake->via, .server = intake->server, .cancel = &cancel};
+        .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
     const struct td_upstream_source *source = &arriving->config->source;
     const struct td_remote_file *file = &intake->model.listing.files[arriving->index];
     const struct td_fetch_events events = {

@@ -98,7 +98,8 @@ static void ask_another_server(struct td_fetching *f, struct td_intake *intake)
     (void)snprintf(via, sizeof via, "%s", intake->via);
     td_intake_restart(intake, via);
     intake->rounds = rounds;
-    intake->server = rounds % f->config.source.server_count; /* the preferred one, which was asked first, comes last */
+    /* the preferred one, which was asked first, comes last */
+    intake->alone = rounds % f->config.source.server_count + 1;
 }
 
 void td_fetching_put_away(struct td_fetching *f, struct td_intake *intake)
@@ -196,7 +197,7 @@ static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct
 {
     const struct td_cancel cancel = {.is_asked = is_asked_to_end, .context = intake};
     const struct td_upstream_wish wish = {
-        .id = intake->id, .via = intake->via, .server = intake->server, .cancel = &cancel};
+        .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
     return f->config.source.list(f->config.source.context, &wish, &intake->model, err);
 }
 

@@ -50,7 +50,7 @@ void td_intake_restart(struct td_intake *intake, const char *via)
 {
     (void)snprintf(intake->via, sizeof intake->via, "%s", via);
     intake->phase = TD_INTAKE_QUEUED;
-    intake->server = SIZE_MAX;
+    intake->alone = 0;
     intake->rounds = 0;
     intake->is_again = false;
     intake->started_ns = td_clock_ns();

@@ -40,7 +40,7 @@ struct td_intake {
     char id[TD_UPSTREAM_ID_BYTES];
     char via[TD_UPSTREAM_VIA_BYTES];
     uint64_t client, order; /* whose turn it takes, and when it was queued, as a number that grows */
-    size_t server;          /* of the upstream's, which is asked alone; SIZE_MAX: all */
+    size_t alone;           /* of the upstream's servers, counted from 1, the one that is asked alone; 0: all */
     size_t rounds;          /* times that it began anew with another server */
     bool is_again;          /* it has failed, and is about to begin anew with another server */
     enum td_intake_phase phase;

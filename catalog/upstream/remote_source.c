@@ -45,18 +45,17 @@ static void tell(void *context, const char *text)
 
 static const char token_advice[] = "give one that may read it by --upstream-token-file";
 
-/* Makes a client of one server, or of all (SIZE_MAX), that sends TD_UPSTREAM_VIA; NULL: none. */
-static bool make_client(const struct source *source, size_t server, const char *via, uint64_t retry_ns,
+/* Makes a client of one server, counted from 1, or of all (0), that sends TD_UPSTREAM_VIA; NULL: none. */
+static bool make_client(const struct source *source, size_t alone, const char *via, uint64_t retry_ns,
                         struct td_fetch_client **out, struct td_error *err)
 {
-    bool is_alone = server < source->url_count;
     char header[sizeof TD_UPSTREAM_VIA + 2 + TD_UPSTREAM_VIA_BYTES];
     char *token = NULL;
     (void)snprintf(header, sizeof header, "%s: %s", TD_UPSTREAM_VIA, via == NULL ? "" : via);
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, err))
         return false;
-    const struct td_fetch_settings settings = {.urls = is_alone ? &source->urls[server] : source->urls,
-                                               .url_count = is_alone ? 1 : source->url_count,
+    const struct td_fetch_settings settings = {.urls = alone > 0 ? &source->urls[alone - 1] : source->urls,
+                                               .url_count = alone > 0 ? 1 : source->url_count,
                                                .token = token,
                                                .token_advice = token_advice,
                                                .ca = source->ca,
@@ -73,7 +72,7 @@ static bool visit_begin(const struct source *source, const struct td_upstream_wi
                         struct visit *visit, struct td_error *err)
 {
     *visit = (struct visit){.notes = {.tell = tell}};
-    return make_client(source, wish->server, wish->via, retry_ns, &visit->client, err) &&
+    return make_client(source, wish->alone, wish->via, retry_ns, &visit->client, err) &&
            td_fetch_session_create(visit->client, wish->cancel, &visit->notes, &visit->session, err);
 }
 
@@ -153,7 +152,7 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
     bool ok = false;
     td_remote_model_init(model);
     if (visit_begin(source, wish, source->list_retry_ns, &visit, &why)) {
-        if (wish->server == SIZE_MAX) {
+        if (wish->alone == 0) {
             ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);
         } else {
             is_reached = can_reach(&visit, &model->retry_after_s, &why);
@@ -227,7 +226,7 @@ static bool try_options(const struct source *source, struct td_error *err)
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, &why))
         return blame("--upstream-token-file", &why, err);
     td_fetch_token_free(token);
-    bool ok = make_client(source, SIZE_MAX, NULL, 0, &trial, &why);
+    bool ok = make_client(source, 0, NULL, 0, &trial, &why);
     td_fetch_client_destroy(trial);
     return ok || blame(why.code == TD_INVALID_ARGUMENT ? "--upstream" : "--upstream-ca", &why, err);
 }

@@ -17,7 +17,7 @@ enum { TD_UPSTREAM_VIA_BYTES = 256, TD_UPSTREAM_VIA_MOST = 8 }; /* of the field 
 struct td_upstream_wish {
     const char *id;
     const char *via; /* the value of TD_UPSTREAM_VIA to send */
-    size_t server;   /* to ask alone, below server_count; SIZE_MAX: all */
+    size_t alone;    /* of the servers, counted from 1, the one to ask alone; 0: all */
     const struct td_cancel *cancel;
 };
 
