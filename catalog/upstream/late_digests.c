@@ -151,7 +151,7 @@ static enum outcome compare(const struct td_late_digests *late, const struct td_
 static enum outcome ask(const struct td_late_digests *late, const struct td_kept_note *note, struct td_root *folder)
 {
     const struct td_cancel cancel = {.is_asked = is_stopping, .context = (void *)(uintptr_t)late->stop};
-    const struct td_upstream_wish wish = {.id = note->id, .via = late->via, .server = SIZE_MAX, .cancel = &cancel};
+    const struct td_upstream_wish wish = {.id = note->id, .via = late->via, .cancel = &cancel};
     struct td_remote_model model;
     struct td_error ignored = TD_ERROR_INIT; /* an upstream that does not answer is asked again later */
     bool ok = late->source.list(late->source.context, &wish, &model, &ignored);

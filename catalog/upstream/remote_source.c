@@ -60,7 +60,7 @@ static bool make_client(const struct source *source, size_t alone, const char *v
                                                .token_advice = token_advice,
                                                .ca = source->ca,
                                                .header = via == NULL ? NULL : header,
-                                               .reputation = is_alone ? NULL : source->reputation,
+                                               .reputation = alone > 0 ? NULL : source->reputation,
                                                .retry_for_ns = retry_ns};
     bool ok = td_fetch_client_create(&settings, out, err);
     td_fetch_token_free(token);
