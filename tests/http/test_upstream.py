@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -15,55 +14,9 @@ import pytest
 import harness
 import pki
 from harness import Conn, pattern, safetensors_bytes, tensor
-from hub_like import COMMIT, HubLike
-
-MIB = 1024 * 1024
-WINDOW = 256 * 1024      # what is sent at a time
-CHECKS = ("Tensord-Checks", "sha256")     # this client checks digests: it may have bytes that are not checked yet
-CONFIG = b'{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}\n'
-
-
-def weights(nbytes=6 * MIB, salt="w"):
-    """A safetensors file of about this size."""
-    return safetensors_bytes([tensor("a", "U8", [nbytes], salt), tensor("b", "F32", [4, 8], salt)])
-
-
-def model(salt="w", nbytes=6 * MIB):
-    return {"config.json": CONFIG, "README.md": b"# hello\n", "model.safetensors": weights(nbytes, salt)}
-
-
-@pytest.fixture
-def hubs():
-    began = []
-
-    def go(models, **kw):
-        began.append(HubLike(models, **kw))
-        return began[-1]
-
-    yield go
-    for hub in began:
-        hub.close()
-
-
-@pytest.fixture
-def cache(tmp_path, start):
-    """Start a server that pulls: cache(url, *args). It hashes nothing, so the digests that it knows are those of the
-    fetch."""
-    def go(url, *args, root="cache", **kw):
-        (tmp_path / root).mkdir(exist_ok=True)
-        return start(tmp_path / root, "--upstream", url, *args, **kw)
-
-    return go
-
-
-def published(server, name):
-    """Wait until the model is an ordinary one."""
-    server.wait_for(lambda: name in server.ids(), f"{name} is published")
-
-
-def count(server, name):
-    """One sample of the upstream's metrics."""
-    return server.gauge(f"tensord_upstream_{name}")
+from hub_like import COMMIT
+from upstream_kit import (CHECKS, CONFIG, MIB, WINDOW, cache, count,  # noqa: F401
+                          free_port, hubs, model, published, weights)
 
 
 def test_a_hubs_model_is_read_as_if_it_were_here(hubs, cache):
@@ -225,91 +178,6 @@ def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
     published(server, "org/m")
 
 
-RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", "parts": "bytes=0-9,4000000-4000099",
-          "end": "bytes=4000000-"}
-
-
-def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
-    """The upstream lies in the middle of a file. Whoever was cut off may not go on with the tag that he has."""
-    files = model()
-    content = files["model.safetensors"]
-    hub = hubs({"org/m": files})
-    hub.lie["model.safetensors"] = content[:4000050] + bytes([content[4000050] ^ 1]) + content[4000051:]
-    hub.open_gate(5 * MIB)
-    server = cache(hub.url)
-    target = "/org/m/resolve/main/model.safetensors"
-    etag = server.head(target).etag
-    with contextlib.ExitStack() as stack:
-        conns = {name: stack.enter_context(server.conn()) for name in RANGES}
-        for name, c in conns.items():
-            c.send(harness.request_bytes(target, [("Range", RANGES[name])], port=server.port))
-        head = conns["long"].read_head()                # its first bytes come, under the tag of the right content
-        assert (head.status, head.etag) == (206, etag)
-        assert conns["long"].read_exact(MIB, head) == content[1000000:1000000 + MIB]
-        hub.open_gate(None)
-        with pytest.raises(harness.Incomplete):
-            conns["long"].read_exact(head.length - MIB, head)
-        for name in ("short", "parts", "end"):
-            try:
-                assert conns[name].read_response("GET").status == 503, name
-            except harness.Incomplete:
-                continue
-    hub.lie.clear()
-    server.wait_for(lambda: server.get("/models/org/m/files/config.json").status == 200, "it is tried again", 20)
-    published(server, "org/m")
-    for name, value in RANGES.items():
-        r = server.get(target, [("Range", value)])
-        assert (r.status, r.etag) == (206, etag), name
-        r = server.get(target, [("Range", value), ("If-Range", etag)])
-        assert (r.status, r.etag, r.body) == (200, etag, content), name
-    r = server.get("/org/m/resolve/main/config.json", [("Range", "bytes=1-2"), ("If-Range", server.head(
-        "/org/m/resolve/main/config.json").etag)])
-    assert (r.status, r.body) == (206, CONFIG[1:3])     # of which no wrong byte was sent
-
-
-def test_parts_are_complete_when_their_file_is_checked(hubs, cache):
-    files = model()
-    content = files["model.safetensors"]
-    hub = hubs({"org/m": files})
-    hub.open_gate(5 * MIB)
-    server = cache(hub.url)
-    target = "/org/m/resolve/main/model.safetensors"
-    with server.conn() as short, server.conn() as long:
-        long.send(harness.request_bytes(target, [("Range", f"bytes=0-{4 * MIB - 1}")], port=server.port))
-        head = long.read_head()
-        assert long.read_exact(3 * MIB - WINDOW, head) == content[:3 * MIB - WINDOW]
-        short.send(harness.request_bytes(target, [("Range", "bytes=0-99")], port=server.port))
-        at = 3 * MIB - WINDOW
-        for c in (long, short):                         # all of whose bytes are here
-            c.sock.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                while True:
-                    at += len(c.sock.recv(MIB))
-                    assert at <= 3 * MIB
-            c.sock.settimeout(20)
-        hub.open_gate(None)
-        assert short.read_response("GET").body == content[:100]
-        assert long.read_exact(head.length - at, head) == content[at:4 * MIB]
-    r = server.get(target, [("Range", "bytes=0-99")])
-    assert (r.status, r.body, r.get("Cache-Control")) == (206, content[:100], "no-cache")
-
-
-def test_a_server_passes_on_what_another_one_has_not_checked(hubs, cache):
-    """The second server asks the first one for 16 MiB at a time, and checks the whole file itself."""
-    files = model(nbytes=20 * MIB)
-    content = files["model.safetensors"]
-    hub = hubs({"org/m": files})
-    hub.open_gate(18 * MIB)
-    first = cache(hub.url, root="first")
-    second = cache(f"http://127.0.0.1:{first.port}", root="second")
-    with second.conn() as c:
-        c.send(harness.request_bytes("/org/m/resolve/main/model.safetensors", port=second.port))
-        head = c.read_head()
-        assert c.read_exact(17 * MIB, head) == content[:17 * MIB]
-        hub.open_gate(None)
-        assert c.read_exact(len(content) - 17 * MIB, head) == content[17 * MIB:]
-
-
 def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
     hub = hubs({"org/m": model()})
     server = cache(hub.url)
@@ -322,130 +190,6 @@ def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
                    "/api/datasets/org/none"):
         assert server.get(target).status == 404
     assert hub.count("hidden|datasets|x/files|a/b/c") == 0
-
-
-def test_a_dead_server_and_its_twin(hubs, cache):
-    files = model()
-    hub = hubs({"org/m": files})
-    server = cache(f"http://127.0.0.1:{free_port()},{hub.url}")
-    r = server.get("/org/m/resolve/main/model.safetensors", timeout=30)
-    assert (r.status, r.body) == (200, files["model.safetensors"])
-    published(server, "org/m")
-    assert count(server, "failures_total") == 0
-
-
-@pytest.mark.parametrize("lie", ["bytes", "digest"])
-def test_another_server_takes_over_from_one_that_lies(hubs, cache, lie):
-    """It sends other bytes than it lists, or lists another digest than that of the bytes."""
-    files = model()
-    content = files["model.safetensors"]
-    liar, hub = hubs({"org/m": files}), hubs({"org/m": files})
-    if lie == "bytes":
-        liar.lie["model.safetensors"] = b"\0" * len(content)
-    else:
-        liar.wrong_sha.add("model.safetensors")
-    server = cache(f"{liar.url},{hub.url}")
-    assert server.get("/models/org/m/files/config.json").body == CONFIG
-    published(server, "org/m")
-    r = server.get("/org/m/resolve/main/model.safetensors")
-    assert (r.status, r.body, r.etag) == (200, content, f'"{hashlib.sha256(content).hexdigest()}"')
-    assert server.stderr().count("is asked of another server alone") == 1
-    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
-
-
-def test_names_of_one_client_are_bounded(hubs, cache):
-    """The 65th new name at once is too much, and names that are known are not. Which kind of server the upstream is, is
-    asked for the first name alone."""
-    hub = hubs({"org/m": model(nbytes=1000)})
-    server = cache(hub.url)
-    with server.conn() as c:
-        answers = [c.request(f"/models/org/none-{i}").status for i in range(70)]
-        assert answers[:64] == [404] * 64
-        assert 429 in answers[64:]
-        r = c.request("/models/org/one-more")
-        assert (r.status, r.get("Retry-After")) == (429, "1")
-        assert b"too many models that are not here are asked for by this client" in r.body
-        assert c.request("/models/org/none-5").status == 404
-    assert hub.count("^/version$") == 2
-    server.wait_for(lambda: server.get("/models/org/m").status == 200, "a second later there is one more name")
-
-
-def test_each_token_has_names_of_its_own(hubs, cache, tmp_path):
-    hub = hubs({})
-    tokens, bearers = tmp_path / "tokens.json", []
-    for name in ("one", "other"):
-        made = subprocess.run([harness.tensord_binary(), "token", "new", name, "--tokens", tokens],
-                              capture_output=True, text=True, check=True)
-        bearers.append([("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])])
-    server = cache(hub.url, "--tokens", tokens, ready=False)
-    server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
-    with server.conn() as c:
-        answers = {c.request(f"/models/org/none-{i}", bearers[0]).status for i in range(80)}
-        assert answers == {404, 429}
-        assert c.request("/models/org/none-100", bearers[1]).status == 404
-
-
-@pytest.mark.parametrize("is_tensord", [True, False])
-def test_a_503_of_a_tensord_may_be_about_one_model_alone(hubs, cache, is_tensord):
-    hub = hubs({"org/m": model(), "org/other": model("o", 1000)})
-    hub.refused["org/m"], hub.is_tensord = 40, is_tensord
-    server = cache(hub.url)
-    assert server.get("/models/org/m/files/config.json").status == 503
-    assert server.get("/models/org/other/files/config.json").status == (200 if is_tensord else 503)
-    assert server.stderr().count("no model is asked for during the next 40 s") == (0 if is_tensord else 1)
-
-
-def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
-    hub = hubs({"org/m": model()})
-    hub.retry_after = 40
-    server = cache(hub.url)
-    begun = time.monotonic()
-    first = server.get("/models/org/m/files/config.json")
-    assert (first.status, b"asks for patience" in first.body) == (503, True)
-    assert 30 <= int(first.get("Retry-After")) <= 40
-    asked = len(hub.requests)
-    for i in range(5):
-        r = server.get(f"/models/org/m{i}/files/config.json")
-        assert (r.status, b"asks for patience" in r.body) == (503, True)
-    assert len(hub.requests) == asked
-    assert count(server, "failures_total") == 0
-    assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
-
-
-def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):
-    """A model around the directory of another one."""
-    hub = hubs({name: model(nbytes=1000) for name in ("two", "two/below")})
-    server = cache(hub.url)
-    assert server.get("/two/below/resolve/main/config.json").status == 200
-    published(server, "two/below")
-    for _ in range(2):
-        r = server.get("/api/models/two")
-        assert (r.status, b"something else has this name, or a part of it" in r.body) == (409, True), r.body
-    assert count(server, "absent_total") == 0
-    assert re.search('warn .*"two" could not be fetched: ".*/two" is there already, and was not fetched', server.stderr())
-
-
-def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, cache, tmp_path):
-    many = {f"f{i:03}.txt": b"x" * 10 for i in range(120)}
-    few = {f"f{i:03}.txt": b"x" * 10 for i in range(20)} | model(nbytes=1000)
-    hub = hubs({"org/many": many, "org/few": few})
-    binary = tmp_path / "tensord-with-few-descriptors"
-    binary.write_text(f"#!/bin/sh\nulimit -n 400\nexec {harness.tensord_binary()} \"$@\"\n")
-    binary.chmod(0o755)
-    (tmp_path / "cache").mkdir()
-    with harness.Server(tmp_path / "cache", "--upstream", hub.url, "--max-connections", 64, binary=binary) as server:
-        r = server.get("/models/org/many/files/f000.txt")
-        assert (r.status, b"there is no room" in r.body) == (507, True)
-        assert re.search(r'"org/many" has 120 files, .* 64 are for that: raise it \(ulimit -n\)', server.stderr())
-        assert server.get("/models/org/few").status == 200
-        published(server, "org/few")
-        fds = Path(f"/proc/{server.pid}/fd")
-
-        def held():
-            names = (os.readlink(fd) for fd in fds.iterdir() if fd.is_symlink())
-            return sum("/org/few/" in name or ".tensord-upstream/incoming" in name for name in names)
-
-        server.wait_for(lambda: held() == 0, "the descriptors are closed as soon as a scan has found the model")
 
 
 def test_kill_9_in_the_middle_and_the_next_start_goes_on(hubs, cache, tmp_path):
@@ -709,12 +453,6 @@ def test_three_servers_in_a_row(hubs, cache):
         published(server, "org/m")
     assert hub.sent_bytes("model.safetensors") == len(files["model.safetensors"])
     assert third.get("/org/none/resolve/main/config.json", timeout=60).status == 404
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_servers_that_name_each_other_or_themselves_answer_404(cache):

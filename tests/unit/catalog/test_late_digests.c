@@ -300,19 +300,24 @@ static void the_time_between_comparisons_doubles_up_to_a_day(void **state)
     place_close(&place);
 }
 
+static void wait_for_scans(const struct td_catalog *catalog, uint64_t count)
+{
+    const struct timespec step = {.tv_nsec = 1000000};
+    struct td_catalog_status status;
+    for (td_catalog_get_status(catalog, &status); status.scan_count < count; td_catalog_get_status(catalog, &status))
+        (void)nanosleep(&step, NULL);
+}
+
 /* Opens a catalog over the tree that scans on request, and waits for its first scan. */
 static struct td_catalog *open_catalog(const struct place *place, size_t hash_threads)
 {
     struct td_catalog_config config = {
         .root = place->tree.path, .max_maps = 10, .hash_threads = hash_threads, .scan = td_scan_config_default()};
-    const struct timespec step = {.tv_nsec = 1000000};
     struct td_catalog *catalog = NULL;
-    struct td_catalog_status status;
     struct td_error err = TD_ERROR_INIT;
     config.scan.settle_ns = 0;
     CHECK(td_catalog_create(&config, &catalog, &err), "%s", err.message);
-    for (td_catalog_get_status(catalog, &status); status.scan_count == 0; td_catalog_get_status(catalog, &status))
-        (void)nanosleep(&step, NULL);
+    wait_for_scans(catalog, 1);
     return catalog;
 }
 
@@ -332,6 +337,7 @@ static void what_the_catalog_hashes_is_not_hashed_here(void **state)
     td_snapshot_unref(snapshot);
     check(&place, both);
     assert_int_equal(hashed_here, 0);
+    wait_for_scans(place.late.catalog, 2); /* the hashing threads ask for one at their end */
     assert_true(td_upstream_store_find(place.store, TD_TEXT("org/m"), &kept));
     assert_true(kept.is_verified);
     keep_unverified(place.store, "new"); /* no scan has found it yet, and then the catalog hashes it */
