@@ -300,7 +300,7 @@ static void the_time_between_comparisons_doubles_up_to_a_day(void **state)
     place_close(&place);
 }
 
-static void wait_for_scans(const struct td_catalog *catalog, uint64_t count)
+static void wait_for_scans(struct td_catalog *catalog, uint64_t count)
 {
     const struct timespec step = {.tv_nsec = 1000000};
     struct td_catalog_status status;
