@@ -1,9 +1,9 @@
 /* Plan: jobs form a list, sorted by turns; a thread takes the first one that it may, hashes it and then removes it. A
  * job's turn is one more than that of its owner's job before, and at least that of the job that was taken last. So the
- * n-th jobs of all owners come before the next ones, and none waits forever. Requests that wait
- * hold a reference on their job, so that they learn its end although it has left the list. The thread makes the body
- * of a job when it begins with it, so that the queue holds neither descriptors nor mappings, however many files the
- * jobs are made of. The errors of the last failures are kept, for requests that ask only after the job has ended.
+ * n-th jobs of all owners come before the next ones, and none waits forever. Requests that wait hold a reference on
+ * their job, so that they learn its end although it has left the list. The thread makes the body of a job when it
+ * begins with it, so that the queue holds neither descriptors nor mappings, however many files the jobs are made of.
+ * The errors of the last failures are kept, for requests that ask only after the job has ended.
  *
  * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
  * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
@@ -160,10 +160,10 @@ static bool has_room(const struct td_virtual_hasher *hasher, const struct td_vir
                         is_rank ? hasher->rank_count : hasher->job_count);
 }
 
-/* Returns whether a job is SMALL or LARGE, which it is when its size is not known yet. */
+/* Returns whether a job is SMALL or LARGE. */
 static int size_of(const struct job *job)
 {
-    return job->file.size_bytes > 0 && job->file.size_bytes <= TD_VIRTUAL_QUICK_BYTES ? SMALL : LARGE;
+    return job->file.size_bytes <= TD_VIRTUAL_QUICK_BYTES ? SMALL : LARGE;
 }
 
 /* Inserts a job into the list, by its turn. Under the lock. */

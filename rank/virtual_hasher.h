@@ -33,9 +33,9 @@ struct td_virtual_recipe {
 struct td_virtual_file {
     struct td_virtual_key key;
     struct td_virtual_revision origin; /* see td_virtual_digest */
-    uint64_t size_bytes;               /* 0: known only once the body is made */
-    uint64_t owner;                    /* td_virtual_owner of a repository or a model */
-    bool is_unasked;                   /* nobody asked for it by name: a digest that is looked for may be its own */
+    uint64_t size_bytes;
+    uint64_t owner;  /* td_virtual_owner of a repository or a model */
+    bool is_unasked; /* nobody asked for it by name: a digest that is looked for may be its own */
     struct td_virtual_recipe recipe;
     struct td_snapshot *snapshot; /* that the recipe needs; borrowed; NULL: none */
 };

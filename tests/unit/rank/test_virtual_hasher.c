@@ -1,4 +1,4 @@
-/* The thread that hashes virtual files. Bodies are of blobs that this test controls: they wait at a gate, fail, or
+/* The threads that hash virtual files. Bodies are of blobs that this test controls: they wait at a gate, fail, or
  * change. */
 #include "rank/virtual_hasher.h"
 
