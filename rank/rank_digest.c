@@ -34,22 +34,19 @@ void td_rank_digest_origin(const struct td_repo_view *view, struct td_virtual_re
 }
 
 bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,
-                         const struct td_repo_item *item, bool *is_known, struct td_virtual_digest *out,
-                         struct td_error *err)
+                         const struct td_repo_item *item, const struct td_virtual_key *key, bool *is_known,
+                         struct td_virtual_digest *out, struct td_error *err)
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(hasher);
-    struct td_virtual_key key;
     struct td_virtual_key former;
-    if (!make_key(view, item, false, &key, err))
-        return false;
-    *is_known = td_virtual_digests_find(digests, &key, out);
+    *is_known = td_virtual_digests_find(digests, key, out);
     if (*is_known)
         return true;
     if (!make_key(view, item, true, &former, err))
         return false;
     *is_known = td_virtual_digests_find(digests, &former, out);
     if (*is_known)
-        td_virtual_digests_add(digests, &key, out);
+        td_virtual_digests_add(digests, key, out);
     return true;
 }
 
@@ -70,15 +67,14 @@ static void free_body(void *context)
 }
 
 bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
-                          const struct td_repo_view *view, const struct td_repo_item *item, struct td_error *err)
+                          const struct td_repo_view *view, const struct td_repo_item *item,
+                          const struct td_virtual_key *key, struct td_error *err)
 {
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
-    struct td_virtual_file wanted = {.snapshot = NULL}; /* the body holds the snapshot */
+    struct td_virtual_file wanted = {.key = *key, .snapshot = NULL}; /* the body holds the snapshot */
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    if (!make_key(view, item, false, &wanted.key, err))
-        return false;
-    if (td_virtual_hasher_has(hasher, &wanted.key))
+    if (td_virtual_hasher_has(hasher, key))
         return true;
     td_rank_digest_origin(view, &wanted.origin);
     wanted.owner = td_virtual_owner(item->model->id);

@@ -19,21 +19,13 @@ struct listing {
     size_t rank_count;
 };
 
-/* Reserves memory for the lists, and for the texts of two documents. */
-static bool reserve(struct td_oci_call *oci, const struct td_repo_view *view, struct td_error *err)
-{
-    enum { EACH = sizeof(struct td_repo_item) + 3 * sizeof(void *) + sizeof(struct td_oci_layer) + 1024 };
-    if (view->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an artifact at most %d",
-                            view->entry_count, TD_OCI_MOST_FILES);
-    return td_reserved_take(&oci->reserved, view->entry_count * EACH, err);
-}
-
 /* Lists the files of the view, those on disk and the others. */
 static bool list(struct listing *listing, struct td_error *err)
 {
+    /* the lists, and the texts of two documents */
+    enum { EACH = sizeof(struct td_repo_item) + 3 * sizeof(void *) + sizeof(struct td_oci_layer) + 1024 };
     struct td_arena *arena = &listing->oci->arena;
-    if (!reserve(listing->oci, listing->view, err) ||
+    if (!td_reserved_take(&listing->oci->reserved, listing->view->entry_count * EACH, err) ||
         !td_repo_view_list(listing->view, arena, &listing->items, &listing->count, err))
         return false;
     for (size_t i = 0; i < listing->count; i++)
@@ -57,7 +49,8 @@ static bool begin_rank_file(void *context, size_t i, struct td_error *err)
 {
     const struct listing *listing = context;
     struct td_api *api = listing->oci->call->api;
-    return td_rank_digest_begin(api->virtual_hasher, &api->ranks, listing->view, listing->rank_files[i], err);
+    return td_rank_digest_begin(api->virtual_hasher, &api->ranks, listing->view, listing->rank_files[i],
+                                &listing->virtual_files[i].key, err);
 }
 
 /* Has the rank files hashed. */
@@ -67,8 +60,9 @@ static bool know_rank_files(struct listing *listing, struct td_error *err)
     for (size_t i = 0; i < listing->rank_count; i++) {
         struct td_oci_virtual *file = &listing->virtual_files[i];
         file->size_bytes = 0;
-        if (!td_rank_digest_find(hasher, listing->view, listing->rank_files[i], &file->is_known, &file->digest, err) ||
-            !td_rank_digest_key(listing->view, listing->rank_files[i], &file->key, err))
+        if (!td_rank_digest_key(listing->view, listing->rank_files[i], &file->key, err) ||
+            !td_rank_digest_find(hasher, listing->view, listing->rank_files[i], &file->key, &file->is_known,
+                                 &file->digest, err))
             return false;
     }
     return td_oci_know_virtual(listing->oci, listing->virtual_files, listing->rank_count, TD_VIRTUAL_HASHER_RANKS / 2,

@@ -13,10 +13,9 @@ struct td_oci_layer {
     uint64_t size_bytes;
 };
 
-/* Sets *layers, in the call's arena, to all files of the view, sorted by path, after it has had them hashed, where
- * oci->until_ns allows to wait. Keeps the rank files with `made`. Errors as td_oci_know_digests and
- * td_oci_know_virtual; as td_rank_store_get; TD_FAILED_PRECONDITION for more than TD_OCI_MOST_FILES files;
- * TD_RESOURCE_EXHAUSTED. */
+/* Sets *layers, in the call's arena, to all files of the view, of which there are TD_OCI_MOST_FILES at most, sorted by
+ * path, after it has had them hashed, where oci->until_ns allows to wait. Keeps the rank files with `made`. Errors as
+ * td_oci_know_digests and td_oci_know_virtual; as td_rank_store_get; TD_RESOURCE_EXHAUSTED. */
 bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_made_documents *made,
                    struct td_oci_layer **layers, size_t *count, struct td_error *err);
 

@@ -53,6 +53,7 @@ static bool find_item(struct td_oci_call *oci, const struct td_repo_view *view, 
                       const struct td_repo_item **item, struct td_error *err)
 {
     struct td_repo_item *items;
+    struct td_virtual_key key;
     struct td_virtual_digest digest;
     char sum[TD_SHA256_TEXT_BYTES];
     size_t count;
@@ -63,7 +64,8 @@ static bool find_item(struct td_oci_call *oci, const struct td_repo_view *view, 
         return false;
     for (size_t i = 0; *item == NULL && i < count; i++) {
         bool is_known = false;
-        if (!td_rank_digest_find(oci->call->api->virtual_hasher, view, &items[i], &is_known, &digest, err))
+        if (!td_rank_digest_key(view, &items[i], &key, err) ||
+            !td_rank_digest_find(oci->call->api->virtual_hasher, view, &items[i], &key, &is_known, &digest, err))
             return false;
         if (!is_known)
             continue;

@@ -69,7 +69,10 @@ static struct td_virtual_key key_of(struct place *place, const char *id, const c
 static bool is_known(struct place *place, const struct wanted *wanted, struct td_virtual_digest *out)
 {
     bool known;
-    assert_true(td_rank_digest_find(place->loop.api.virtual_hasher, &wanted->view, &wanted->item, &known, out, NULL));
+    struct td_virtual_key key;
+    assert_true(td_rank_digest_key(&wanted->view, &wanted->item, &key, NULL));
+    assert_true(
+        td_rank_digest_find(place->loop.api.virtual_hasher, &wanted->view, &wanted->item, &key, &known, out, NULL));
     return known;
 }
 
@@ -142,7 +145,7 @@ static void digests_are_those_of_the_answers(void **state)
         uint8_t sum[TD_SHA256_BYTES];
         assert_false(is_known(&place, &wanted, &found));
         for (int twice = 0; twice < 2; twice++) /* the second time there is nothing to do */
-            assert_true(td_rank_digest_begin(hasher, &place.loop.api.ranks, &wanted.view, &wanted.item, &err));
+            assert_true(td_rank_digest_begin(hasher, &place.loop.api.ranks, &wanted.view, &wanted.item, &key, &err));
         assert_int_equal(
             td_virtual_hasher_wait(hasher, &key, td_clock_ns() + UINT64_C(60000000000), NULL, &digest, &progress, &err),
             TD_VIRTUAL_KNOWN);
