@@ -144,6 +144,13 @@ static void answer_other(struct td_oci_call *oci, struct td_text hex)
 void td_oci_answer_blob(struct td_oci_call *oci)
 {
     struct td_text hex;
-    if (td_oci_read_digest(oci, &hex) && !answer_files(oci, hex, TD_OCI_MOST_FILES) && td_may_wait(NULL))
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_oci_read_digest(oci, &hex))
+        return;
+    if (hex.len == 0) {
+        (void)td_oci_no_document(oci, &err);
+        (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
+    } else if (!answer_files(oci, hex, TD_OCI_MOST_FILES) && td_may_wait(NULL)) {
         answer_other(oci, hex);
+    }
 }

@@ -2,6 +2,7 @@
 
 #include "api/incoming_call.h"
 #include "catalog/oci_name.h"
+#include "core/digits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +30,15 @@ bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err
     if (oci->retry_s > 0 && !atomic_load(&oci->call->api->draining))
         td_response_set_retry_after(oci->call->response, oci->retry_s);
     return false;
+}
+
+bool td_oci_refuse_for_good(struct td_oci_call *oci, size_t unknown, const char *noun, struct td_error *err)
+{
+    oci->lack = TD_OCI_HASHES_NOTHING;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "the SHA-256 of %zu %s%s is not known, and this server hashes nothing: start it with "
+                        "--hash-threads 1 or more",
+                        unknown, noun, td_plural(unknown));
 }
 
 /* ---- names and digests --------------------------------------------------------------------------------- */

@@ -44,12 +44,16 @@ bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, co
  * when hashing may have ended. Returns false. */
 bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
 
+/* Sets oci->lack and the error for a server that hashes nothing, where so many digests are unknown of what the noun, in
+ * the singular, says. The error tells what to change. Returns false. */
+bool td_oci_refuse_for_good(struct td_oci_call *oci, size_t unknown, const char *noun, struct td_error *err);
+
 /* Sets oci->repo to the repository that path.name means. A request for tags, a manifest or a blob of a model that is
  * not here has the upstream asked for it. Returns false after it answered: that there is none, or how far it is. */
 bool td_oci_find_repo(struct td_oci_call *oci);
 
 /* Reads path.reference, which must be a digest. Sets *hex, borrowed, empty where nothing here can have the digest.
- * Returns false after it answered that it is none. */
+ * Returns false after it answered 400, since the text is no digest. */
 bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex);
 
 /* Appends the path of something of the repository, by the name that the client used: /v2/{name}/ and `rest`, which

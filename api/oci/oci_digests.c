@@ -2,7 +2,6 @@
 
 #include "api/oci/oci_retry.h"
 #include "core/clock.h"
-#include "core/digits.h"
 #include "rank/file_answer.h"
 
 /* Returns whether the file's digest is known, or becomes so in time. */
@@ -32,12 +31,9 @@ static bool refuse(struct td_oci_call *oci, const struct td_entry *const *entrie
         known_bytes += is_known ? size : 0;
         bytes += size;
     }
-    oci->lack = status.hasher.enabled ? TD_OCI_IS_HASHING : TD_OCI_HASHES_NOTHING;
     if (!status.hasher.enabled)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "the SHA-256 of %zu file%s is not known, and this server hashes nothing: start it with "
-                            "--hash-threads 1 or more",
-                            count - known, td_plural(count - known));
+        return td_oci_refuse_for_good(oci, count - known, "file", err);
+    oci->lack = TD_OCI_IS_HASHING;
     oci->retry_s = td_oci_retry_s(bytes - known_bytes, status.hasher.hashed_bytes - before->hashed_bytes,
                                   td_clock_ns() - began_ns);
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,

@@ -2,7 +2,6 @@
 
 #include "api/oci/oci_retry.h"
 #include "core/clock.h"
-#include "core/digits.h"
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
 {
@@ -102,14 +101,13 @@ static bool refuse(struct td_oci_call *oci, const struct td_oci_virtual *files, 
                         sums.known, count, sums.done_bytes / 1e9, sums.bytes / 1e9);
 }
 
-/* Sets the error for a server that hashes nothing. */
-static bool refuse_for_good(struct td_oci_call *oci, size_t count, struct td_error *err)
+/* Returns how many of the digests are not known. */
+static size_t count_unknown(const struct td_oci_virtual *files, size_t count)
 {
-    oci->lack = TD_OCI_HASHES_NOTHING;
-    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "the SHA-256 of %zu layer%s is not known, and this server hashes nothing: start it with "
-                        "--hash-threads 1 or more",
-                        count, td_plural(count));
+    size_t unknown = 0;
+    for (size_t i = 0; i < count; i++)
+        unknown += files[i].is_known ? 0 : 1;
+    return unknown;
 }
 
 /* Has the hasher begin with all these files, and waits for them. */
@@ -133,7 +131,7 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
         return true;
     td_catalog_get_status(oci->call->api->catalog, &status);
     if (!status.hasher.enabled)
-        return refuse_for_good(oci, count, err);
+        return td_oci_refuse_for_good(oci, count_unknown(files, count), "layer", err);
     for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
         size_t left = count - first;
         size_t some = left < at_once ? left : at_once;

@@ -85,10 +85,8 @@ static bool list_files(struct image *image, const struct td_repo_view *view, siz
 /* Lists all files, and checks that an image can have them. */
 static bool list_all_files(struct image *image, const struct td_repo_view *view, struct td_error *err)
 {
-    if (view->entry_count > TD_OCI_MOST_FILES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the repository has %zu files, and an image at most %d",
-                            view->entry_count, TD_OCI_MOST_FILES);
-    if (!list_files(image, view, 0, view->entry_count, err))
+    const struct td_oci_target target = {.form = TD_OCI_IMAGE};
+    if (!td_oci_target_fits(&target, view->entry_count, err) || !list_files(image, view, 0, view->entry_count, err))
         return false;
     for (size_t i = 0; i < image->file_count; i++)
         if (!td_tar_path_check(image->files[i].path, err))
@@ -339,20 +337,19 @@ static bool knows_files(const struct image *image)
     return true;
 }
 
-/* Sets *layer to the number of the layer that is known to have this SHA-256; to the number of layers when there is
- * none.
- */
-static void find_known(const struct image *image, struct td_text sha256, size_t *layer)
+/* Returns the number of the layer that is known to have this SHA-256; the number of layers when there is none. */
+static size_t find_known(const struct image *image, struct td_text sha256)
 {
     char sum[TD_SHA256_TEXT_BYTES];
     (void)td_oci_look_up(image->oci, image->layers, image->layer_count);
-    for (*layer = 0; *layer < image->layer_count; (*layer)++) {
-        if (!image->layers[*layer].is_known)
+    for (size_t layer = 0; layer < image->layer_count; layer++) {
+        if (!image->layers[layer].is_known)
             continue;
-        write_sum(&image->layers[*layer], sum);
+        write_sum(&image->layers[layer], sum);
         if (td_text_equals(sha256, sum))
-            return;
+            return layer;
     }
+    return image->layer_count;
 }
 
 /* Appends the layer with this SHA-256, found by its content key among those of all layers. Returns false, and leaves
@@ -361,13 +358,12 @@ static bool append_by_key(struct image *image, const struct td_repo_view *view, 
                           struct td_body *body, struct td_error *err)
 {
     struct td_error own = TD_ERROR_INIT;
-    size_t layer;
     bool ok = list_all_files(image, view, &own);
     if (ok && !knows_files(image))
         return false;
     if (!ok || !set_layers(image, &own))
         return own.code == TD_RESOURCE_EXHAUSTED && td_error_copy(err, &own);
-    find_known(image, sha256, &layer);
+    size_t layer = find_known(image, sha256);
     return layer < image->layer_count && append_layer(image, layer, body, err);
 }
 

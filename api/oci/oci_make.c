@@ -37,8 +37,10 @@ static bool tag_files(struct td_oci_call *oci, const struct td_repo_view *view)
             numbers[count++] = view->snapshot->entries[view->first_entry + i].file->number;
         td_digest_add_content(digest, numbers, count * sizeof *numbers);
     }
+    if (!td_digest_finish(digest, oci->files_tag)) /* which then is empty */
+        return false;
     oci->tagged_entry = view->first_entry;
-    return td_digest_finish(digest, oci->files_tag);
+    return true;
 }
 
 /* Writes the key of a target's documents in the store. Returns NULL for want of memory. */
@@ -276,8 +278,7 @@ static bool list_searched(struct td_oci_call *oci, struct searched *list, struct
     return add_tags(oci, list, &capacity, err) && add_names(oci, list, &capacity, err);
 }
 
-/* Sets the error for a digest that nothing has. Returns false. */
-static bool no_document(const struct td_oci_call *oci, struct td_error *err)
+bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err)
 {
     return td_error_set(err, TD_NOT_FOUND, "%.*s has nothing with the digest %.*s", TD_SHOW(oci->path.name, 120),
                         TD_SHOW(oci->path.reference, 160));
@@ -293,7 +294,7 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
     uint64_t until_ns = oci->until_ns;
     *made = NULL;
     if (sha256.len == 0)
-        return no_document(oci, err);
+        return td_oci_no_document(oci, err);
     if (!list_searched(oci, &list, err))
         return false;
     oci->until_ns = 0;
@@ -309,5 +310,5 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
         return true;
     oci->lack = lack.kind;
     oci->retry_s = lack.retry_s;
-    return lack.err.code != TD_OK ? td_error_copy(err, &lack.err) : no_document(oci, err);
+    return lack.err.code != TD_OK ? td_error_copy(err, &lack.err) : td_oci_no_document(oci, err);
 }

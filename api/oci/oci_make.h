@@ -22,4 +22,7 @@ bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_t
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err);
 
+/* Sets the error for a digest, the path's reference, that nothing has: TD_NOT_FOUND. Returns false. */
+bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err);
+
 #endif

@@ -6,6 +6,7 @@
 #include "api/oci/oci_media.h"
 #include "core/checked.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- Ollama -------------------------------------------------------------------------------------------- */
@@ -38,6 +39,7 @@ static void add_texts(struct layers *layers, const struct td_repo_view *view)
         {"params", "application/vnd.ollama.image.params"},       {"LICENSE", "application/vnd.ollama.image.license"},
         {"LICENSE.txt", "application/vnd.ollama.image.license"}, {"LICENSE.md", "application/vnd.ollama.image.license"},
     };
+    static_assert(2 + sizeof texts / sizeof *texts <= MOST_LAYERS, "the model, the image encoder and all texts fit");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct td_entry *entry = td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count,
                                                                view->prefix_len, td_text_of(texts[i].name));

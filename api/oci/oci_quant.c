@@ -41,7 +41,7 @@ static size_t quant_len(struct td_text text)
     size_t end = len + 1;
     while (end < text.len && text.p[len] == '_' && td_is_letter(text.p[end]))
         end++;
-    if (end > len + 1 && end <= text.len)
+    if (end > len + 1)
         len = end;
     return len < text.len && td_is_letter_or_digit(text.p[len]) ? 0 : len;
 }

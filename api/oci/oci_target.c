@@ -6,6 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The tags that stand for the same form of every repository at `main`, so that no ref may have them; but "latest" may
+ * stand for a GGUF file. */
+static const struct {
+    const char *tag;
+    enum td_oci_form form;
+    bool is_alias;
+} fixed[] = {
+    {"main", TD_OCI_ARTIFACT, false},
+    {"flat", TD_OCI_FLAT, false},
+    {"image", TD_OCI_IMAGE, false},
+    {"latest", TD_OCI_ARTIFACT, true},
+};
+
+enum { FIXED = sizeof fixed / sizeof *fixed };
+
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
 static bool add(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity,
@@ -82,12 +97,27 @@ const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targ
     return best;
 }
 
-/* Returns whether the tag always stands for the same form of a repository, so that no ref may have it. */
-static bool is_reserved(struct td_text tag)
+/* Adds the targets of the fixed tags. is_gguf: the alias stands for one of the GGUF files, which are listed. */
+static bool list_fixed(struct td_oci_call *oci, bool is_gguf, struct td_oci_target **targets, size_t *count,
+                       size_t *capacity)
 {
-    static const char *const tags[] = {"main", "flat", "image", "latest"};
-    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
-        if (td_text_equals(tag, tags[i]))
+    const struct td_oci_target *gguf = is_gguf ? td_oci_default_gguf(*targets, *count, false) : NULL;
+    for (size_t i = 0; i < FIXED; i++) {
+        struct td_oci_target target = {.form = fixed[i].form, .revision = TD_TEXT("main")};
+        if (fixed[i].is_alias && gguf != NULL)
+            target = *gguf;
+        target.tag = fixed[i].tag;
+        target.is_alias = fixed[i].is_alias;
+        if (!add(oci, targets, count, capacity, &target))
+            return false;
+    }
+    return true;
+}
+
+static bool is_fixed(struct td_text tag)
+{
+    for (size_t i = 0; i < FIXED; i++)
+        if (td_text_equals(tag, fixed[i].tag))
             return true;
     return false;
 }
@@ -98,7 +128,7 @@ static bool list_refs(struct td_oci_call *oci, struct td_oci_target **targets, s
     for (size_t i = 0; i < oci->repo->ref_count; i++) {
         struct td_text name = td_text_of(oci->repo->refs[i].name);
         const struct td_oci_target target = {.tag = name.p, .form = TD_OCI_ARTIFACT, .revision = name};
-        if (td_oci_tag_is_valid(name) && !is_reserved(name) && td_repo_at(oci->repo, name) != NULL &&
+        if (td_oci_tag_is_valid(name) && !is_fixed(name) && td_repo_at(oci->repo, name) != NULL &&
             !add(oci, targets, count, capacity, &target))
             return false;
     }
@@ -125,26 +155,14 @@ bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, s
 
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err)
 {
-    struct td_oci_target latest;
     size_t capacity = 0;
     bool is_gguf;
-    const struct td_oci_target fixed[] = {
-        {.tag = "main", .form = TD_OCI_ARTIFACT, .revision = TD_TEXT("main")},
-        {.tag = "flat", .form = TD_OCI_FLAT, .revision = TD_TEXT("main")},
-        {.tag = "image", .form = TD_OCI_IMAGE, .revision = TD_TEXT("main")},
-    };
     *targets = NULL;
     *count = 0;
     if (!has_only_gguf(oci, &is_gguf, err))
         return false;
-    bool ok = list_gguf(oci, targets, count, &capacity);
-    const struct td_oci_target *gguf = ok && is_gguf ? td_oci_default_gguf(*targets, *count, false) : NULL;
-    latest = gguf != NULL ? *gguf : fixed[0];
-    latest.tag = "latest";
-    latest.is_alias = true;
-    for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++)
-        ok = add(oci, targets, count, &capacity, &fixed[i]);
-    ok = ok && add(oci, targets, count, &capacity, &latest) && list_refs(oci, targets, count, &capacity);
+    bool ok = list_gguf(oci, targets, count, &capacity) && list_fixed(oci, is_gguf, targets, count, &capacity) &&
+              list_refs(oci, targets, count, &capacity);
     if (ok)
         qsort(*targets, *count, sizeof **targets, target_compare);
     return ok || td_error_no_memory(err);

@@ -187,6 +187,7 @@ static void files_are_answered_without_waiting(void **state)
     } cases[] = {
         {ABC_BLOB, false},
         {"/v2/org/m/blobs/sha256:" EMPTY_SHA256, true},
+        {"/v2/org/m/blobs/md5:0", false}, /* nothing has such a digest */
         {"/v2/org/m/manifests/main", true},
         {"/v2/org/m/tags/list", true},
     };

@@ -334,6 +334,29 @@ static void answers_tell_when_hashing_may_have_ended(void **state)
     close_place(&place);
 }
 
+/* Some layers may be known to a server that hashes nothing, as from a state directory: the answer counts the others. */
+static void layers_that_are_known_are_not_counted(void **state)
+{
+    (void)state;
+    struct place place;
+    struct loopback_request request;
+    struct td_response response;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_oci_virtual layers[3] = {{.is_known = true}, {.is_known = false}, {.is_known = true}};
+    open_model(&place);
+    loopback_request_init(&request, "GET", "/v2/org/m/manifests/image", NULL);
+    td_response_init_for(&response, &request.request);
+    struct td_call call = {.api = &place.loop.api, .request = &request.request, .response = &response};
+    struct td_oci_call oci = {.call = &call, .own = &call};
+    assert_false(td_oci_know_virtual(&oci, layers, COUNT_OF(layers), 1, refuse_to_begin, NULL, &err));
+    assert_string_equal(err.message, "the SHA-256 of 1 layer is not known, and this server hashes nothing: start it "
+                                     "with --hash-threads 1 or more");
+    assert_false(td_oci_fail_error(&oci, &err, "MANIFEST_UNKNOWN"));
+    assert_int_equal(response.status, 501);
+    td_response_fini(&response);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +369,7 @@ int main(void)
         cmocka_unit_test(manifests_of_all_targets_are_found),
         cmocka_unit_test(configurations_tell_the_format_of_their_layers),
         cmocka_unit_test(answers_tell_when_hashing_may_have_ended),
+        cmocka_unit_test(layers_that_are_known_are_not_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
