@@ -2,6 +2,7 @@
 
 #include "api/oci/oci_config.h"
 #include "api/oci/oci_descriptor.h"
+#include "api/oci/oci_document.h"
 #include "api/oci/oci_layers.h"
 #include "api/oci/oci_media.h"
 #include "api/oci/oci_titles.h"
@@ -30,24 +31,19 @@ static bool add_config(const struct td_oci_call *oci, const struct td_repo_view 
                        struct td_made_documents *made, struct td_error *err)
 {
     struct td_repo_about about;
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
+    struct td_oci_document document;
+    struct td_json_builder *json = td_oci_begin_document(&document);
     td_repo_about_init(&about, view, false, 0);
-    td_oci_config_begin(&json, &about, oci->repo->id);
-    td_json_begin_object(&json, "modelfs");
-    td_json_add_string(&json, "type", "layers");
-    td_json_begin_array(&json, "diffIds");
+    td_oci_config_begin(json, &about, oci->repo->id);
+    td_json_begin_object(json, "modelfs");
+    td_json_add_string(json, "type", "layers");
+    td_json_begin_array(json, "diffIds");
     for (size_t i = 0; i < files->count; i++)
-        td_oci_add_sha256(&json, NULL, files->layers[i].sha256);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_MODEL_CONFIG_TYPE, false, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+        td_oci_add_sha256(json, NULL, files->layers[i].sha256);
+    td_json_end(json);
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_MODEL_CONFIG_TYPE, false, err);
 }
 
 static void add_layer(struct td_json_builder *json, const struct files *files, size_t i)
@@ -62,26 +58,26 @@ static void add_layer(struct td_json_builder *json, const struct files *files, s
     td_json_flush(json);
 }
 
+/* Checks the length of the manifest, which was added last. */
+static bool fits(const struct td_made_documents *made, size_t file_count, struct td_error *err)
+{
+    return made->items[made->count - 1].bytes->len_bytes <= TD_OCI_MANIFEST_MAX ||
+           td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the manifest of %zu files is longer than the %d bytes that clients read", file_count,
+                        TD_OCI_MANIFEST_MAX);
+}
+
 static bool add_manifest(const struct files *files, struct td_made_documents *made, struct td_error *err)
 {
-    struct td_buffer text;
-    struct td_json_builder json;
+    struct td_oci_document document;
     const struct td_made_document *config = &made->items[made->count - 1];
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_oci_begin_manifest(&json, TD_OCI_MANIFEST_TYPE, TD_OCI_MODEL_TYPE, config);
-    for (size_t i = 0; i < files->count && text.len <= TD_OCI_MANIFEST_MAX; i++)
-        add_layer(&json, files, i);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool fits = text.len <= TD_OCI_MANIFEST_MAX ||
-                td_error_set(err, TD_FAILED_PRECONDITION,
-                             "the manifest of %zu files is longer than the %d bytes that clients read", files->count,
-                             TD_OCI_MANIFEST_MAX);
-    bool ok = fits && td_made_documents_add(made, TD_OCI_MANIFEST_TYPE, true, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_oci_begin_manifest(json, TD_OCI_MANIFEST_TYPE, TD_OCI_MODEL_TYPE, config);
+    for (size_t i = 0; i < files->count && document.text.len <= TD_OCI_MANIFEST_MAX; i++)
+        add_layer(json, files, i);
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_MANIFEST_TYPE, true, err) && fits(made, files->count, err);
 }
 
 bool td_oci_artifact_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,

@@ -1,21 +1,27 @@
 #include "api/oci/oci_handlers.h"
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
+#include "api/oci/oci_media.h"
 #include "api/oci/oci_rank.h"
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 
-/* Adds the path of the blob itself: older versions of Ollama take an answer without Location for a failure. */
-static void add_location(const struct td_oci_call *oci)
+/* Gives an answer, unless it is an error, the type of blobs and the path of the blob itself: older versions of Ollama
+ * take an answer without Location for a failure. */
+static void describe_blob(const struct td_oci_call *oci)
 {
+    struct td_response *response = oci->call->response;
     struct td_buffer path;
+    if (response->status != 200)
+        return;
+    response->content_type = TD_OCI_BLOB_TYPE;
     td_buffer_init(&path);
     td_oci_write_path(oci, "blobs/", &path);
     td_buffer_append(&path, oci->path.reference.p, oci->path.reference.len);
     if (path.failed)
         (void)td_call_no_memory(oci->call);
-    else if (path.len < TD_HEADER_VALUE_BYTES && oci->call->response->status == 200)
-        td_response_add_header_text(oci->call->response, "Location", td_buffer_text(&path));
+    else if (path.len < TD_HEADER_VALUE_BYTES)
+        td_response_add_header_text(response, "Location", td_buffer_text(&path));
     td_buffer_fini(&path);
 }
 
@@ -58,12 +64,10 @@ static const struct td_entry *next_file(struct search *search)
 /* Answers the bytes of a file, with its digest. Returns false with an error of td_file_answer. */
 static bool answer_file(const struct td_oci_call *oci, const struct td_entry *entry, struct td_error *err)
 {
-    struct td_response *response = oci->call->response;
-    if (!td_file_answer(oci->call->api->catalog, oci->call->snapshot, entry, response, err))
+    if (!td_file_answer(oci->call->api->catalog, oci->call->snapshot, entry, oci->call->response, err))
         return false;
-    response->content_type = "application/octet-stream";
-    td_oci_add_digest(oci, td_file_sha256(entry->file), true);
-    add_location(oci);
+    td_oci_add_digest(oci, td_text_of(td_file_sha256(entry->file)), true);
+    describe_blob(oci);
     return true;
 }
 
@@ -112,9 +116,7 @@ static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_error err = TD_ERROR_INIT;
     if (td_oci_rank_answer_file(oci, hex, &err) || (err.code == TD_OK && answer_image(oci, hex, &err))) {
-        if (oci->call->response->status == 200)
-            oci->call->response->content_type = "application/octet-stream";
-        add_location(oci);
+        describe_blob(oci);
         return true;
     }
     if (err.code != TD_OK)
@@ -133,8 +135,7 @@ static void answer_other(struct td_oci_call *oci, struct td_text hex)
         return;
     if (td_oci_find_document(oci, false, hex, &made, &document, &err)) {
         td_oci_answer_document(oci, document, true);
-        oci->call->response->content_type = "application/octet-stream";
-        add_location(oci);
+        describe_blob(oci);
     } else if (!answer_files(oci, hex, SIZE_MAX) && !answer_virtual(oci, hex)) {
         (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
     }

@@ -107,11 +107,11 @@ void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct t
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool is_immutable)
+void td_oci_add_digest(const struct td_oci_call *oci, struct td_text sha256, bool is_immutable)
 {
     struct td_response *response = oci->call->response;
     char digest[TD_ETAG_BYTES];
-    (void)snprintf(digest, sizeof digest, "sha256:%s", sha256);
+    (void)snprintf(digest, sizeof digest, "sha256:%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
     td_response_set_etag(response, digest);
     response->former_etag[0] = '\0';
     td_response_add_header(response, "Docker-Content-Digest", "%s", digest);
@@ -129,7 +129,7 @@ void td_oci_answer_document(const struct td_oci_call *oci, const struct td_made_
         return;
     }
     td_response_describe(response, document->media_type);
-    td_oci_add_digest(oci, document->sha256, is_immutable);
+    td_oci_add_digest(oci, td_text_of(document->sha256), is_immutable);
 }
 
 void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type)

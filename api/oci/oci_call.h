@@ -64,8 +64,9 @@ void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct t
  * the answer. */
 void td_oci_answer_document(const struct td_oci_call *oci, const struct td_made_document *document, bool is_immutable);
 
-/* Adds what an answer to a request by digest has: entity tag, digest, and how long it may be kept. */
-void td_oci_add_digest(const struct td_oci_call *oci, const char *sha256, bool is_immutable);
+/* Adds what an answer to a request by digest has: entity tag, digest (the SHA-256 in hexadecimal), and how long it may
+ * be kept. */
+void td_oci_add_digest(const struct td_oci_call *oci, struct td_text sha256, bool is_immutable);
 
 /* Answers 200 with a text in the buffer, which it empties, of this media type (static). */
 void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type);

@@ -6,6 +6,7 @@
 
 #include "api/oci/oci_descriptor.h"
 #include "api/oci/oci_digests.h"
+#include "api/oci/oci_document.h"
 #include "api/oci/oci_hashing.h"
 #include "api/oci/oci_media.h"
 #include "catalog/late_file.h"
@@ -13,7 +14,6 @@
 #include "rank/tar_layer.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,81 +234,66 @@ static void write_sum(const struct td_oci_virtual *layer, char sha256[TD_SHA256_
 static bool add_config(const struct image *image, const char *architecture, struct td_made_documents *made,
                        struct td_error *err)
 {
-    struct td_buffer text;
-    struct td_json_builder json;
+    struct td_oci_document document;
     char sha256[TD_SHA256_TEXT_BYTES];
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "architecture", architecture);
-    td_json_add_string(&json, "os", "linux");
-    td_json_begin_object(&json, "config");
-    td_json_end(&json);
-    td_json_begin_object(&json, "rootfs");
-    td_json_add_string(&json, "type", "layers");
-    td_json_begin_array(&json, "diff_ids");
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "architecture", architecture);
+    td_json_add_string(json, "os", "linux");
+    td_json_begin_object(json, "config");
+    td_json_end(json);
+    td_json_begin_object(json, "rootfs");
+    td_json_add_string(json, "type", "layers");
+    td_json_begin_array(json, "diff_ids");
     for (size_t i = 0; i < image->layer_count; i++) {
         write_sum(&image->layers[i], sha256);
-        td_oci_add_sha256(&json, NULL, sha256);
+        td_oci_add_sha256(json, NULL, sha256);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_IMAGE_CONFIG_TYPE, false, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    td_json_end(json);
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_IMAGE_CONFIG_TYPE, false, err);
 }
 
 /* Adds the manifest of the configuration that was added last (image-spec, manifest.md). */
 static bool add_manifest(const struct image *image, struct td_made_documents *made, struct td_error *err)
 {
     const struct td_made_document *config = &made->items[made->count - 1];
-    struct td_buffer text;
-    struct td_json_builder json;
+    struct td_oci_document document;
     char sha256[TD_SHA256_TEXT_BYTES];
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_oci_begin_manifest(&json, TD_OCI_MANIFEST_TYPE, NULL, config);
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_oci_begin_manifest(json, TD_OCI_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < image->layer_count; i++) {
         write_sum(&image->layers[i], sha256);
-        td_oci_begin_descriptor(&json, NULL, TD_OCI_IMAGE_LAYER_TYPE, sha256, image->layers[i].digest.size_bytes);
-        td_json_end(&json);
+        td_oci_begin_descriptor(json, NULL, TD_OCI_IMAGE_LAYER_TYPE, sha256, image->layers[i].digest.size_bytes);
+        td_json_end(json);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_MANIFEST_TYPE, true, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_MANIFEST_TYPE, true, err);
 }
 
 /* Adds the index of the manifests that were added, one for each architecture (image-spec, image-index.md). */
 static bool add_index(struct td_made_documents *made, struct td_error *err)
 {
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_u64(&json, "schemaVersion", 2);
-    td_json_add_string(&json, "mediaType", TD_OCI_INDEX_TYPE);
-    td_json_begin_array(&json, "manifests");
+    struct td_oci_document document;
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_json_begin_object(json, NULL);
+    td_json_add_u64(json, "schemaVersion", 2);
+    td_json_add_string(json, "mediaType", TD_OCI_INDEX_TYPE);
+    td_json_begin_array(json, "manifests");
     for (size_t i = 0; i < ARCHITECTURES; i++) {
         const struct td_made_document *manifest = &made->items[2 * i + 1];
-        td_oci_begin_descriptor(&json, NULL, manifest->media_type, manifest->sha256, manifest->bytes->len_bytes);
-        td_json_begin_object(&json, "platform");
-        td_json_add_string(&json, "architecture", architectures[i]);
-        td_json_add_string(&json, "os", "linux");
-        td_json_end(&json);
-        td_json_end(&json);
+        td_oci_begin_descriptor(json, NULL, manifest->media_type, manifest->sha256, manifest->bytes->len_bytes);
+        td_json_begin_object(json, "platform");
+        td_json_add_string(json, "architecture", architectures[i]);
+        td_json_add_string(json, "os", "linux");
+        td_json_end(json);
+        td_json_end(json);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_INDEX_TYPE, true, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_INDEX_TYPE, true, err);
 }
 
 bool td_oci_image_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
@@ -388,14 +373,12 @@ bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_doc
     struct td_response *response = oci->call->response;
     struct image image = {.oci = oci};
     struct td_repo_view view;
-    char sum[TD_SHA256_TEXT_BYTES];
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
     if (!(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
                        : append_by_key(&image, &view, sha256, &response->body, err)))
         return false;
-    (void)snprintf(sum, sizeof sum, "%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
-    td_response_describe(response, "application/octet-stream");
-    td_oci_add_digest(oci, sum, true);
+    td_response_describe(response, TD_OCI_BLOB_TYPE);
+    td_oci_add_digest(oci, sha256, true);
     return true;
 }

@@ -4,6 +4,7 @@
 
 #include "catalog/snapshot.h"
 
+#define TD_OCI_BLOB_TYPE "application/octet-stream"
 #define TD_OCI_MANIFEST_TYPE "application/vnd.oci.image.manifest.v1+json"
 #define TD_OCI_INDEX_TYPE "application/vnd.oci.image.index.v1+json"
 #define TD_OCI_MODEL_TYPE "application/vnd.cncf.model.manifest.v1+json"

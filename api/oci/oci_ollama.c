@@ -3,6 +3,7 @@
 #include "api/oci/oci_config.h"
 #include "api/oci/oci_descriptor.h"
 #include "api/oci/oci_digests.h"
+#include "api/oci/oci_document.h"
 #include "api/oci/oci_media.h"
 #include "core/checked.h"
 
@@ -66,53 +67,43 @@ static bool add_config(const struct td_oci_target *target, const struct layers *
     const char *family =
         td_metadata_find(file->manifest.metadata, file->manifest.metadata_count, "general.architecture");
     char size[TD_OCI_SIZE_BYTES];
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "model_format", "gguf");
+    struct td_oci_document document;
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "model_format", "gguf");
     if (family != NULL && family[0] == '"') {
-        td_json_add_raw(&json, "model_family", td_text_of(family));
-        td_json_begin_array(&json, "model_families");
-        td_json_add_raw(&json, NULL, td_text_of(family));
-        td_json_end(&json);
+        td_json_add_raw(json, "model_family", td_text_of(family));
+        td_json_begin_array(json, "model_families");
+        td_json_add_raw(json, NULL, td_text_of(family));
+        td_json_end(json);
     }
     td_oci_write_size(count_elements(file), size);
-    td_json_add_string(&json, "model_type", size);
-    td_json_add_string(&json, "file_type", target->gguf.name.quant[0] == '\0' ? "unknown" : target->gguf.name.quant);
-    td_json_add_string(&json, "architecture", "amd64");
-    td_json_add_string(&json, "os", "linux");
-    td_json_begin_object(&json, "rootfs");
-    td_json_add_string(&json, "type", "layers");
-    td_oci_add_digests(&json, "diff_ids", layers->entries, layers->count);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_DOCKER_CONFIG_TYPE, false, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    td_json_add_string(json, "model_type", size);
+    td_json_add_string(json, "file_type", target->gguf.name.quant[0] == '\0' ? "unknown" : target->gguf.name.quant);
+    td_json_add_string(json, "architecture", "amd64");
+    td_json_add_string(json, "os", "linux");
+    td_json_begin_object(json, "rootfs");
+    td_json_add_string(json, "type", "layers");
+    td_oci_add_digests(json, "diff_ids", layers->entries, layers->count);
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_DOCKER_CONFIG_TYPE, false, err);
 }
 
 static bool add_manifest(const struct layers *layers, struct td_made_documents *made, struct td_error *err)
 {
     const struct td_made_document *config = &made->items[made->count - 1];
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_oci_begin_manifest(&json, TD_OCI_DOCKER_MANIFEST_TYPE, NULL, config);
+    struct td_oci_document document;
+    struct td_json_builder *json = td_oci_begin_document(&document);
+    td_oci_begin_manifest(json, TD_OCI_DOCKER_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < layers->count; i++) {
         const struct td_file *file = layers->entries[i]->file;
-        td_oci_begin_descriptor(&json, NULL, layers->types[i], td_file_sha256(file), file->source.id.size_bytes);
-        td_json_end(&json);
+        td_oci_begin_descriptor(json, NULL, layers->types[i], td_file_sha256(file), file->source.id.size_bytes);
+        td_json_end(json);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    bool ok = td_made_documents_add(made, TD_OCI_DOCKER_MANIFEST_TYPE, true, &text, err);
-    td_buffer_fini(&text);
-    return ok;
+    td_json_end(json);
+    td_json_end(json);
+    return td_oci_end_document(&document, made, TD_OCI_DOCKER_MANIFEST_TYPE, true, err);
 }
 
 bool td_oci_ollama_make(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,

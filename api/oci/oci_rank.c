@@ -3,8 +3,6 @@
 #include "core/digits.h"
 #include "rank/rank_digest.h"
 
-#include <stdio.h>
-
 /* Notes that the document with this digest is of the revision. */
 static void note(struct td_virtual_digests *digests, const struct td_virtual_digest *digest)
 {
@@ -91,7 +89,6 @@ bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256, str
 {
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
     const struct td_repo_item *item = NULL;
-    char sum[TD_SHA256_TEXT_BYTES];
     struct td_repo_view view;
     size_t count;
     if (!td_oci_rank_commits(oci, sha256, commits, &count, err))
@@ -101,7 +98,6 @@ bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256, str
             return false;
     if (item == NULL || !td_repo_item_answer(&oci->call->api->ranks, &view, item, oci->call->response, err))
         return false;
-    (void)snprintf(sum, sizeof sum, "%.*s", TD_SHOW(sha256, TD_SHA256_TEXT_BYTES));
-    td_oci_add_digest(oci, sum, true);
+    td_oci_add_digest(oci, sha256, true);
     return true;
 }
