@@ -102,10 +102,10 @@ static bool answer_files(const struct td_oci_call *oci, struct td_text hex, size
  * asks for one layer after the other. Errors as td_oci_image_answer_layer. */
 static bool answer_image(struct td_oci_call *oci, struct td_text hex, struct td_error *err)
 {
-    struct td_made_documents *kept = td_oci_image_documents(oci, false);
+    struct td_made_documents *kept = td_oci_make_image(oci, false);
     bool found = td_oci_image_answer_layer(oci, kept, hex, err);
     if (found && kept == NULL)
-        kept = td_oci_image_documents(oci, true);
+        kept = td_oci_make_image(oci, true);
     td_made_documents_unref(kept);
     return found;
 }

@@ -128,7 +128,7 @@ bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, st
     return true;
 }
 
-struct td_made_documents *td_oci_image_documents(struct td_oci_call *oci, bool is_new)
+struct td_made_documents *td_oci_make_image(struct td_oci_call *oci, bool is_new)
 {
     const struct td_oci_target image = {.tag = "", .form = TD_OCI_IMAGE, .revision = TD_TEXT("main")};
     struct td_made_documents *made;
@@ -153,75 +153,82 @@ struct searched {
     size_t count, kept_from;
 };
 
+/* What is searched for, and found. */
+struct wanted {
+    bool is_manifest;
+    struct td_text sha256;                   /* in hexadecimal */
+    struct td_made_documents *made;          /* found: a reference; else NULL */
+    const struct td_made_document *document; /* found: in `made` */
+};
+
 /* Why a document was not found that may be there. */
-struct lack {
-    enum td_oci_lack kind;
-    unsigned retry_s;    /* as in td_oci_call */
-    struct td_error err; /* TD_OK: none was in the way */
+struct obstacle {
+    enum td_oci_lack lack; /* as retry_s, what td_oci_call tells of the target */
+    unsigned retry_s;
+    struct td_error err; /* TD_OK: there is no obstacle */
 };
 
 /* Notes that a target, which may have what is searched for, could not be made for want of digests or memory, or because
  * a file changed or could not be read. An image of files with known digests, on a server that hashes nothing, was not
  * given out. */
-static void note_lack(const struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err,
-                      struct lack *lack)
+static void note_obstacle(const struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err,
+                          struct obstacle *obstacle)
 {
     bool was_given_out = target->form != TD_OCI_IMAGE || oci->lack != TD_OCI_HASHES_NOTHING;
     bool may_pass = err->code == TD_RESOURCE_EXHAUSTED || err->code == TD_UNAVAILABLE || err->code == TD_IO;
-    if (lack->err.code != TD_OK || !was_given_out || !may_pass)
+    if (obstacle->err.code != TD_OK || !was_given_out || !may_pass)
         return;
-    lack->kind = oci->lack;
-    lack->retry_s = oci->retry_s;
-    (void)td_error_copy(&lack->err, err);
+    obstacle->lack = oci->lack;
+    obstacle->retry_s = oci->retry_s;
+    (void)td_error_copy(&obstacle->err, err);
 }
 
-/* Searches the documents of all targets. Sets *lack where some could not be made for want of digests or memory. */
-static bool search(struct td_oci_call *oci, const struct searched *list, bool is_manifest, struct td_text sha256,
-                   struct td_made_documents **made, const struct td_made_document **document, struct lack *lack)
+/* Searches the documents of all targets. Sets *obstacle where some could not be made for want of digests or memory. */
+static bool search(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
+                   struct obstacle *obstacle)
 {
-    *lack = (struct lack){.err = TD_ERROR_INIT};
+    *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
     for (size_t i = 0; i < list->count; i++) {
         struct td_error err = TD_ERROR_INIT;
         if (td_cancel_is_asked(oci->call->request->cancel))
-            return td_error_set(&lack->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
-        if (!take(oci, &list->targets[i], i < list->kept_from, made, &err)) {
-            note_lack(oci, &list->targets[i], &err, lack);
+            return td_error_set(&obstacle->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
+        if (!take(oci, &list->targets[i], i < list->kept_from, &wanted->made, &err)) {
+            note_obstacle(oci, &list->targets[i], &err, obstacle);
             continue;
         }
-        *document = *made == NULL ? NULL : td_made_documents_find(*made, is_manifest, sha256);
-        if (*document != NULL) {
-            know_named(oci, &list->targets[i], *made);
+        wanted->document =
+            wanted->made == NULL ? NULL : td_made_documents_find(wanted->made, wanted->is_manifest, wanted->sha256);
+        if (wanted->document != NULL) {
+            know_named(oci, &list->targets[i], wanted->made);
             return true;
         }
-        td_made_documents_unref(*made);
-        *made = NULL;
+        td_made_documents_unref(wanted->made);
+        wanted->made = NULL;
     }
     return false;
 }
 
 /* Searches the documents of the rank revisions that the digest may be of. */
-static bool search_ranks(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
-                         struct td_made_documents **made, const struct td_made_document **document, struct lack *lack)
+static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct obstacle *obstacle)
 {
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
     struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
     size_t count;
-    *lack = (struct lack){.err = TD_ERROR_INIT};
-    if (!td_oci_rank_commits(oci, sha256, commits, &count, &lack->err))
+    *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
+    if (!td_oci_rank_commits(oci, wanted->sha256, commits, &count, &obstacle->err))
         return false;
     const struct searched list = {.targets = targets, .count = count, .kept_from = count};
     for (size_t i = 0; i < count; i++)
         targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
-    return search(oci, &list, is_manifest, sha256, made, document, lack);
+    return search(oci, &list, wanted, obstacle);
 }
 
 /* Searches the documents of all targets that are kept, which costs next to nothing. */
-static bool search_kept(struct td_oci_call *oci, const struct searched *list, bool is_manifest, struct td_text sha256,
-                        struct td_made_documents **made, const struct td_made_document **document)
+static bool search_kept(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted)
 {
     const struct searched kept = {.targets = list->targets, .count = list->count, .kept_from = 0};
-    struct lack none;
-    return search(oci, &kept, is_manifest, sha256, made, document, &none);
+    struct obstacle none;
+    return search(oci, &kept, wanted, &none);
 }
 
 /* Adds a target to the list. Returns false for want of memory. */
@@ -284,31 +291,43 @@ bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err)
                         TD_SHOW(oci->path.reference, 160));
 }
 
+/* Searches the list and the rank revisions, in the order that the top of this file tells. Sets *obstacle where it found
+ * nothing. */
+static bool search_all(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
+                       struct obstacle *obstacle)
+{
+    struct obstacle of_ranks;
+    uint64_t until_ns = oci->until_ns;
+    oci->until_ns = 0;
+    bool found = search_kept(oci, list, wanted) || search(oci, list, wanted, obstacle);
+    oci->until_ns = until_ns;
+    if (found || search_ranks(oci, wanted, &of_ranks))
+        return true;
+    if (obstacle->err.code != TD_OK && search(oci, list, wanted, obstacle))
+        return true;
+    if (obstacle->err.code == TD_OK)
+        *obstacle = of_ranks;
+    return false;
+}
+
 bool td_oci_find_document(struct td_oci_call *oci, bool is_manifest, struct td_text sha256,
                           struct td_made_documents **made, const struct td_made_document **document,
                           struct td_error *err)
 {
+    struct wanted wanted = {.is_manifest = is_manifest, .sha256 = sha256};
     struct searched list;
-    struct lack lack;
-    struct lack lack_of_ranks = {.err = TD_ERROR_INIT};
-    uint64_t until_ns = oci->until_ns;
+    struct obstacle obstacle;
     *made = NULL;
     if (sha256.len == 0)
         return td_oci_no_document(oci, err);
     if (!list_searched(oci, &list, err))
         return false;
-    oci->until_ns = 0;
-    bool found = search_kept(oci, &list, is_manifest, sha256, made, document) ||
-                 search(oci, &list, is_manifest, sha256, made, document, &lack);
-    oci->until_ns = until_ns;
-    found = found || search_ranks(oci, is_manifest, sha256, made, document, &lack_of_ranks);
-    if (!found && lack.err.code != TD_OK)
-        found = search(oci, &list, is_manifest, sha256, made, document, &lack);
-    if (!found && lack.err.code == TD_OK)
-        lack = lack_of_ranks;
-    if (found)
+    if (search_all(oci, &list, &wanted, &obstacle)) {
+        *made = wanted.made;
+        *document = wanted.document;
         return true;
-    oci->lack = lack.kind;
-    oci->retry_s = lack.retry_s;
-    return lack.err.code != TD_OK ? td_error_copy(err, &lack.err) : td_oci_no_document(oci, err);
+    }
+    oci->lack = obstacle.lack;
+    oci->retry_s = obstacle.retry_s;
+    return obstacle.err.code != TD_OK ? td_error_copy(err, &obstacle.err) : td_oci_no_document(oci, err);
 }

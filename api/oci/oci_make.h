@@ -12,7 +12,7 @@ bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, st
 
 /* Returns the documents of the repository's image from the store, with a reference for the caller. is_new: makes them
  * if need be and if that needs no waiting. NULL: there are none. */
-struct td_made_documents *td_oci_image_documents(struct td_oci_call *oci, bool is_new);
+struct td_made_documents *td_oci_make_image(struct td_oci_call *oci, bool is_new);
 
 /* Finds the document with this SHA-256 (in hexadecimal; empty: nothing has it) among those of all targets and of
  * all revisions, the manifests or the other ones, which are made if need be. *made then has a reference for the caller
