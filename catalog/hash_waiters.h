@@ -17,7 +17,8 @@ struct td_digest_wait {
 
 struct td_hash_waiters;
 
-/* Starts both threads. `work` is borrowed, and outlives them. Fails with TD_RESOURCE_EXHAUSTED. */
+/* Starts both threads. `work` is borrowed, and outlives them. Fails with TD_RESOURCE_EXHAUSTED, after
+ * td_hash_work_stop: all other threads of `work` end, too. */
 bool td_hash_waiters_create(struct td_hash_work *work, struct td_hash_waiters **out, struct td_error *err);
 
 /* Waits for the end of both threads, after td_hash_work_stop, and frees the queues. NULL: does nothing. */

@@ -120,12 +120,12 @@ uint64_t td_hash_work_hashed_bytes(const struct td_hash_work *work)
 
 static void set_known(struct td_hash_work *work, struct td_file *file, const uint8_t *sum)
 {
-    if (!td_file_set_sha256(file, sum))
-        return;
     pthread_mutex_lock(&work->lock);
-    work->counts.known_count++;
-    work->counts.known_bytes += file->source.id.size_bytes;
-    work->has_news = true;
+    if (td_file_set_sha256(file, sum)) {
+        work->counts.known_count++;
+        work->counts.known_bytes += file->source.id.size_bytes;
+        work->has_news = true;
+    }
     pthread_mutex_unlock(&work->lock);
 }
 

@@ -16,7 +16,6 @@
 
 enum {
     SMALL_BYTES = 1024 * 1024, /* files up to this size come first, because clients look at them first */
-    MAX_THREADS = 64
 };
 
 /* A background thread, and the one that reads and hashes for it when nothing else wants to run. */
@@ -29,7 +28,7 @@ struct worker {
 
 struct td_hasher {
     struct td_hasher_config config;
-    struct worker workers[MAX_THREADS];
+    struct worker workers[TD_HASHER_MAX_THREADS];
     size_t worker_count;
     struct td_hash_waiters *waiters; /* NULL: nothing is hashed */
     struct td_hash_work work;
@@ -95,18 +94,29 @@ static bool is_in_set(void *context, const struct td_file_id *id)
     return td_digest_log_find(context, id, sum);
 }
 
+/* Puts the identities of all files of the snapshot into the set. Returns false when it lacks one: memory is short. */
+static bool fill_set(struct td_digest_log *set, const struct td_snapshot *snapshot)
+{
+    static const uint8_t none[TD_SHA256_BYTES];
+    uint8_t sum[TD_SHA256_BYTES];
+    bool ok = true;
+    for (size_t i = 0; i < snapshot->entry_count && ok; i++) {
+        const struct td_file_id *id = &snapshot->entries[i].file->source.id;
+        td_digest_log_add(set, id, none);
+        ok = td_digest_log_find(set, id, sum);
+    }
+    return ok;
+}
+
 /* Drops the digests of files that are gone, once they outnumber the others. */
 static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot)
 {
     enum { SLACK = 10000 };
-    static const uint8_t none[TD_SHA256_BYTES];
     struct td_digest_log *set;
     if (td_digest_log_count(hasher->work.log) < 2 * snapshot->entry_count + SLACK ||
         !td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &set, NULL))
         return;
-    for (size_t i = 0; i < snapshot->entry_count; i++)
-        td_digest_log_add(set, &snapshot->entries[i].file->source.id, none);
-    if (td_digest_log_count(set) <= snapshot->entry_count)
+    if (fill_set(set, snapshot))
         td_digest_log_compact(hasher->work.log, is_in_set, set);
     td_digest_log_close(set);
 }
@@ -224,6 +234,7 @@ void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapsh
     size_t known_count = 0;
     uint64_t file_bytes = 0;
     uint64_t known_bytes = 0;
+    pthread_mutex_lock(&hasher->work.lock); /* under which files become known: each one counts once */
     for (size_t i = 0; i < snapshot->entry_count; i++) {
         const struct td_file *file = snapshot->entries[i].file;
         bool is_known = td_file_sha256(file) != NULL;
@@ -231,7 +242,6 @@ void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapsh
         known_count += is_known ? 1 : 0;
         known_bytes += is_known ? file->source.id.size_bytes : 0;
     }
-    pthread_mutex_lock(&hasher->work.lock);
     struct td_snapshot *old = hasher->snapshot;
     hasher->snapshot = td_snapshot_ref(snapshot);
     begin_pass(hasher);
@@ -285,7 +295,7 @@ static bool start_worker(struct td_hasher *hasher)
 /* Starts the threads. */
 static bool start_threads(struct td_hasher *hasher, struct td_error *err)
 {
-    size_t wanted = hasher->config.threads < MAX_THREADS ? hasher->config.threads : MAX_THREADS;
+    size_t wanted = hasher->config.threads < TD_HASHER_MAX_THREADS ? hasher->config.threads : TD_HASHER_MAX_THREADS;
     if (wanted == 0)
         return true;
     if (!td_hash_waiters_create(&hasher->work, &hasher->waiters, err))

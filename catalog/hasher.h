@@ -7,10 +7,13 @@
 #include "catalog/hash_waiters.h"
 #include "catalog/snapshot.h"
 
+enum { TD_HASHER_MAX_THREADS = 64 };
+
 struct td_hasher_config {
     const char *state_dir; /* directory for the log of digests; NULL: none */
     const char *root;      /* the served directory, in which state_dir must not lie */
-    size_t threads;        /* background threads, at most 64; 0: nothing is hashed, not even for callers that wait */
+    size_t threads; /* in the background, at most TD_HASHER_MAX_THREADS; 0: nothing is hashed, not even for callers
+                       that wait */
     /* Called when every digest that can be known is known and some are new. Runs on a background thread, without a
      * lock. May be NULL. */
     void (*on_known)(void *context);

@@ -63,6 +63,16 @@ struct td_text td_text_take_until(struct td_text *text, char separator)
     return part;
 }
 
+struct td_text td_text_trim(struct td_text text, const char *blanks)
+{
+    size_t count = strlen(blanks);
+    while (text.len > 0 && memchr(blanks, text.p[0], count) != NULL)
+        text = td_text_skip(text, 1);
+    while (text.len > 0 && memchr(blanks, text.p[text.len - 1], count) != NULL)
+        text.len--;
+    return text;
+}
+
 void td_text_locate(struct td_text text, uint64_t pos, size_t *line, size_t *column)
 {
     *line = 1;

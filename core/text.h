@@ -68,6 +68,9 @@ bool td_text_take_char(struct td_text *text, char c);
  * the whole text, and nothing remains. */
 struct td_text td_text_take_until(struct td_text *text, char separator);
 
+/* Returns the text without the characters at its ends that are among these blanks, such as " \t". */
+struct td_text td_text_trim(struct td_text text, const char *blanks);
+
 /* Sets the line and the column of byte `pos`, both from 1; columns count characters of UTF-8. */
 void td_text_locate(struct td_text text, uint64_t pos, size_t *line, size_t *column);
 

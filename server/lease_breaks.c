@@ -21,7 +21,7 @@ static bool wait_unused(struct td_registry *registry, const struct td_blob *blob
  * long ones are cut. Complete answers that were sent by reference are waited for until their clients have read them.
  * Those that are not even acknowledged when the kernel is about to end the lease by itself are cut. Returns whether no
  * transfer and no unread answer is left. */
-static bool cut_blob(void *context, const struct td_blob *blob, bool is_first)
+static bool cut_blob(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns)
 {
     struct td_lease_breaks *breaks = context;
     struct td_registry *registry = breaks->registry;
@@ -31,7 +31,7 @@ static bool cut_blob(void *context, const struct td_blob *blob, bool is_first)
         return false;
     if (td_registry_settle(registry, blob) == 0)
         return true;
-    if (td_clock_ns() >= breaks->until_ns)
+    if (td_clock_ns() >= since_ns + breaks->read_ns)
         td_registry_cut_unacknowledged(registry, blob);
     return false;
 }
@@ -55,8 +55,7 @@ static uint64_t lease_break_ns(void)
 
 void td_lease_breaks_run(struct td_lease_breaks *breaks)
 {
-    uint64_t now_ns = td_clock_ns();
     if (!breaks->pending)
-        breaks->until_ns = now_ns + lease_break_ns() / 10 * 9;
+        breaks->read_ns = lease_break_ns() / 10 * 9;
     breaks->pending = !td_mapping_cache_break_leases(breaks->maps, cut_blob, breaks);
 }

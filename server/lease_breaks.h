@@ -14,10 +14,11 @@ struct td_lease_breaks {
     struct td_registry *registry;  /* borrowed, as the next one */
     struct td_mapping_cache *maps; /* of the files under leases */
     bool pending;                  /* a writer waits for a lease that has not ended: run this again within 10 ms */
-    uint64_t until_ns;             /* when answers that are not acknowledged are cut */
+    uint64_t read_ns;              /* answers that are not acknowledged so long after a break are cut */
 };
 
-/* Ends the leases that writers wait for, as far as no answer needs them any more. Waits up to 100 ms for each file. */
+/* Ends the leases that writers wait for, as far as no answer needs them any more. Waits up to 200 ms for each file that
+ * is new, half of it after its transfers were cut, and up to 100 ms for each other one. */
 void td_lease_breaks_run(struct td_lease_breaks *breaks);
 
 #endif

@@ -3,8 +3,10 @@
 #include "api/api.h"
 #include "server/exposure.h"
 
-/* Writes the acceptors, in which NULL stands for a port that there is not, to all[3]. */
-static void list(const struct td_ports *ports, struct td_acceptor *all[3])
+enum { PORTS = 3 };
+
+/* Writes the acceptors, in which NULL stands for a port that there is not. */
+static void list(const struct td_ports *ports, struct td_acceptor *all[PORTS])
 {
     all[0] = ports->main;
     all[1] = ports->s3;
@@ -55,9 +57,9 @@ bool td_ports_judge(const struct td_ports *ports, const struct td_config *config
 bool td_ports_accept(struct td_ports *ports, struct td_http_server *server, struct td_registry *registry,
                      struct td_metrics *metrics, struct td_error *err)
 {
-    struct td_acceptor *all[3];
+    struct td_acceptor *all[PORTS];
     list(ports, all);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < PORTS; i++)
         if (all[i] != NULL && !td_acceptor_start(all[i], server, registry, metrics, err))
             return false;
     return true;
@@ -65,14 +67,16 @@ bool td_ports_accept(struct td_ports *ports, struct td_http_server *server, stru
 
 void td_ports_stop(struct td_ports *ports)
 {
-    td_acceptor_stop(ports->main);
-    td_acceptor_stop(ports->s3);
-    td_acceptor_stop(ports->plain);
+    struct td_acceptor *all[PORTS];
+    list(ports, all);
+    for (size_t i = 0; i < PORTS; i++)
+        td_acceptor_stop(all[i]);
 }
 
 void td_ports_close(struct td_ports *ports)
 {
-    td_acceptor_destroy(ports->plain);
-    td_acceptor_destroy(ports->s3);
-    td_acceptor_destroy(ports->main);
+    struct td_acceptor *all[PORTS];
+    list(ports, all);
+    for (size_t i = 0; i < PORTS; i++)
+        td_acceptor_destroy(all[i]);
 }

@@ -4,18 +4,6 @@
 
 #include <string.h>
 
-/* Returns the text without blanks and tabs at its ends. */
-static struct td_text trimmed(struct td_text p)
-{
-    while (p.len > 0 && (p.p[0] == ' ' || p.p[0] == '\t')) {
-        p.p++;
-        p.len--;
-    }
-    while (p.len > 0 && (p.p[p.len - 1] == ' ' || p.p[p.len - 1] == '\t'))
-        p.len--;
-    return p;
-}
-
 static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
                                       const char *value, size_t value_len)
 {
@@ -27,7 +15,7 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     }
     struct td_header *header = &exchange->headers[exchange->header_count++];
     header->name = td_text_n(name, name_len);
-    header->value = trimmed(td_text_n(value == NULL ? "" : value, value == NULL ? 0 : value_len));
+    header->value = td_text_trim(td_text_n(value == NULL ? "" : value, value == NULL ? 0 : value_len), " \t");
     return MHD_YES;
 }
 
@@ -37,7 +25,7 @@ static bool has_token(const struct td_exchange *exchange, const char *name, cons
     for (size_t i = 0; i < exchange->header_count; i++) {
         struct td_text list = exchange->headers[i].value;
         while (td_text_equals_ignore_case(exchange->headers[i].name, name) && list.len > 0)
-            if (td_text_equals_ignore_case(trimmed(td_text_take_until(&list, ',')), token))
+            if (td_text_equals_ignore_case(td_text_trim(td_text_take_until(&list, ','), " \t"), token))
                 return true;
     }
     return false;

@@ -11,6 +11,7 @@
  * serves many connections; so large mappings are left for td_mapping_cache_end_left. */
 #include "storage/file_source.h"
 
+#include "core/clock.h"
 #include "core/read_at.h"
 #include "core/waiting.h"
 #include "storage/fault_guard.h"
@@ -39,6 +40,7 @@ struct td_mapping {
     _Atomic uint64_t looked_ns;  /* when the file was last looked at, by coarse_clock_ns */
     bool ended;                  /* the lease was given back; used by the thread that breaks leases */
     uint64_t visit;              /* the last call of td_mapping_cache_break_leases that saw the mapping */
+    uint64_t broken_ns;          /* when such a call found that a process waits for the lease; 0: not yet */
     struct td_write_watch watch; /* on where there is no lease */
     struct td_mapping *next_leased, *previous_leased;
     struct td_mapping *next_left; /* in the list of mappings without references */
@@ -506,6 +508,7 @@ static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_m
 static size_t collect_broken(struct td_mapping_cache *cache, uint64_t visit, struct td_mapping **out, size_t capacity)
 {
     size_t count = 0;
+    uint64_t now_ns = td_clock_ns();
     pthread_mutex_lock(&cache->lock);
     for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < capacity;
          mapping = mapping->next_leased) {
@@ -517,14 +520,15 @@ static size_t collect_broken(struct td_mapping_cache *cache, uint64_t visit, str
         if (!blob_ref_if_alive(&mapping->blob))
             continue; /* being destroyed, which ends its lease */
         mapping->visit = visit;
+        if (mapping->broken_ns == 0)
+            mapping->broken_ns = now_ns;
         out[count++] = mapping;
     }
     pthread_mutex_unlock(&cache->lock);
     return count;
 }
 
-bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   bool (*cut)(void *context, const struct td_blob *blob, bool is_first), void *context)
+bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut *cut, void *context)
 {
     enum { BATCH = 64 };
     struct td_mapping *broken[BATCH];
@@ -537,7 +541,7 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
             bool is_first = !atomic_exchange(&broken[i]->broken, true);
             if (is_first)
                 cache_drop_mapping(cache, broken[i]);
-            broken[i]->ended = cut(context, &broken[i]->blob, is_first);
+            broken[i]->ended = cut(context, &broken[i]->blob, is_first, broken[i]->broken_ns);
             if (broken[i]->ended)
                 (void)fcntl(broken[i]->fd, F_SETLEASE, F_UNLCK);
             all_ended = all_ended && broken[i]->ended;

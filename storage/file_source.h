@@ -69,15 +69,16 @@ struct td_mapping_counts {
 /* Returns the figures of this moment. */
 struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache);
 
+typedef bool td_lease_cut(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns);
+
 /* Gives up the mappings of all files that a process waits to write to. Removes each from the cache, so no new answer
  * uses it, and calls `cut` for its blob, to end the transfers that depend on the lease. When `cut` returns true, none
  * is left, and the lease ends at once: answers that copy check the file themselves, so the writer does not wait for
  * them. When `cut` returns false, the lease stays, at the longest until the blob's last reference is dropped; the
- * caller calls this function again soon, which calls `cut` for that blob again. is_first: the first call for this blob.
- * Returns whether all those leases have ended. For one thread. */
-bool td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   bool (*cut)(void *context, const struct td_blob *blob, bool is_first),
-                                   void *context);
+ * caller calls this function again soon, which calls `cut` for that blob again. is_first: the first call for this blob;
+ * since_ns: when this function found that a process waits for it (td_clock_ns). Returns whether all those leases have
+ * ended. For one thread. */
+bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut *cut, void *context);
 
 /* Sets *out to a blob over the whole file, with one reference for the caller, after a check that the file still has the
  * identity source->id (device, inode, size, mtime, ctime). Of an incoming file it is source->incoming, and root and

@@ -38,6 +38,7 @@ struct td_upstream {
     uint64_t noted_ns;
     struct td_late_digests late;
     bool has_warned_of_loop, has_warned_of_way;
+    bool ends_waits; /* no request waits for a list any more */
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
 };
@@ -180,6 +181,14 @@ void td_upstream_stop(struct td_upstream *u)
         if (u->f.queue.intakes[i]->phase < TD_INTAKE_PUBLISHED)
             td_fetching_fail(&u->f, u->f.queue.intakes[i], &why);
     pthread_cond_broadcast(&u->f.work);
+    pthread_cond_broadcast(&u->f.changed);
+    pthread_mutex_unlock(&u->f.lock);
+}
+
+void td_upstream_end_waits(struct td_upstream *u)
+{
+    pthread_mutex_lock(&u->f.lock);
+    u->ends_waits = true;
     pthread_cond_broadcast(&u->f.changed);
     pthread_mutex_unlock(&u->f.lock);
 }
@@ -373,7 +382,7 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
             return;
         has_begun = has_begun || is_over;
         bool is_in_vain = intake->phase == TD_INTAKE_QUEUED && u->f.queue.paused_until_ns > until_ns;
-        if ((is_in_vain || td_clock_ns() >= until_ns) && answer_late(u, intake, reply))
+        if ((is_in_vain || u->ends_waits || td_clock_ns() >= until_ns) && answer_late(u, intake, reply))
             return;
         (void)pthread_cond_timedwait(&u->f.changed, &u->f.lock, &until);
     }

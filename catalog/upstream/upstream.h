@@ -46,6 +46,10 @@ struct td_upstream;
 /* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err);
 
+/* Ends all waits for lists of files: td_upstream_ask answers what is known at once from now on. Fetches go on. Any
+ * thread. */
+void td_upstream_end_waits(struct td_upstream *upstream);
+
 /* Ends all fetches; what is on disk stays. Readers that wait fail. td_upstream_ask answers TD_UPSTREAM_LATER from now
  * on. */
 void td_upstream_stop(struct td_upstream *upstream);

@@ -190,15 +190,6 @@ static bool check_algorithm(struct td_text algorithm, const struct td_sigv4 *out
 
 /* ---- the header ---------------------------------------------------------------------------------------- */
 
-static struct td_text trim(struct td_text text)
-{
-    while (text.len > 0 && (text.p[0] == ' ' || text.p[0] == '\t'))
-        text = td_text_skip(text, 1);
-    while (text.len > 0 && (text.p[text.len - 1] == ' ' || text.p[text.len - 1] == '\t'))
-        text.len--;
-    return text;
-}
-
 /* Reads the list "Credential=..., SignedHeaders=..., Signature=...", of which each part must be there once. */
 static bool read_components(struct td_text list, struct td_text *credential, struct td_sigv4 *out)
 {
@@ -212,7 +203,7 @@ static bool read_components(struct td_text list, struct td_text *credential, str
     };
     unsigned seen = 0;
     while (list.len > 0) {
-        struct td_text value = trim(td_text_take_until(&list, ','));
+        struct td_text value = td_text_trim(td_text_take_until(&list, ','), " \t");
         struct td_text name = td_text_take_until(&value, '=');
         size_t i = 0;
         while (i < 3 && !td_text_equals(name, components[i].name))

@@ -40,7 +40,6 @@ struct pull {
     struct td_pull_directory directory;
     struct td_pull_file *files;
     size_t count;
-    sigset_t signals; /* that end the pull; blocked, so that they stay pending */
     struct td_cancel cancel;
     struct td_fetch_notes notes;
     struct td_progress progress;
@@ -161,10 +160,15 @@ static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_
         file->name = NULL;
         return td_error_no_memory(err);
     }
-    for (size_t i = 0; i < pull->model.listing.count; i++)
-        if (strcmp(pull->model.listing.files[i].path, file->name) == 0)
-            return td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
-    return true;
+    return td_remote_listing_find(&pull->model.listing, file->name) == NULL ||
+           td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
+}
+
+/* Returns false, with an error, when the pull is to end: a server may list so many files that loops over them take
+ * long. */
+static bool goes_on(const struct pull *pull, struct td_error *err)
+{
+    return !td_cancel_is_asked(&pull->cancel) || td_error_set(err, TD_CONFLICT, "stopped");
 }
 
 static bool choose_files(struct pull *pull, struct td_error *err)
@@ -177,6 +181,8 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     for (size_t i = 0; i < listing->count; i++) {
         const struct td_remote_file *listed = &listing->files[i];
         struct td_pull_file *file = &pull->files[pull->count];
+        if (!goes_on(pull, err))
+            return false;
         if (!is_wanted(pull->arguments, listed->path))
             continue;
         file->path = listed->path;
@@ -197,7 +203,8 @@ static bool choose_files(struct pull *pull, struct td_error *err)
 static bool check_places(const struct pull *pull, struct td_error *err)
 {
     for (size_t i = 0; i < pull->count; i++)
-        if (!td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
+        if (!goes_on(pull, err) ||
+            !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
             return false;
     return true;
 }
@@ -393,12 +400,13 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
 
 /* Lets SIGINT and SIGTERM stay pending, where is_cancelled finds them. A closed connection and a limit on the size of
  * files are errors, not signals. */
-static void set_signals(struct pull *pull)
+static void set_signals(void)
 {
-    (void)sigemptyset(&pull->signals);
-    (void)sigaddset(&pull->signals, SIGINT);
-    (void)sigaddset(&pull->signals, SIGTERM);
-    (void)pthread_sigmask(SIG_BLOCK, &pull->signals, NULL);
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
 }
@@ -454,7 +462,7 @@ int td_cmd_pull(int argc, char **argv)
         td_remote_model_init(&pull.model);
         pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
         pull.notes = (struct td_fetch_notes){.tell = tell, .context = &pull};
-        set_signals(&pull);
+        set_signals();
         (void)run(&pull, &err);
         status = report(&pull, begin_ns, &err);
         for (size_t i = 0; i < pull.count; i++)

@@ -525,13 +525,16 @@ static void serve(struct service *service)
     }
 }
 
-/* Makes /readyz fail and ends all waits for a change, waits for --drain-delay, closes the listening sockets and idle
- * connections, and waits until the others have ended, for at most --drain-timeout. A second signal ends the wait. */
+/* Makes /readyz fail and ends all waits for a change and for an upstream's lists, waits for --drain-delay, closes the
+ * listening sockets and idle connections, and waits until the others have ended, for at most --drain-timeout. A second
+ * signal ends the wait. */
 static void drain(struct service *service)
 {
     enum { STEP_NS = 20000000 };
     atomic_store(&service->api.draining, true);
     td_http_server_end_waits(service->server);
+    if (service->upstream != NULL)
+        td_upstream_end_waits(service->upstream);
     uint64_t now_ns = td_clock_ns();
     uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
     size_t open = td_registry_count(&service->registry);

@@ -15,20 +15,58 @@
 
 enum { MAX_RANKS = 1000000, MAX_SECONDS = 30 * 86400 };
 
-/* The options that have a value, as text. */
-struct texts {
-    const char *engine, *tp, *rank, *output, *revision, *connections, *retry_for, *stall, *include, *exclude;
+/* The options that have a value. */
+enum option {
+    ENGINE,
+    TP,
+    RANK,
+    OUTPUT,
+    REVISION,
+    CONNECTIONS,
+    RETRY_FOR,
+    STALL,
+    INCLUDE,
+    EXCLUDE,
+    TOKEN_FILE,
+    CACERT,
+    CERT,
+    KEY,
+    OPTION_COUNT
+};
+
+/* The names of all options, without the dashes: those that have a value, then the others. */
+static const char *const names[] = {
+    [ENGINE] = "engine",
+    [TP] = "tp",
+    [RANK] = "rank",
+    [OUTPUT] = "output",
+    [REVISION] = "revision",
+    [CONNECTIONS] = "connections",
+    [RETRY_FOR] = "retry-for",
+    [STALL] = "stall",
+    [INCLUDE] = "include",
+    [EXCLUDE] = "exclude",
+    [TOKEN_FILE] = "token-file",
+    [CACERT] = "cacert",
+    [CERT] = "cert",
+    [KEY] = "key",
+    "json",
+    "quiet",
+    "help",
+    NULL,
+};
+
+/* What was given for each option; NULL: it was not. */
+struct values {
+    const char *of[OPTION_COUNT];
 };
 
 /* Complains about the usage. Returns false. */
 static bool usage(const char *fault, const char *what)
 {
-    static const char *const options[] = {"engine",    "tp",    "rank",    "output",  "revision",   "connections",
-                                          "retry-for", "stall", "include", "exclude", "token-file", "cacert",
-                                          "cert",      "key",   "json",    "quiet",   "help",       NULL};
     char near[TD_SUGGEST_BYTES] = "";
     if (what[0] == '-')
-        td_suggest(what, "--", options, near);
+        td_suggest(what, "--", names, near);
     td_terminal_complain("%s%.200s%s; usage: tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help",
                          fault, what, near);
     return false;
@@ -42,42 +80,33 @@ static bool add_pattern(const char **patterns, size_t *count, const char *patter
     return true;
 }
 
-/* Takes argv[*i] if it is an option with a value; *is_one tells. Returns false after it has complained. */
-static bool take_value(int argc, char **argv, int *i, struct td_pull_arguments *out, struct texts *texts, bool *is_one)
+/* Takes argv[*i] if it is this option, also by its short name. */
+static bool take(int argc, char **argv, int *i, enum option option, const char **value)
 {
-    const struct {
-        const char *option;
-        const char **value;
-    } options[] = {
-        {"--engine", &texts->engine},
-        {"--tp", &texts->tp},
-        {"--rank", &texts->rank},
-        {"--output", &texts->output},
-        {"-o", &texts->output},
-        {"--revision", &texts->revision},
-        {"--retry-for", &texts->retry_for},
-        {"--stall", &texts->stall},
-        {"--connections", &texts->connections},
-        {"--include", &texts->include},
-        {"--exclude", &texts->exclude},
-        {"--token-file", &out->token_file},
-        {"--cacert", &out->ca},
-        {"--cert", &out->cert},
-        {"--key", &out->key},
-    };
-    for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
-        if (!td_take_option(argc, argv, i, options[k].option, options[k].value))
-            continue;
-        if (*options[k].value == NULL || (*options[k].value)[0] == '\0')
-            return usage("a value is missing after ", options[k].option);
-        *is_one = true;
-        if (options[k].value == &texts->include)
-            return add_pattern(out->include, &out->include_count, texts->include);
-        if (options[k].value == &texts->exclude)
-            return add_pattern(out->exclude, &out->exclude_count, texts->exclude);
+    char name[32];
+    (void)snprintf(name, sizeof name, "--%s", names[option]);
+    return td_take_option(argc, argv, i, name, value) ||
+           (option == OUTPUT && td_take_option(argc, argv, i, "-o", value));
+}
+
+/* Takes argv[*i] if it is an option with a value; *is_one tells. Returns false after it has complained. */
+static bool take_value(int argc, char **argv, int *i, struct td_pull_arguments *out, struct values *values,
+                       bool *is_one)
+{
+    const char *given = argv[*i];
+    enum option option = 0;
+    while (option < OPTION_COUNT && !take(argc, argv, i, option, &values->of[option]))
+        option++;
+    *is_one = option < OPTION_COUNT;
+    if (!*is_one)
         return true;
-    }
-    *is_one = false;
+    const char *value = values->of[option];
+    if (value == NULL || value[0] == '\0')
+        return usage("a value is missing after ", given);
+    if (option == INCLUDE)
+        return add_pattern(out->include, &out->include_count, value);
+    if (option == EXCLUDE)
+        return add_pattern(out->exclude, &out->exclude_count, value);
     return true;
 }
 
@@ -91,49 +120,52 @@ static bool read_seconds(const char *text, bool may_be_0, uint64_t *out)
     return td_duration_read(td_text_of(text), MAX_SECONDS, out);
 }
 
-static bool read_numbers(const struct texts *texts, struct td_pull_arguments *out)
+static bool read_numbers(const struct values *values, struct td_pull_arguments *out)
 {
+    char fault[64];
+    (void)snprintf(fault, sizeof fault, "--connections takes a number from 1 to %d, not ", TD_FETCH_MAX_CONNECTIONS);
     out->connections = TD_PULL_CONNECTIONS;
     out->retry_s = TD_PULL_RETRY_S;
     out->stall_s = TD_FETCH_STALL_S;
-    if (texts->connections != NULL &&
-        (!td_number_read_strict(td_text_of(texts->connections), TD_FETCH_MAX_CONNECTIONS, &out->connections) ||
+    if (values->of[CONNECTIONS] != NULL &&
+        (!td_number_read_strict(td_text_of(values->of[CONNECTIONS]), TD_FETCH_MAX_CONNECTIONS, &out->connections) ||
          out->connections == 0))
-        return usage("--connections takes a number from 1 to 64, not ", texts->connections);
-    if (texts->retry_for != NULL && !read_seconds(texts->retry_for, true, &out->retry_s))
-        return usage("--retry-for takes a number with s, m, h or d, such as 60s, or 0, not ", texts->retry_for);
-    if (texts->stall != NULL && !read_seconds(texts->stall, false, &out->stall_s))
-        return usage("--stall takes a number with s, m, h or d, such as 30s, not ", texts->stall);
+        return usage(fault, values->of[CONNECTIONS]);
+    if (values->of[RETRY_FOR] != NULL && !read_seconds(values->of[RETRY_FOR], true, &out->retry_s))
+        return usage("--retry-for takes a number with s, m, h or d, such as 60s, or 0, not ", values->of[RETRY_FOR]);
+    if (values->of[STALL] != NULL && !read_seconds(values->of[STALL], false, &out->stall_s))
+        return usage("--stall takes a number with s, m, h or d, such as 30s, not ", values->of[STALL]);
     return true;
 }
 
 /* Makes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
-static bool read_rank(const struct texts *texts, struct td_pull_arguments *out)
+static bool read_rank(const struct values *values, struct td_pull_arguments *out)
 {
     uint64_t tp;
-    bool has_some = texts->engine != NULL || texts->tp != NULL || texts->rank != NULL;
+    bool has_some = values->of[ENGINE] != NULL || values->of[TP] != NULL || values->of[RANK] != NULL;
     if (!has_some) {
-        (void)snprintf(out->revision, sizeof out->revision, "%s", texts->revision == NULL ? "main" : texts->revision);
-        return texts->revision != NULL && strlen(texts->revision) >= sizeof out->revision
-                   ? usage("--revision is too long: ", texts->revision)
+        (void)snprintf(out->revision, sizeof out->revision, "%s",
+                       values->of[REVISION] == NULL ? "main" : values->of[REVISION]);
+        return values->of[REVISION] != NULL && strlen(values->of[REVISION]) >= sizeof out->revision
+                   ? usage("--revision is too long: ", values->of[REVISION])
                    : true;
     }
-    if (texts->engine == NULL || texts->tp == NULL || texts->rank == NULL)
+    if (values->of[ENGINE] == NULL || values->of[TP] == NULL || values->of[RANK] == NULL)
         return usage("--engine, --tp and --rank are given together, or none of them", "");
-    if (texts->revision != NULL)
+    if (values->of[REVISION] != NULL)
         return usage("--revision cannot be given beside --engine, --tp and --rank, which make one", "");
-    if (!td_number_read_strict(td_text_of(texts->tp), MAX_RANKS, &tp) || tp == 0)
-        return usage("--tp takes the number of ranks, from 1, not ", texts->tp);
-    if (!td_number_read_strict(td_text_of(texts->rank), MAX_RANKS, &out->rank) || out->rank >= tp)
-        return usage("--rank takes a number from 0 to one less than --tp, not ", texts->rank);
-    for (const char *c = texts->engine; *c != '\0'; c++)
+    if (!td_number_read_strict(td_text_of(values->of[TP]), MAX_RANKS, &tp) || tp == 0)
+        return usage("--tp takes the number of ranks, from 1, not ", values->of[TP]);
+    if (!td_number_read_strict(td_text_of(values->of[RANK]), MAX_RANKS, &out->rank) || out->rank >= tp)
+        return usage("--rank takes a number from 0 to one less than --tp, not ", values->of[RANK]);
+    for (const char *c = values->of[ENGINE]; *c != '\0'; c++)
         if ((*c < 'a' || *c > 'z') && (*c < '0' || *c > '9') && *c != '-')
-            return usage("--engine takes the name of an engine, such as vllm, not ", texts->engine);
-    if (strlen(texts->engine) > 64)
-        return usage("--engine takes the name of an engine, such as vllm, not ", texts->engine);
+            return usage("--engine takes the name of an engine, such as vllm, not ", values->of[ENGINE]);
+    if (strlen(values->of[ENGINE]) > 64)
+        return usage("--engine takes the name of an engine, such as vllm, not ", values->of[ENGINE]);
     out->has_rank = true;
     (void)snprintf(out->revision, sizeof out->revision, "tp%" PRIu64 "-rank%" PRIu64 "-%s", tp, out->rank,
-                   texts->engine);
+                   values->of[ENGINE]);
     return true;
 }
 
@@ -142,6 +174,8 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
 {
     struct td_text base;
     struct td_error err = TD_ERROR_INIT;
+    char fault[32];
+    (void)snprintf(fault, sizeof fault, "give at most %d URLs", TD_FETCH_MAX_SERVERS);
     out->url_list = strdup(list);
     if (out->url_list == NULL) {
         td_terminal_complain("out of memory");
@@ -149,7 +183,7 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
     }
     for (char *next = out->url_list, *one; (one = strsep(&next, ",")) != NULL;) {
         if (out->url_count == TD_FETCH_MAX_SERVERS)
-            return usage("give at most 16 URLs", "");
+            return usage(fault, "");
         if (one[0] == '\0')
             return usage("there is a comma too many in the list of URLs: ", list);
         if (!td_fetch_url_check(one, &base, &err)) {
@@ -162,7 +196,7 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
 }
 
 /* Checks what was given, and fills in what was not. */
-static bool check(const char *list, const struct texts *texts, struct td_pull_arguments *out)
+static bool check(const char *list, const struct values *values, struct td_pull_arguments *out)
 {
     struct td_error err = TD_ERROR_INIT;
     if (list == NULL || out->model == NULL)
@@ -171,21 +205,25 @@ static bool check(const char *list, const struct texts *texts, struct td_pull_ar
         td_terminal_complain("%s", err.message);
         return false;
     }
+    out->token_file = values->of[TOKEN_FILE];
+    out->ca = values->of[CACERT];
+    out->cert = values->of[CERT];
+    out->key = values->of[KEY];
     if ((out->cert == NULL) != (out->key == NULL))
         return usage("--cert and --key are given together, or none of them", "");
     const char *slash = strrchr(out->model, '/');
-    out->directory = texts->output != NULL ? texts->output : slash == NULL ? out->model : slash + 1;
-    return read_numbers(texts, out) && read_rank(texts, out) && read_urls(list, out);
+    out->directory = values->of[OUTPUT] != NULL ? values->of[OUTPUT] : slash == NULL ? out->model : slash + 1;
+    return read_numbers(values, out) && read_rank(values, out) && read_urls(list, out);
 }
 
 bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out)
 {
-    struct texts texts = {0};
+    struct values values = {0};
     const char *list = NULL;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < argc; i++) {
         bool is_one;
-        if (!take_value(argc, argv, &i, out, &texts, &is_one))
+        if (!take_value(argc, argv, &i, out, &values, &is_one))
             return false;
         if (is_one)
             continue;
@@ -202,7 +240,7 @@ bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out
         else
             return usage("only one model is pulled at a time, but there is also ", argv[i]);
     }
-    return check(list, &texts, out);
+    return check(list, &values, out);
 }
 
 void td_pull_arguments_fini(struct td_pull_arguments *arguments)

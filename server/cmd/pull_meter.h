@@ -16,8 +16,8 @@ struct td_pull_meter {
 };
 
 /* Writes the line: "[=====>              ]  27%, 1.08 GiB of 4.00 GiB, 512.00 MiB/s, 6 s left"; the first one
- * without the rate, which is not known yet. now_ns is td_clock_ns;
- * bytes have been there of total; rates count from the bytes at the first call. Call it now and then. */
+ * without the rate, which is not known yet. now_ns is td_clock_ns; bytes have been there of total; rates count from the
+ * bytes at the first call. Call it now and then. */
 void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, char *text,
                          size_t capacity);
 

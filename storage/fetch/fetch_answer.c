@@ -8,21 +8,13 @@
 #include <string.h>
 #include <time.h>
 
+static const char blanks[] = " \t\r\n";
+
 enum { MAX_RETRY_AFTER_S = 3600, MAX_BODY_BYTES = 64 * 1024, MAX_REASON_BYTES = 4096 };
 
 void td_fetch_answer_init(struct td_fetch_answer *answer)
 {
     memset(answer, 0, sizeof *answer);
-}
-
-/* Removes spaces, tabs and line ends at both ends. */
-static struct td_text trim(struct td_text text)
-{
-    while (text.len > 0 && memchr(" \t\r\n", text.p[0], 4) != NULL)
-        text = td_text_skip(text, 1);
-    while (text.len > 0 && memchr(" \t\r\n", text.p[text.len - 1], 4) != NULL)
-        text.len--;
-    return text;
 }
 
 /* Copies the text with a NUL. Returns false, with an empty copy, when the text does not fit or holds a NUL. */
@@ -54,7 +46,7 @@ static void read_range(struct td_fetch_answer *answer, struct td_text value)
     uint64_t total;
     if (!td_text_begins_ignore_case(value, "bytes "))
         return;
-    value = trim(td_text_skip(value, sizeof "bytes " - 1));
+    value = td_text_trim(td_text_skip(value, sizeof "bytes " - 1), blanks);
     struct td_text from = td_text_take_until(&value, '-');
     struct td_text to = td_text_take_until(&value, '/');
     if (!td_number_read(from, INT64_MAX, &first) || !td_number_read(to, INT64_MAX, &last) ||
@@ -89,7 +81,7 @@ static void read_link(struct td_fetch_answer *answer, struct td_text value)
         struct td_text parameters = td_text_n(value.p, end == NULL ? value.len : (size_t)(end - value.p));
         value = td_text_skip(value, parameters.len);
         while (parameters.len > 0) {
-            struct td_text one = trim(td_text_take_until(&parameters, ';'));
+            struct td_text one = td_text_trim(td_text_take_until(&parameters, ';'), blanks);
             while (one.len > 0 && (one.p[one.len - 1] == ',' || one.p[one.len - 1] == ' '))
                 one.len--;
             if ((td_text_equals_ignore_case(one, "rel=\"next\"") || td_text_equals_ignore_case(one, "rel=next")) &&
@@ -139,7 +131,7 @@ static void begin(struct td_fetch_answer *answer, struct td_text line)
     td_fetch_answer_init(answer);
     answer->header_bytes = bytes;
     (void)td_text_take_until(&line, ' ');
-    line = trim(line);
+    line = td_text_trim(line, blanks);
     (void)td_number_read(td_text_take_until(&line, ' '), 999, &status);
     answer->status = (unsigned)status;
 }
@@ -149,7 +141,7 @@ bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text li
     if (line.len > TD_FETCH_MAX_HEADER_BYTES - answer->header_bytes)
         return false;
     answer->header_bytes += line.len;
-    line = trim(line);
+    line = td_text_trim(line, blanks);
     if (td_text_begins_ignore_case(line, "HTTP/")) {
         begin(answer, line);
         return true;
@@ -157,7 +149,7 @@ bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text li
     if (line.len == 0 || memchr(line.p, ':', line.len) == NULL)
         return true;
     struct td_text name = td_text_take_until(&line, ':');
-    read_field(answer, name, trim(line));
+    read_field(answer, name, td_text_trim(line, blanks));
     return true;
 }
 

@@ -64,11 +64,7 @@ bool td_fetch_token_read(const char *path, char **token, struct td_error *err)
     ssize_t n = read_file(path, bytes, sizeof bytes, err);
     if (n < 0)
         return false;
-    struct td_text text = td_text_n(bytes, (size_t)n);
-    while (text.len > 0 && memchr(" \t\r\n", text.p[0], 4) != NULL)
-        text = td_text_skip(text, 1);
-    while (text.len > 0 && memchr(" \t\r\n", text.p[text.len - 1], 4) != NULL)
-        text.len--;
+    struct td_text text = td_text_trim(td_text_n(bytes, (size_t)n), " \t\r\n");
     bool ok = (size_t)n < sizeof bytes && is_token(text);
     *token = ok ? strndup(text.p, text.len) : NULL;
     explicit_bzero(bytes, sizeof bytes);

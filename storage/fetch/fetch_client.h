@@ -28,7 +28,7 @@ enum {
     TD_FETCH_TOKEN_BYTES = 4096,           /* the longest token */
 };
 
-/* The settings of a client; all are copied. */
+/* The settings of a client; all but token_advice and reputation are copied. */
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;
@@ -71,7 +71,7 @@ const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
 /* Returns the settings' reputation, or NULL. */
 struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client);
 
-/* Returns the settings' times. */
+/* Returns the settings' retry_for_ns. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);
 
 /* Makes a new handle of libcurl (CURL *) for a path, with its query, below a server's base URL, with all that the

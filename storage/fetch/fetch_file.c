@@ -20,13 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPAN_BYTES (UINT64_C(16) * 1024 * 1024)    /* of one request among several connections */
-#define SLOW_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* silence after which an idle connection takes over the bytes */
+#define NS_PER_S UINT64_C(1000000000)
+#define SPAN_BYTES (UINT64_C(16) * 1024 * 1024) /* of one request among several connections */
 
 enum {
     PROGRESS_BYTES = 64 * 1024, /* of one request that count as progress */
     MAX_ERROR_BODY = 64 * 1024, /* of an answer that is not the file; a longer one ends the connection */
     MAX_CHANGES = 2,            /* rounds for a file that changes while it is fetched */
+    SLOW_S = 5,                 /* silence after which an idle connection takes over the bytes */
     POLL_MS = 200,
 };
 
@@ -303,10 +304,7 @@ static void tell_failure(const struct fetch *f, const struct td_error *why, uint
     struct td_error ignored = TD_ERROR_INIT;
     if (f->running == 0 && td_fetch_health_is_over(&f->health, td_clock_ns(), &ignored))
         return; /* the fetch ends with this message */
-    if (wait_ns == 0)
-        td_fetch_session_tell(f->session, "%s; this server is not asked for the file again", why->message);
-    else
-        td_fetch_session_tell(f->session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+    td_fetch_session_tell_failure(f->session, why, wait_ns);
 }
 
 /* Has later spans be so long that the time in which a connection waits for an answer does not matter. */
@@ -371,11 +369,11 @@ static void take_over(struct fetch *f)
         if (c->is_busy && (slowest == NULL || c->active_ns < slowest->active_ns))
             slowest = c;
     }
-    if (slowest == NULL || now - slowest->active_ns < SLOW_NS || f->health.count < 2)
+    if (slowest == NULL || now - slowest->active_ns < SLOW_S * NS_PER_S || f->health.count < 2)
         return;
     char what[320];
     write_what(slowest, what, sizeof what);
-    (void)td_error_set(&slowest->fault, TD_UNAVAILABLE, "%s: nothing came for 5 s", what);
+    (void)td_error_set(&slowest->fault, TD_UNAVAILABLE, "%s: nothing came for %d s", what, SLOW_S);
     finish(slowest, CURLE_OPERATION_TIMEDOUT);
 }
 
@@ -577,10 +575,12 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
     };
     const struct td_cancel *cancel = td_fetch_session_cancel(session);
     struct td_fetch_sums sums;
+    bool is_there = false;
     memset(outcome, 0, sizeof *outcome);
     bool ok = td_fetch_part_open(&f.part, job->root, job->name, expected, &job->events, job->connections, err) &&
-              td_fetch_target_lock(&f.part.target, cancel, tell_waiting, &f, err);
-    if (ok && td_fetch_part_is_there(&f.part, cancel, &sums)) {
+              td_fetch_target_lock(&f.part.target, cancel, tell_waiting, &f, err) &&
+              td_fetch_part_look(&f.part, cancel, &is_there, &sums, err);
+    if (is_there) {
         outcome->was_there = true;
         memcpy(outcome->sha256, sums.sha256, sizeof outcome->sha256);
         td_fetch_target_discard(&f.part.target);

@@ -127,18 +127,28 @@ bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_e
            (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
 }
 
+/* Makes the lock and the condition. Returns false, with nothing to undo, when the system refuses. */
+static bool init_lock(struct td_fetch_hasher *hasher)
+{
+    if (pthread_mutex_init(&hasher->lock, NULL) != 0)
+        return false;
+    if (td_clock_condition_init(&hasher->changed))
+        return true;
+    (void)pthread_mutex_destroy(&hasher->lock);
+    return false;
+}
+
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
                            struct td_error *err)
 {
     struct td_fetch_hasher *hasher = calloc(1, sizeof *hasher);
     uint8_t *buffer = malloc(READ_BYTES);
     char prefix[32];
-    if (hasher == NULL || buffer == NULL || !td_clock_condition_init(&hasher->changed)) {
+    if (hasher == NULL || buffer == NULL || !init_lock(hasher)) {
         free(hasher);
         free(buffer);
         return td_error_no_memory(err);
     }
-    (void)pthread_mutex_init(&hasher->lock, NULL);
     hasher->fd = fd;
     hasher->size_bytes = size_bytes;
     hasher->git_sha1 = git_sha1;

@@ -49,24 +49,24 @@ bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, 
     return true;
 }
 
-bool td_fetch_part_is_there(const struct td_fetch_part *part, const struct td_cancel *cancel,
-                            struct td_fetch_sums *sums)
+bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel *cancel, bool *is_there,
+                        struct td_fetch_sums *sums, struct td_error *err)
 {
     const struct td_fetch_expected *expected = part->expected;
     struct td_fetch_hasher *hasher = NULL;
-    struct td_error ignored = TD_ERROR_INIT;
+    struct td_error why = TD_ERROR_INIT;
     bool has_digest = expected->has_sha256 || expected->has_git_sha1;
     int fd = has_digest ? td_fetch_target_open_finished(&part->target) : -1;
+    *is_there = false;
     if (fd < 0)
-        return false;
-    bool ok = td_fetch_hasher_start(fd, expected->size_bytes, expected->has_git_sha1, &hasher, &ignored);
-    if (ok) {
+        return true;
+    if (td_fetch_hasher_start(fd, expected->size_bytes, expected->has_git_sha1, &hasher, &why)) {
         td_fetch_hasher_advance(hasher, expected->size_bytes);
-        ok = td_fetch_hasher_wait(hasher, cancel, sums, &ignored) && td_fetch_sums_fit(sums, expected);
+        *is_there = td_fetch_hasher_wait(hasher, cancel, sums, &why) && td_fetch_sums_fit(sums, expected);
     }
     td_fetch_hasher_stop(hasher);
     (void)close(fd);
-    return ok;
+    return why.code != TD_CONFLICT || td_error_copy(err, &why);
 }
 
 /* Tells that the unfinished file is open, and begins to hash it. */

@@ -55,9 +55,10 @@ bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, 
                         const struct td_fetch_expected *expected, const struct td_fetch_events *events,
                         size_t connections, struct td_error *err);
 
-/* Returns whether the finished file is there already, by its digest, and sets *sums. Call with the target's lock. */
-bool td_fetch_part_is_there(const struct td_fetch_part *part, const struct td_cancel *cancel,
-                            struct td_fetch_sums *sums);
+/* Sets *is_there to whether the finished file is there already, by its digest, and then sets *sums. One that cannot be
+ * read is not there. Call with the target's lock. Errors: TD_CONFLICT when cancelled. */
+bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel *cancel, bool *is_there,
+                        struct td_fetch_sums *sums, struct td_error *err);
 
 /* Prepares the list of missing bytes, from the journal if there is one; span_bytes as td_fetch_spans_init. Call with
  * the target's lock. Errors: as td_fetch_target_check_room and td_fetch_hasher_start. */

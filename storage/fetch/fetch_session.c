@@ -88,6 +88,14 @@ void td_fetch_session_tell(const struct td_fetch_session *session, const char *f
     session->notes->tell(session->notes->context, text);
 }
 
+void td_fetch_session_tell_failure(const struct td_fetch_session *session, const struct td_error *why, uint64_t wait_ns)
+{
+    if (wait_ns == 0)
+        td_fetch_session_tell(session, "%s; this server is not asked for it again", why->message);
+    else
+        td_fetch_session_tell(session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+}
+
 void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns)
 {
     session->until_ns = until_ns == 0 ? UINT64_MAX : until_ns;
@@ -225,7 +233,7 @@ static void note_failure(const struct td_fetch_session *session, struct td_fetch
     uint64_t wait_ns = td_fetch_health_failed(health, server, retry_after_s, td_clock_ns(), why);
     struct td_error ignored = TD_ERROR_INIT;
     if (!td_fetch_health_is_over(health, td_clock_ns(), &ignored))
-        td_fetch_session_tell(session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+        td_fetch_session_tell_failure(session, why, wait_ns);
 }
 
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,

@@ -377,7 +377,7 @@ def test_a_long_wait_is_told(endless, start):
     for thread in threads:
         thread.join()
     s.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     for done, of in (progress(r) for r, _ in answers):
         assert 0 < done < 1000 and 1099 < of < 1100
 
@@ -394,7 +394,7 @@ def test_a_file_that_changes_in_the_middle(endless, start):
         f.write(b"changed")
     thread.join()
     r, ended = answers[0]
-    assert r.status == 503 and "changed" in json.loads(r.body)["errors"][0]["message"] and ended - began < 8, r
+    assert r.status == 503 and "changed" in json.loads(r.body)["errors"][0]["message"] and ended - began < 15, r
     s.kill()
     small = (root / "org" / "m" / "model.safetensors").read_bytes()
     data = (state / "virtual-digests").read_bytes()

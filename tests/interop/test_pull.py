@@ -89,17 +89,23 @@ def test_a_new_directory_appears_complete(tmp_path):
     """A server of the directory above lists the model with all files, or not at all, while its files arrive one by
     one; a pull that was killed goes on in the same place."""
     files = {"config.json": b"{}", **{f"{i}.txt": big(60_000, seed=i) for i in range(40)}}
+    late, killed = sorted(files)[20:], threading.Event()
     (tmp_path / "copy").mkdir()
     out = tmp_path / "copy/org/m"
     seen = []
     with FakeHub(files) as hub, Server(tmp_path / "copy") as copy:
-        hub.file = lambda h, name: h.send_file(files[name], hub.etag(name), pace=120_000)
+        def file(handler, name):
+            if name in late:
+                killed.wait(60)
+            handler.send_file(files[name], hub.etag(name), pace=120_000)
+        hub.file = file
         p = start(hub.url, "-o", f"{out}//", "--connections", 8)
         while p.poll() is None:
             seen.append(siblings(copy))
             if len([name for name in tree_of(staging(out)) if name in files]) > 10:
                 p.kill()
         p.communicate()
+        killed.set()
         assert p.returncode == -signal.SIGKILL and not out.exists()
         report, _ = pull(hub.url, "-o", out)
         assert sum(f["present"] for f in report["files"]) > 10 and tree_of(out) == files
@@ -573,7 +579,7 @@ def test_resumed_bytes_are_not_fetched_again(hub, tmp_path, sent, digests):
     begin = time.monotonic()
     p.send_signal(sent)
     _, err = p.communicate(timeout=30)
-    assert time.monotonic() - begin < 3 and part.exists() and not out.exists()
+    assert time.monotonic() - begin < 15 and part.exists() and not out.exists()
     if sent != signal.SIGKILL:
         assert p.returncode == 1 and "stopped by a signal" in err and str(staging(out)) in err
     report, _ = pull(hub.url, "-o", out)

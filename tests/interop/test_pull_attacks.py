@@ -253,3 +253,22 @@ def test_where_redirects_may_lead(tmp_path):
         code, err = results[name]
         assert code == (0 if words is None else 1) and (words or "") in err, (name, code, err)
         assert err.count("\n") == (0 if words is None else 1), (name, err)
+
+
+def test_a_server_without_retries_is_left_out(hub, tmp_path):
+    """It is not asked again, and so nobody is told when."""
+    with FakeHub(hub.files) as dead:
+        dead.close()
+        _, err = pull(f"{dead.url},{hub.url}", "-o", tmp_path / "out", "--retry-for", "0")
+    first = err.splitlines()[0]
+    assert dead.url in first and first.endswith("; this server is not asked for it again"), err
+    assert "next try" not in err and tree_of(tmp_path / "out") == hub.files
+
+
+def test_a_rank_of_a_list_without_end(tmp_path):
+    """What is done for each file of a list does not grow with the list."""
+    with FakeHub({f"{i}/model.safetensors": b"x" for i in range(60_000)}) as hub:
+        hub.file = lambda h, name: h.answer(404)
+        begin = time.monotonic()
+        _, err = pull(hub.url, "-o", tmp_path / "out", "--engine", "fsdp", "--tp", 2, "--rank", 0, code=1)
+        assert "404" in err and time.monotonic() - begin < 25, err

@@ -99,25 +99,34 @@ static void what_was_not_read_is_not_measured(void **state)
     finish(&place);
 }
 
+/* When a queue is full, whoever comes next does not wait. */
 static void more_wait_than_there_is_room_for(void **state)
 {
     (void)state;
+    enum { EACH = 300 };
     struct place place;
     char name[32];
     place_open(&place);
-    for (unsigned i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < 2 * EACH; i++) {
         (void)snprintf(name, sizeof name, "m/%u", i);
         sparse(&place, name, i);
     }
     start(&place);
     (void)scanner_scan(&place.scanner);
     disk_close();
-    for (unsigned i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < EACH; i++) {
         (void)snprintf(name, sizeof name, "m/%u", i);
         (void)wait_for_file(&place, name, 1000000);
+        (void)snprintf(name, sizeof name, "m/%u", EACH + i);
+        ask_for(&place, name);
     }
+    uint64_t began_ns = td_clock_ns();
+    const struct td_digest_wait how = {.until_ns = began_ns + 60 * second, .takes_any = true};
+    assert_false(wait_for_file(&place, "m/299", 60 * second));
+    assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/599"), &how));
+    assert_true(td_clock_ns() - began_ns < 20 * second);
     disk_open();
-    WAIT_FOR(wait_for_file(&place, "m/299", 60 * second)); /* fails at once while the queue is full */
+    WAIT_FOR(wait_for_file(&place, "m/299", 60 * second));
     finish(&place);
 }
 

@@ -572,6 +572,28 @@ static void a_list_that_takes_long_is_an_error_after_a_while(void **state)
     place_close(&place);
 }
 
+/* A server that drains has no request wait for a list; the fetch goes on for those that ask again. */
+static void waits_for_lists_end_before_the_fetch(void **state)
+{
+    struct place place;
+    (void)state;
+    place_open(&place);
+    struct asker asker = {.place = &place};
+    place.source.is_listing_held = true;
+    assert_int_equal(pthread_create(&asker.thread, NULL, run_asker, &asker), 0);
+    pthread_mutex_lock(&place.source.lock);
+    while (place.source.lists == 0)
+        wait_a_little(&place.source);
+    pthread_mutex_unlock(&place.source.lock);
+    uint64_t began_ns = td_clock_ns();
+    td_upstream_end_waits(place.upstream);
+    assert_int_equal(pthread_join(asker.thread, NULL), 0);
+    assert_true(asker.reply.answer == TD_UPSTREAM_LATER && td_clock_ns() - began_ns < place.wait_ns / 2);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    await_published(&place, 1);
+    place_close(&place);
+}
+
 static void requests_that_come_round_fetch_nothing(void **state)
 {
     struct place place;
@@ -667,6 +689,7 @@ int main(void)
         cmocka_unit_test(models_of_too_many_files_are_refused_before_anything_is_removed),
         cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
         cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
+        cmocka_unit_test(waits_for_lists_end_before_the_fetch),
         cmocka_unit_test(requests_that_come_round_fetch_nothing),
         cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),
         cmocka_unit_test(too_many_models_at_once_are_refused),

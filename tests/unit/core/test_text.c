@@ -52,6 +52,20 @@ static void a_beginning_is_skipped(void **state)
     assert_int_equal(td_text_skip(text, 7).len, 0);
 }
 
+static void blanks_at_the_ends_are_trimmed(void **state)
+{
+    (void)state;
+    struct td_text text = TD_TEXT(" \t a b\t ");
+    assert_true(td_text_equals(td_text_trim(text, " \t"), "a b"));
+    assert_ptr_equal(td_text_trim(text, " \t").p, text.p + 3);
+    assert_true(td_text_equals(td_text_trim(text, " "), "\t a b\t"));
+    assert_true(td_text_equals(td_text_trim(TD_TEXT("\r\n"), " \t\r\n"), ""));
+    assert_true(td_text_equals(td_text_trim(TD_TEXT("a"), " "), "a"));
+    assert_int_equal(td_text_trim(TD_TEXT("\0a\0"), " ").len, 3); /* a NUL is no blank */
+    assert_int_equal(td_text_trim(td_text_n(NULL, 0), " ").len, 0);
+    assert_true(td_text_equals(td_text_trim(td_text_n(" a b", 2), " "), "a"));
+}
+
 static void what_is_taken_is_gone(void **state)
 {
     (void)state;
@@ -125,6 +139,7 @@ int main(void)
         cmocka_unit_test(texts_compare_by_length_and_bytes),
         cmocka_unit_test(an_empty_text_needs_no_pointer),
         cmocka_unit_test(a_beginning_is_skipped),
+        cmocka_unit_test(blanks_at_the_ends_are_trimmed),
         cmocka_unit_test(what_is_taken_is_gone),
         cmocka_unit_test(parts_are_taken_until_a_separator),
         cmocka_unit_test(messages_show_the_beginning),

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -502,11 +503,18 @@ static void what_nobody_asked_for_is_of_one_owner(void **state)
     gated_fini(&gated);
 }
 
-static void *open_later(void *argument)
+struct opening {
+    struct gated *gated;
+    const struct td_cancel *cancel;
+};
+
+/* Opens the gate when the hasher is being stopped. */
+static void *open_when_stopped(void *argument)
 {
-    struct gated *gated = argument;
-    gated_wait_read(gated);
-    gated_open(gated);
+    const struct opening *opening = argument;
+    while (!td_cancel_is_asked(opening->cancel))
+        (void)sched_yield();
+    gated_open(opening->gated);
     return NULL;
 }
 
@@ -524,7 +532,8 @@ static void it_stops_in_the_middle(void **state)
     for (uint64_t i = 0; i < 20; i++)
         assert_true(begin(hasher, i, &gated.blob, NULL));
     gated_wait_read(&gated);
-    assert_int_equal(pthread_create(&thread, NULL, open_later, &gated), 0);
+    struct opening opening = {.gated = &gated, .cancel = cancel};
+    assert_int_equal(pthread_create(&thread, NULL, open_when_stopped, &opening), 0);
     td_virtual_hasher_destroy(hasher);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(atomic_load(&gated.read_bytes) < 20 * (uint64_t)BLOB_BYTES);

@@ -175,11 +175,55 @@ static void slow_bytes_do_not_wait(void **state)
     world_close(&w);
 }
 
+static bool is_asked(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* Looks for the finished file with this expectation. */
+static bool look(struct world *w, const struct td_cancel *cancel, bool *is_there, struct td_error *err)
+{
+    struct td_fetch_sums sums;
+    struct td_fetch_part *part = &w->part;
+    assert_true(td_fetch_part_open(part, w->root, "f", &w->expected, &w->events, 1, NULL));
+    assert_true(td_fetch_target_lock(&part->target, NULL, NULL, NULL, NULL));
+    bool ok = td_fetch_part_look(part, cancel, is_there, &sums, err);
+    td_fetch_part_close(part);
+    return ok;
+}
+
+/* A finished file is there by its digest; who does not wait for the digest is told that, and not that it lacks. */
+static void a_finished_file_is_looked_at(void **state)
+{
+    (void)state;
+    static const struct td_cancel cancel = {.is_asked = is_asked};
+    struct world w;
+    struct td_error err = TD_ERROR_INIT;
+    char path[TREE_PATH_BYTES];
+    bool is_there = true;
+    world_open(&w, 1);
+    assert_true(look(&w, &cancel, &is_there, &err) && !is_there);
+    tree_write(&w.tree, "f", w.content, SIZE);
+    assert_true(look(&w, NULL, &is_there, &err) && is_there);
+    w.content[SIZE / 2]++;
+    tree_write(&w.tree, "f", w.content, SIZE);
+    assert_true(look(&w, NULL, &is_there, &err) && !is_there);
+    tree_at(&w.tree, "f", path);
+    w.expected.size_bytes = UINT64_C(1) << 40; /* zeros for hours */
+    assert_int_equal(truncate(path, (off_t)w.expected.size_bytes), 0);
+    assert_int_equal(err.code, TD_OK);
+    assert_false(look(&w, &cancel, &is_there, &err));
+    assert_true(!is_there && err.code == TD_CONFLICT);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_connections),
         cmocka_unit_test(slow_bytes_do_not_wait),
+        cmocka_unit_test(a_finished_file_is_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

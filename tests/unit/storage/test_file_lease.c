@@ -44,11 +44,13 @@ struct cuts {
     bool unused;         /* note_cut's answer: no connection sends from the blob's memory */
     size_t count, calls; /* first calls for a blob, and all */
     const struct td_blob *last;
+    uint64_t since_ns; /* as note_cut was told last */
 };
 
-static bool note_cut(void *context, const struct td_blob *blob, bool is_first)
+static bool note_cut(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns)
 {
     struct cuts *cuts = context;
+    cuts->since_ns = since_ns;
     cuts->count += is_first ? 1 : 0;
     cuts->calls++;
     cuts->last = blob;
@@ -113,8 +115,11 @@ static void writer_waits_for_the_last_blob(void **state)
         assert_true(lease_signal_came(number));
         assert_false(atomic_load(&writer.opened));
         assert_true(td_blob_pinned(blob)); /* the break was not handled yet */
+        uint64_t began_ns = td_clock_ns();
         assert_false(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
         assert_int_equal(cuts.count, 1);
+        uint64_t since_ns = cuts.since_ns;
+        assert_true(since_ns >= began_ns && since_ns <= td_clock_ns());
         assert_ptr_equal(cuts.last, blob);
         assert_false(td_blob_pinned(blob));
         assert_true(td_blob_pinned(other));
@@ -123,6 +128,7 @@ static void writer_waits_for_the_last_blob(void **state)
         assert_false(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
         assert_int_equal(cuts.count, 1); /* the first call comes once per lease, others while it lasts */
         assert_int_equal(cuts.calls, 2);
+        assert_true(cuts.since_ns == since_ns); /* of the first call */
         wait_a_little();
         assert_false(atomic_load(&writer.opened));
         assert_true(holds(blob, FILE_BYTES, 0));
@@ -431,11 +437,12 @@ static void *use_files(void *argument)
     return NULL;
 }
 
-static bool ignore_cut(void *context, const struct td_blob *blob, bool is_first)
+static bool ignore_cut(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns)
 {
     (void)context;
     (void)blob;
     (void)is_first;
+    (void)since_ns;
     return false;
 }
 
