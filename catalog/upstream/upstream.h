@@ -43,7 +43,7 @@ struct td_upstream_progress {
 
 struct td_upstream;
 
-/* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED; TD_INTERNAL without random bytes. */
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err);
 
 /* Ends all fetches; what is on disk stays. Readers that wait fail. td_upstream_ask answers TD_UPSTREAM_LATER from now
