@@ -6,10 +6,9 @@
 /* Returns the value of the field by which servers that pull from each other find loops; empty without one. */
 static struct td_text via_of(const struct td_request *request)
 {
-    for (size_t i = 0; i < request->header_count; i++)
-        if (td_text_equals_ignore_case(request->headers[i].name, TD_UPSTREAM_VIA))
-            return request->headers[i].value;
-    return TD_TEXT("");
+    size_t at = 0;
+    const struct td_header *via = td_request_next_header(request, TD_UPSTREAM_VIA, &at);
+    return via == NULL ? TD_TEXT("") : via->value;
 }
 
 static bool may_see(const struct td_call *call, struct td_text id)
@@ -56,23 +55,28 @@ static void fail_ask(const struct td_call *call, const struct td_upstream_reply 
                  : reply->answer == TD_UPSTREAM_IS_TOO_MUCH ? 429
                                                             : 503;
     td_response_fail(call->response, status, NULL, "%s", reply->why);
-    td_response_set_retry_after(call->response, reply->retry_after_s);
+    if (status == 429 || status == 503)
+        td_response_set_retry_after(call->response, reply->retry_after_s);
 }
 
 /* Answers 503 and says how far the model is, and what can be done meanwhile. */
 static void fail_underway(const struct td_call *call, struct td_text id, const char *meanwhile)
 {
     struct td_upstream_progress progress;
-    if (!td_upstream_get_progress(call->api->upstream, id, &progress))
-        progress = (struct td_upstream_progress){.is_listed = false};
-    if (progress.is_listed)
+    struct td_kept_model kept;
+    bool is_underway = td_upstream_get_progress(call->api->upstream, id, &progress);
+    if (is_underway && progress.is_listed)
         td_response_fail(call->response, 503, NULL,
                          "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
                          " bytes are here; %s",
                          TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes, meanwhile);
-    else
+    else if (!is_underway && td_upstream_find(call->api->upstream, id, &kept))
         td_response_fail(call->response, 503, NULL,
                          "model \"%.*s\" has been fetched from the upstream and is about to be published",
+                         TD_SHOW(id, 200));
+    else /* it has failed a moment ago, and may have begun anew */
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" could not be fetched from the upstream to its end; try again",
                          TD_SHOW(id, 200));
 }
 

@@ -6,9 +6,10 @@
 #include "api/call.h"
 
 enum td_incoming_look {
-    TD_INCOMING_NONE,     /* there is no such model: the facade answers what it always did */
+    TD_INCOMING_NONE,     /* there is no such model, or the thread may not wait for the answer (td_may_wait): the facade
+                             answers what it always did */
     TD_INCOMING_AGAIN,    /* *snapshot is one to look in again, with a reference for the caller */
-    TD_INCOMING_ANSWERED, /* the call was answered: with an error, or not at all since the thread may not wait */
+    TD_INCOMING_ANSWERED, /* the call was answered with an error */
 };
 
 /* Asks the upstream, if there is one, for the model with this id, which the call's snapshot lacks. The caller may see

@@ -24,7 +24,7 @@ enum { TD_INCOMING_HELD_BYTES = 1024 * 1024 };
  * fails soon becomes an error answer rather than an answer that is broken off. */
 #define TD_INCOMING_PREPARE_NS UINT64_C(3000000000)
 
-/* Makes a blob of len_bytes bytes (at least 1), none of which has arrived, with one reference for the caller.
+/* Makes a blob of len_bytes bytes (0: of an empty file), none of which has arrived, with one reference for the caller.
  * has_sha256: readers are told the file's SHA-256 before it has arrived. A read that waits fails when nothing has
  * arrived for stall_ns, although the writer has not failed. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_incoming_create(uint64_t len_bytes, bool has_sha256, uint64_t stall_ns, struct td_blob **out,

@@ -265,3 +265,17 @@ bool td_remote_listing_finish(struct td_remote_listing *listing, struct td_error
     }
     return true;
 }
+
+void td_remote_listing_keep(struct td_remote_listing *listing, bool (*keeps)(const char *path))
+{
+    size_t count = 0;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < listing->count; i++) {
+        if (!keeps(listing->files[i].path))
+            continue;
+        bytes += listing->files[i].expected.size_bytes;
+        listing->files[count++] = listing->files[i];
+    }
+    listing->count = count;
+    listing->total_bytes = bytes; /* at most what it was */
+}

@@ -53,6 +53,9 @@ bool td_remote_listing_add_page(struct td_remote_listing *listing, struct td_tex
 /* Sorts the files. Errors, TD_INVALID_ARGUMENT: two files have one path, or a file is also a directory of another. */
 bool td_remote_listing_finish(struct td_remote_listing *listing, struct td_error *err);
 
+/* Leaves out the files for whose path `keeps` returns false. */
+void td_remote_listing_keep(struct td_remote_listing *listing, bool (*keeps)(const char *path));
+
 /* Returns the file of this path in a listing that is sorted, or NULL. */
 const struct td_remote_file *td_remote_listing_find(const struct td_remote_listing *listing, const char *path);
 

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +39,7 @@ static void on_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
 static void on_discarded(void *context)
 {
     struct td_arriving_file *arriving = context;
+    atomic_store(&arriving->intake->wrong_file, arriving->index);
     atomic_store(&arriving->intake->is_cancelled, true);
 }
 
@@ -49,37 +48,10 @@ static bool is_cancelled(void *context)
     return atomic_load(&((struct td_intake *)context)->is_cancelled);
 }
 
-/* Computes the SHA-256 of a file. */
-static bool hash_file(int fd, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
-{
-    enum { STEP = 64 * 1024 };
-    uint8_t *bytes = malloc(STEP);
-    struct td_digest *digest = bytes == NULL ? NULL : td_digest_create();
-    ssize_t n = 0;
-    for (off_t off = 0; digest != NULL && (n = pread(fd, bytes, STEP, off)) > 0; off += n)
-        td_digest_add_content(digest, bytes, (size_t)n);
-    int sys = errno;
-    free(bytes);
-    bool ok = td_digest_finish_binary(digest, sum) || td_error_no_memory(err);
-    return ok && (n == 0 || td_error_sys(err, TD_IO, sys, "cannot read a file that was fetched"));
-}
-
-/* Sets the outcome's SHA-256, if the fetch has not: of a file that was there. */
-static bool complete_outcome(const struct td_fetch_expected *expected, int fd, struct td_fetch_outcome *outcome,
-                             struct td_error *err)
-{
-    if (!outcome->was_there)
-        return true;
-    if (!expected->has_sha256)
-        return hash_file(fd, outcome->sha256, err);
-    memcpy(outcome->sha256, expected->sha256, sizeof outcome->sha256);
-    return true;
-}
-
 /* Opens the finished file, gives it the model's time and tells the catalog its digest, so that nothing is hashed twice.
  */
 static bool settle(const struct td_arriving_file *arriving, const struct td_remote_file *file,
-                   struct td_fetch_outcome *outcome, int *fd, struct td_error *err)
+                   const struct td_fetch_outcome *outcome, int *fd, struct td_error *err)
 {
     struct stat st;
     struct td_file_id id;
@@ -93,10 +65,6 @@ static bool settle(const struct td_arriving_file *arriving, const struct td_remo
         return td_error_sys(err, TD_IO, sys, "cannot set the time of \"%s\"", file->path);
     }
     id = td_file_id_of(&st);
-    if (!complete_outcome(&file->expected, *fd, outcome, err)) {
-        (void)close(*fd);
-        return false;
-    }
     if (arriving->config->catalog != NULL)
         td_catalog_note_digest(arriving->config->catalog, &id, outcome->sha256);
     return true;

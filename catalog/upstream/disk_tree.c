@@ -4,6 +4,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+/* Returns whether the item could not be looked at: then it has no state, or what is in it is not known. */
+static bool has_failed(const FTSENT *item)
+{
+    return item->fts_info == FTS_ERR || item->fts_info == FTS_DNR || item->fts_info == FTS_NS;
+}
+
 bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *item), void *context)
 {
     char *const paths[] = {path, NULL};
@@ -11,13 +17,18 @@ bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *i
     FTSENT *item;
     bool ok = tree != NULL;
     while (ok && (item = fts_read(tree)) != NULL) {
-        bool is_error = item->fts_info == FTS_ERR || item->fts_info == FTS_DNR;
-        if (item->fts_info != FTS_D)
-            ok = !is_error && visit(context, item);
+        if (has_failed(item)) {
+            errno = item->fts_errno;
+            ok = false;
+        } else if (item->fts_info != FTS_D) {
+            ok = visit(context, item);
+        }
     }
     ok = ok && errno == 0; /* fts_read tells an error from the end by it */
+    int sys = errno;
     if (tree != NULL)
         (void)fts_close(tree);
+    errno = sys;
     return ok;
 }
 

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* Calls `visit` for each item below a directory, the items of a directory before the directory, and the top one last.
- * Stops at the first false, or error, and returns false; errno then says why, if `visit` or the system set it. */
+ * Stops at the first false, or at an item that it cannot look at, and returns false; errno then says why, if `visit`
+ * or the system set it. */
 bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *item), void *context);
 
 /* Removes the directory with everything in it. Returns false with errno when something stays. */

@@ -6,6 +6,7 @@
 #include "catalog/upstream/fetching.h"
 
 #include "catalog/upstream/arriving_file.h"
+#include "catalog/walk.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -27,30 +28,41 @@ static const uint64_t patience_ns = 120 * NS_PER_S;   /* how long a model waits 
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
+static bool is_of_full_disk(const struct td_error *why)
+{
+    return why->sys == ENOSPC || why->sys == EDQUOT || why->sys == EFBIG;
+}
+
+enum td_upstream_failure td_fetching_own_failure(const struct td_error *why)
+{
+    bool is_refused = why->code == TD_RESOURCE_EXHAUSTED && why->sys == 0; /* by a bound on room or descriptors */
+    return is_refused || is_of_full_disk(why) ? TD_UPSTREAM_FAILED_SPACE : TD_UPSTREAM_FAILED_OTHER;
+}
+
+/* Returns the kind of a failure that the upstream may have caused. */
 static enum td_upstream_failure failure_of(const struct td_error *why)
 {
     switch (why->code) {
-    case TD_RESOURCE_EXHAUSTED:
-        return why->sys == ENOMEM ? TD_UPSTREAM_FAILED_OTHER : TD_UPSTREAM_FAILED_SPACE;
     case TD_FAILED_PRECONDITION:
     case TD_INVALID_ARGUMENT:
         return TD_UPSTREAM_FAILED_CONTENT;
     case TD_UNAVAILABLE:
         return TD_UPSTREAM_FAILED_UNREACHABLE;
     default:
-        return TD_UPSTREAM_FAILED_OTHER;
+        return td_fetching_own_failure(why);
     }
 }
 
-/* Notes the tags of files of which readers may have wrong bytes. */
+/* Notes the tags of files of which readers may have wrong bytes: some have arrived, and the file is not here. */
 static void note_wrong(struct td_fetching *f, const struct td_intake *intake)
 {
     for (size_t i = 0; intake->snapshot != NULL && i < intake->model.listing.count; i++) {
         const struct td_file *file = intake->snapshot->entries[i].file;
-        if (intake->files[i].state == TD_INTAKE_FILE_IS_HERE)
+        if (intake->files[i].state != TD_INTAKE_FILE_RUNS)
             continue;
         td_wrong_tags_add(&f->wrong_tags, td_file_tag(file));
-        td_wrong_tags_add(&f->wrong_tags, file->identity_tag);
+        if (strcmp(td_file_tag(file), file->identity_tag) != 0)
+            td_wrong_tags_add(&f->wrong_tags, file->identity_tag);
     }
 }
 
@@ -67,12 +79,14 @@ static void tell_failure(const struct td_intake *intake, const struct td_error *
            intake->is_again ? ", and is asked of another server alone" : "", why->message);
 }
 
-void td_fetching_fail(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+/* Ends an intake by a failure of this kind. */
+static void fail(struct td_fetching *f, struct td_intake *intake, enum td_upstream_failure kind,
+                 const struct td_error *why)
 {
     unsigned shift = intake->failures < 5 ? intake->failures : 5;
     uint64_t kept_ns = failure_ns << shift;
     bool is_first = intake->phase != TD_INTAKE_FAILED;
-    bool is_wrong = failure_of(why) == TD_UPSTREAM_FAILED_CONTENT;
+    bool is_wrong = kind == TD_UPSTREAM_FAILED_CONTENT;
     struct td_error shown = *why;
     if (atomic_load(&f->stop)) {
         td_error_init(&shown);
@@ -80,14 +94,25 @@ void td_fetching_fail(struct td_fetching *f, struct td_intake *intake, const str
     }
     if (is_first && is_wrong)
         note_wrong(f, intake);
-    intake->is_disk_full = intake->is_disk_full || why->sys == ENOSPC || why->sys == EDQUOT || why->sys == EFBIG;
+    intake->is_disk_full = intake->is_disk_full || is_of_full_disk(why);
     td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
     if (is_first && !atomic_load(&f->stop)) {
         intake->is_again = is_wrong && has_another_server(f, intake);
-        f->status.failures[failure_of(why)]++;
+        f->status.failures[kind]++;
         tell_failure(intake, why);
     }
     pthread_cond_broadcast(&f->changed);
+}
+
+void td_fetching_fail(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+{
+    fail(f, intake, failure_of(why), why);
+}
+
+/* Ends an intake by a failure that is no server's of the upstream, so that no other one is asked. */
+static void fail_here(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
+{
+    fail(f, intake, td_fetching_own_failure(why), why);
 }
 
 /* Queues it again, for the next server alone. */
@@ -192,13 +217,31 @@ static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, c
     return true;
 }
 
-/* Asks the upstream for the list. Without the lock. */
+/* Returns whether a scan finds a file with this path: no component of it is of those that scans ignore. */
+static bool is_found_by_scans(const char *path)
+{
+    char name[TD_REMOTE_MAX_PATH_BYTES + 1];
+    struct td_text rest = td_text_of(path);
+    while (rest.len > 0) {
+        struct td_text component = td_text_take_until(&rest, '/');
+        (void)snprintf(name, sizeof name, "%.*s", (int)component.len, component.p);
+        if (td_walk_ignores(name))
+            return false;
+    }
+    return true;
+}
+
+/* Asks the upstream for the list. Files that no scan would find are left out, so that the model is the same one, of the
+ * same commit, while it arrives and when it is published. Without the lock. */
 static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
     const struct td_cancel cancel = {.is_asked = is_asked_to_end, .context = intake};
     const struct td_upstream_wish wish = {
         .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
-    return f->config.source.list(f->config.source.context, &wish, &intake->model, err);
+    if (!f->config.source.list(f->config.source.context, &wish, &intake->model, err))
+        return false;
+    td_remote_listing_keep(&intake->model.listing, is_found_by_scans);
+    return true;
 }
 
 /* Makes room on disk for the files of the list. Without the lock. */
@@ -218,7 +261,7 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
     struct td_error err = TD_ERROR_INIT;
     uint64_t evicted = 0;
     if (!count_files(f, intake, &err)) {
-        td_fetching_fail(f, intake, &err);
+        fail_here(f, intake, &err);
         return;
     }
     pthread_mutex_unlock(&f->lock);
@@ -226,7 +269,7 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
     pthread_mutex_lock(&f->lock);
     f->status.evicted += evicted;
     if (!ok || atomic_load(&intake->is_cancelled) || !td_intake_begin_files(intake, &err)) {
-        td_fetching_fail(f, intake, &err);
+        fail_here(f, intake, &err);
         return;
     }
     f->status.begun++;
@@ -261,7 +304,7 @@ static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_
 {
     struct td_intake_file *file = &intake->files[i];
     file->state = TD_INTAKE_FILE_IS_HERE;
-    file->is_verified = outcome->is_verified || outcome->was_there;
+    file->is_verified = outcome->is_verified;
     if (!file->has_sha256) {
         file->has_sha256 = true;
         memcpy(file->sha256, outcome->sha256, sizeof file->sha256);
@@ -273,15 +316,9 @@ static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_
     intake->early_left -= file->is_early ? 1 : 0;
 }
 
-static int path_compare(const void *path, const void *file)
+static bool is_listed(void *context, const char *path)
 {
-    return strcmp(path, ((const struct td_remote_file *)file)->path);
-}
-
-static bool is_wanted(void *context, const char *path)
-{
-    const struct td_remote_listing *listing = context;
-    return bsearch(path, listing->files, listing->count, sizeof *listing->files, path_compare) != NULL;
+    return td_remote_listing_find(context, path) != NULL;
 }
 
 /* Publishes a model whose files are all here. */
@@ -292,12 +329,12 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
     intake->phase = TD_INTAKE_PUBLISHING;
     pthread_mutex_unlock(&f->lock);
     bool ok =
-        td_upstream_store_publish(f->config.store, intake->id, is_verified, is_wanted, &intake->model.listing, &err);
+        td_upstream_store_publish(f->config.store, intake->id, is_verified, is_listed, &intake->model.listing, &err);
     if (ok && f->config.catalog != NULL)
         td_catalog_request_scan(f->config.catalog);
     pthread_mutex_lock(&f->lock);
     if (!ok) {
-        td_fetching_fail(f, intake, &err);
+        fail_here(f, intake, &err);
         return;
     }
     uint64_t took_ns = td_clock_ns() - intake->started_ns;
@@ -317,10 +354,11 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
 static void take_step(struct td_fetching *f, struct td_intake *intake, size_t i, bool is_here,
                       const struct td_fetch_outcome *outcome, struct td_error *err)
 {
-    if (!is_here && err->code == TD_CONFLICT) { /* cancelled because all that had arrived was wrong */
+    size_t wrong = atomic_load(&intake->wrong_file);
+    if (!is_here && err->code == TD_CONFLICT && wrong != SIZE_MAX) { /* perhaps another file than i */
         td_error_init(err);
         (void)td_error_set(err, TD_FAILED_PRECONDITION, "the upstream sent wrong bytes for \"%s\"",
-                           intake->model.listing.files[i].path);
+                           intake->model.listing.files[wrong].path);
     }
     if (is_here)
         take_file(intake, i, outcome);

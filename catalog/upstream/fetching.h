@@ -31,6 +31,10 @@ void td_fetching_file(struct td_fetching *fetching, struct td_intake *intake, si
 /* Ends an intake with an error, which the log has. Does not release the lock. */
 void td_fetching_fail(struct td_fetching *fetching, struct td_intake *intake, const struct td_error *why);
 
+/* Returns the kind of a failure that the upstream has not caused: TD_UPSTREAM_FAILED_SPACE or
+ * TD_UPSTREAM_FAILED_OTHER. */
+enum td_upstream_failure td_fetching_own_failure(const struct td_error *why);
+
 /* Puts away an intake that has ended, when the last thread has left it: its files stay on disk, or make room. It is
  * queued again if another server is to be asked. */
 void td_fetching_put_away(struct td_fetching *fetching, struct td_intake *intake);

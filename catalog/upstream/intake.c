@@ -56,6 +56,7 @@ void td_intake_restart(struct td_intake *intake, const char *via)
     intake->started_ns = td_clock_ns();
     intake->resumed_bytes = 0;
     intake->is_disk_full = false;
+    atomic_store(&intake->wrong_file, SIZE_MAX);
     atomic_store(&intake->is_cancelled, false);
     td_error_init(&intake->error);
 }

@@ -56,7 +56,8 @@ struct td_intake {
     uint64_t resumed_bytes;       /* of an earlier process */
     struct td_snapshot *snapshot; /* one reference; NULL: none yet */
     _Atomic bool is_cancelled;
-    bool is_disk_full; /* what is on disk must make room */
+    _Atomic size_t wrong_file; /* the file all of whose bytes were wrong, so that it was cancelled; SIZE_MAX: none */
+    bool is_disk_full;         /* what is on disk must make room */
     struct td_error error;
     uint64_t until_ns;
     unsigned failures; /* in a row */

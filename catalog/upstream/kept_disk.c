@@ -43,10 +43,29 @@ static bool take_lock(struct td_kept_disk *disk, const char *root, struct td_err
     disk->lock_fd = openat(disk->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (disk->lock_fd < 0)
         return cannot_write(root, err);
-    if (flock(disk->lock_fd, LOCK_EX | LOCK_NB) != 0)
+    if (flock(disk->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return true;
+    if (errno == EWOULDBLOCK)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "another tensord with --upstream serves \"%s\"; give each a directory of its own", root);
-    return true;
+    return td_error_sys(err, TD_IO, errno, "--upstream needs a lock on \"%s/%s/lock\"", root, TD_UPSTREAM_FOLDER);
+}
+
+/* Checks that the file system renames without replacing, as publishing does: NFS and some of FUSE do not. What the
+ * trial leaves in the trash goes with it at the start. */
+static bool check_renames(const struct td_kept_disk *disk, const char *root, struct td_error *err)
+{
+    static const char from[] = "trial";
+    static const char to[] = "trash/trial";
+    if (!make_folder(disk->fd, from) || renameat2(disk->fd, from, disk->fd, to, RENAME_NOREPLACE) == 0)
+        return true; /* a full disk is found later, and is no reason not to start */
+    int sys = errno;
+    (void)unlinkat(disk->fd, from, AT_REMOVEDIR);
+    return (sys != EINVAL && sys != ENOSYS && sys != EOPNOTSUPP) ||
+           td_error_sys(err, TD_FAILED_PRECONDITION, sys,
+                        "--upstream publishes by renames that replace nothing (RENAME_NOREPLACE), which the file "
+                        "system of \"%s\" lacks; give it one of a local disk",
+                        root);
 }
 
 bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err)
@@ -64,7 +83,7 @@ bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_er
     if (disk->fd < 0 || !make_folder(disk->fd, "incoming") || !make_folder(disk->fd, "records") ||
         !make_folder(disk->fd, "check") || !make_folder(disk->fd, "trash"))
         return cannot_write(root, err);
-    return take_lock(disk, root, err);
+    return take_lock(disk, root, err) && check_renames(disk, root, err);
 }
 
 void td_kept_disk_close(struct td_kept_disk *disk)
@@ -91,10 +110,15 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
         return td_error_sys(err, TD_IO, sys, "cannot list \"%s/%s\"", TD_UPSTREAM_FOLDER, folder);
     }
     bool ok = true;
-    const struct dirent *item;
-    while (ok && (item = readdir(directory)) != NULL)
+    const struct dirent *item = NULL;
+    errno = 0;
+    while (ok && (item = readdir(directory)) != NULL) {
         if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
             ok = look(context, item->d_name, err);
+        errno = 0;
+    }
+    if (ok && errno != 0)
+        ok = td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s\"", TD_UPSTREAM_FOLDER, folder);
     (void)closedir(directory);
     return ok;
 }

@@ -1,5 +1,6 @@
 #include "catalog/upstream/kept_note.h"
 
+#include "catalog/remote/remote_model.h"
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "core/durable_file.h"
@@ -12,28 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOTE_BYTES = 4096, PART_MAX = 96 };
+enum { NOTE_BYTES = 4096 };
 
-static bool part_is_valid(struct td_text part)
-{
-    if (part.len == 0 || part.len > PART_MAX || part.p[0] == '.' || td_text_begins(part, TD_TEXT("models--")))
-        return false;
-    for (size_t i = 0; i < part.len; i++) {
-        char c = part.p[i];
-        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!is_plain && c != '-' && c != '_' && c != '.')
-            return false;
-    }
-    return true;
-}
+#define BEGAN_MOST_S (UINT64_C(1) << 33) /* the year 2242: files get this time, which is told in ns since 1970, too */
 
 bool td_kept_id_is_valid(struct td_text id)
 {
     struct td_text rest = id;
     struct td_text first = td_text_take_until(&rest, '/');
-    bool has_two = first.len < id.len;
-    return id.len < TD_UPSTREAM_ID_BYTES && part_is_valid(first) && !td_text_equals(first, "datasets") &&
-           !td_text_begins(first, TD_TEXT("datasets--")) && (!has_two || part_is_valid(rest));
+    return id.len < TD_UPSTREAM_ID_BYTES && td_remote_id_check(id, NULL) && !td_text_equals(first, "datasets") &&
+           !td_text_begins(first, TD_TEXT("datasets--")) && !td_text_begins(first, TD_TEXT("models--")) &&
+           !td_text_begins(rest, TD_TEXT("models--"));
 }
 
 /* Reads a note of at most NOTE_BYTES. Returns its length, or -1. */
@@ -105,7 +95,7 @@ bool td_kept_note_read(int at, const char *path, struct td_kept_note *note)
               cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &note->bytes) &&
               td_json_document_u64(&document, inode, &note->inode) &&
               td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&
-              td_json_document_u64(&document, began, &began_s) && began_s <= INT64_MAX &&
+              td_json_document_u64(&document, began, &began_s) && began_s <= BEGAN_MOST_S &&
               td_json_document_end(&document);
     if (ok) {
         (void)snprintf(note->id, sizeof note->id, "%s", text);

@@ -13,8 +13,8 @@
 /* The folder of the store in the served directory. */
 #define TD_UPSTREAM_FOLDER ".tensord-upstream"
 
-/* The longest id, with a NUL. */
-enum { TD_UPSTREAM_ID_BYTES = 192 };
+/* The longest id, two parts of 96 bytes and a slash, with a NUL. */
+enum { TD_UPSTREAM_ID_BYTES = 194 };
 
 struct td_kept_note {
     char id[TD_UPSTREAM_ID_BYTES];
@@ -27,7 +27,8 @@ struct td_kept_note {
 };
 
 /* Returns whether the text can be the id of a kept model: "name" or "org/name" of letters, digits, "-", "_" and ".",
- * at most 96 bytes each; no part begins with a dot, or with "datasets" or "models--", which mean something else. */
+ * at most 96 bytes each; no part begins with a dot or "models--", and the first one is not "datasets" and does not
+ * begin with "datasets--", which mean something else. */
 bool td_kept_id_is_valid(struct td_text id);
 
 /* Writes a note durably to a path below the descriptor `at`, by a rename. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */

@@ -4,6 +4,7 @@
 #include "catalog/upstream/disk_tree.h"
 #include "core/clock.h"
 #include "core/digest.h"
+#include "core/digits.h"
 #include "core/log.h"
 
 #include <fcntl.h>
@@ -34,12 +35,6 @@ struct comparison {
 static bool is_stopping(void *context)
 {
     return atomic_load((const _Atomic bool *)context);
-}
-
-static void write_hex(const uint8_t *bytes, size_t count, char *out)
-{
-    for (size_t i = 0; i < count; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
 /* ---- one file -------------------------------------------------------------------------------------------- */
@@ -74,9 +69,9 @@ static bool digest_of(const struct comparison *c, const struct td_remote_file *f
     if (c->late->catalog != NULL)
         td_catalog_note_digest(c->late->catalog, id, sums.sha256);
     if (git_sha1)
-        write_hex(sums.git_sha1, sizeof sums.git_sha1, out);
+        td_hex_write(sums.git_sha1, sizeof sums.git_sha1, out);
     else
-        write_hex(sums.sha256, sizeof sums.sha256, out);
+        td_hex_write(sums.sha256, sizeof sums.sha256, out);
     return true;
 }
 
@@ -103,9 +98,9 @@ static bool compare_file(struct comparison *c, const char *path, const struct td
         return !is_stopping((void *)(uintptr_t)c->late->stop);
     }
     if (file->expected.has_sha256)
-        write_hex(file->expected.sha256, sizeof file->expected.sha256, theirs);
+        td_hex_write(file->expected.sha256, sizeof file->expected.sha256, theirs);
     else
-        write_hex(file->expected.git_sha1, sizeof file->expected.git_sha1, theirs);
+        td_hex_write(file->expected.git_sha1, sizeof file->expected.git_sha1, theirs);
     if (strcmp(ours, theirs) == 0)
         return true;
     c->outcome = WRONG;
@@ -160,17 +155,25 @@ static enum outcome ask(const struct td_late_digests *late, const struct td_kept
     return outcome;
 }
 
+static void set_verified(struct td_late_digests *late, const struct td_kept_note *note)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (td_upstream_store_set_verified(late->store, note, &err))
+        td_log(TD_LOG_INFO,
+               "upstream: \"%s\" is verified: the upstream has digests of all its files by now, which match", note->id);
+    else if (err.code != TD_NOT_FOUND) /* else the model has left meanwhile */
+        td_log(TD_LOG_WARN, "upstream: \"%s\" stays unverified, although its digests match: %s", note->id, err.message);
+}
+
 static void check(struct td_late_digests *late, const struct td_kept_note *note)
 {
     struct td_root *folder = NULL;
-    struct td_error err = TD_ERROR_INIT;
     if (!td_upstream_store_open_untouched(late->store, note, &folder))
         return; /* it is the operator's */
     enum outcome outcome = ask(late, note, folder);
     td_root_unref(folder);
-    if (outcome == EQUAL && td_upstream_store_set_verified(late->store, note, &err))
-        td_log(TD_LOG_INFO,
-               "upstream: \"%s\" is verified: the upstream has digests of all its files by now, which match", note->id);
+    if (outcome == EQUAL)
+        set_verified(late, note);
     if (outcome != WRONG)
         return;
     atomic_fetch_add(&late->wrong_count, 1);

@@ -1,6 +1,8 @@
 /* Plan: a table of intakes by model id, under one lock; TD_UPSTREAM_WORKERS threads take jobs from it: list a model's
  * files, or fetch one of them. No thread belongs to a model, so that a large model holds up no small one. Three modules
  * do the work: intake_queue says what is next, fetching does it, and this one has the threads and those that ask.
+ * Under the upstream's lock those of the store, of incoming blobs and of the catalog's snapshot may be taken; whoever
+ * holds one of these takes none of the upstream's.
  *
  * What is hard:
  *   - Readers of incoming blobs wait without the lock, and say only by a flag of the blob that they do; so while files
@@ -13,6 +15,7 @@
 #include "catalog/upstream/fetching.h"
 #include "catalog/upstream/late_digests.h"
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 #include "core/waiting.h"
 
@@ -126,14 +129,26 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static bool make_id(struct td_upstream *u)
+static bool make_id(struct td_upstream *u, struct td_error *err)
 {
     uint8_t bytes[ID_BYTES / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return false;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(u->id + 2 * i, 3, "%02x", bytes[i]);
+        return td_error_sys(err, TD_INTERNAL, errno, "cannot get random bytes from the system");
+    td_hex_write(bytes, sizeof bytes, u->id);
     return true;
+}
+
+static bool init_locks(struct td_upstream *u)
+{
+    if (pthread_mutex_init(&u->f.lock, NULL) != 0)
+        return false;
+    bool has_work = td_clock_condition_init(&u->f.work);
+    if (has_work && td_clock_condition_init(&u->f.changed))
+        return true;
+    if (has_work)
+        (void)pthread_cond_destroy(&u->f.work);
+    (void)pthread_mutex_destroy(&u->f.lock);
+    return false;
 }
 
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err)
@@ -150,15 +165,9 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
                                        .via = u->id,
                                        .first_ns = 2 * config->house_ns,
                                        .stop = &u->f.stop};
-    bool has_lock = pthread_mutex_init(&u->f.lock, NULL) == 0;
-    bool has_work = has_lock && td_clock_condition_init(&u->f.work);
-    if (!has_work || !td_clock_condition_init(&u->f.changed) || !make_id(u)) {
-        if (has_work)
-            (void)pthread_cond_destroy(&u->f.work);
-        if (has_lock)
-            (void)pthread_mutex_destroy(&u->f.lock);
+    if (!make_id(u, err) || (!init_locks(u) && !td_error_no_memory(err))) {
         free(u);
-        return td_error_no_memory(err);
+        return false;
     }
     for (; u->worker_count < TD_UPSTREAM_WORKERS; u->worker_count++) {
         int sys = pthread_create(&u->workers[u->worker_count], NULL, worker_main, u);
@@ -275,7 +284,7 @@ static bool answer_failure(const struct td_intake *intake, struct td_upstream_re
                       "\"%s\" cannot be fetched from the upstream: something else has this name, or a part of it, in "
                       "the served directory; the server's log says more",
                       intake->id);
-    if (intake->error.code == TD_RESOURCE_EXHAUSTED && intake->error.sys != ENOMEM)
+    if (td_fetching_own_failure(&intake->error) == TD_UPSTREAM_FAILED_SPACE)
         return refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, 0,
                       "there is no room for \"%s\" from the upstream; the server's log has the numbers", intake->id);
     return refuse(reply, TD_UPSTREAM_LATER, wait_ns,
@@ -340,8 +349,9 @@ static bool answer_late(const struct td_upstream *u, const struct td_intake *int
                   paused_ns > 0 ? ", which asks for patience" : "");
 }
 
-/* Returns whether a model that had an intake has been published meanwhile, and found by a scan. Under the lock. */
-static bool has_left(struct td_upstream *u, struct td_text id)
+/* Returns whether a model is kept: one that had an intake has been published meanwhile, as the store knows, whether a
+ * scan has found it or not. Under the lock. */
+static bool is_kept(struct td_upstream *u, struct td_text id)
 {
     struct td_kept_model kept;
     return td_upstream_store_find(u->f.config.store, id, &kept);
@@ -368,7 +378,7 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
             (void)refuse(reply, TD_UPSTREAM_LATER, 0, "the server is stopping");
             return;
         }
-        if (intake == NULL && (is_known || has_begun) && has_left(u, id)) {
+        if (intake == NULL && (is_known || has_begun) && is_kept(u, id)) {
             reply->answer = TD_UPSTREAM_SENT;
             return;
         }

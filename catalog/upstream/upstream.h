@@ -43,7 +43,7 @@ struct td_upstream_progress {
 
 struct td_upstream;
 
-/* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED; TD_INTERNAL without random bytes. */
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err);
 
 /* Ends all waits for lists of files: td_upstream_ask answers what is known at once from now on. Fetches go on. Any

@@ -404,7 +404,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
         return false;
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
-    if (begin_stage(store, &copy.note, TD_KEPT_LEAVING, &copy)) { /* the operator has removed it */
+    if (begin_stage(store, &copy.note, TD_KEPT_LEAVING, &copy)) { /* the operator has removed or changed it */
         char path[NAME_BYTES];
         (void)snprintf(path, sizeof path, "records/%s", copy.key);
         (void)unlinkat(store->disk.fd, path, 0);

@@ -38,8 +38,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The parts of the service, in the order in which they start. They stop in the reverse order, except that the ports
- * stop accepting first. */
+/* The parts of the service, in the order in which they start. They stop in the reverse order, except that fetches end
+ * and the ports stop accepting first, and that the catalog, which the upstream uses, outlives the store. */
 struct service {
     int argc;
     char **argv;             /* after `serve` */
@@ -51,14 +51,14 @@ struct service {
     struct td_tls *tls; /* NULL: the ports are plain */
     struct td_token_watch tokens;
     struct td_access_log *log;
-    struct td_parse_pool *parsers;
-    struct td_catalog *catalog;
-    size_t incoming_files; /* most files of models on their way; 0 without --upstream, as the next three */
+    size_t incoming_files; /* most files of models on their way; 0 without --upstream, as the next two */
     struct td_upstream_source source;
     struct td_upstream_store *store;
-    struct td_upstream *upstream;
+    struct td_parse_pool *parsers;
+    struct td_catalog *catalog;
     struct td_api api;
     bool api_made;
+    struct td_upstream *upstream; /* NULL without --upstream */
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;

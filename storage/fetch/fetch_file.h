@@ -31,10 +31,10 @@ struct td_fetch_job {
 
 struct td_fetch_outcome {
     bool was_there;                  /* a file with the expected digest had the name already; nothing was fetched */
-    bool is_verified;                /* a digest was expected, and the content has it */
+    bool is_verified;                /* a digest was expected, and the content has it, also when was_there */
     uint64_t fetched_bytes;          /* received, also those that had to be fetched again */
     uint64_t resumed_bytes;          /* of an earlier process */
-    uint8_t sha256[TD_SHA256_BYTES]; /* of the content; not set when was_there and only git_sha1 was expected */
+    uint8_t sha256[TD_SHA256_BYTES]; /* of the content, also of a file that was there */
 };
 
 /* Fetches the file. Blocks. After an error what is on disk stays, to be resumed, unless it was wrong. Errors:

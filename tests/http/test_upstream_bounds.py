@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from upstream_kit import (CONFIG, MIB, WINDOW, cache, count, free_port,  # noqa: F401
+from upstream_kit import (CONFIG, HIDDEN, MIB, WINDOW, cache, count, free_port,  # noqa: F401
                           hubs, model, published)
 
 RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", "parts": "bytes=0-9,4000000-4000099",
@@ -132,11 +132,13 @@ def test_names_of_one_client_are_bounded(hubs, cache):
     asked for the first name alone."""
     hub = hubs({"org/m": model(nbytes=1000)})
     server = cache(hub.url)
+    begun, answers = time.monotonic(), []
     with server.conn() as c:
-        answers = [c.request(f"/models/org/none-{i}").status for i in range(70)]
-        assert answers[:64] == [404] * 64
-        assert 429 in answers[64:]
-        r = c.request("/models/org/one-more")
+        while not answers or answers[-1].status == 404:
+            answers.append(c.request(f"/models/org/none-{len(answers)}"))
+            assert len(answers) <= 64 + 1 + (time.monotonic() - begun) + 1      # one name a second comes back
+        assert len(answers) > 64
+        r = answers[-1]
         assert (r.status, r.get("Retry-After")) == (429, "1")
         assert b"too many models that are not here are asked for by this client" in r.body
         assert c.request("/models/org/none-5").status == 404
@@ -199,6 +201,32 @@ def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):
     assert re.search('warn .*"two" could not be fetched: ".*/two" is there already', server.stderr())
 
 
+def held(server, name):
+    """How many descriptors the server has open of a model that is arriving, or has arrived."""
+    fds = Path(f"/proc/{server.pid}/fd")
+    names = (os.readlink(fd) for fd in fds.iterdir() if fd.is_symlink())
+    return sum(f"/{name}/" in path or ".tensord-upstream/incoming" in path for path in names)
+
+
+def test_files_that_no_scan_finds_are_left_out(hubs, cache):
+    """So the model has one commit, before and after it is published, and a client that has asked for it goes on."""
+    files = model()
+    hub = hubs({"org/m": files | HIDDEN, "org/hidden": HIDDEN})
+    hub.open_gate(MIB)
+    server = cache(hub.url)
+    commit = server.head("/org/m/resolve/main/config.json").get("X-Repo-Commit")
+    assert [f["rfilename"] for f in server.json("/api/models/org/m")["siblings"]] == sorted(files)
+    for path in HIDDEN:
+        assert server.get(f"/org/m/resolve/{commit}/{path}").status == 404
+    hub.open_gate(None)
+    published(server, "org/m")
+    server.wait_for(lambda: held(server, "org/m") == 0, "the model is served from the directory alone")
+    r = server.get(f"/org/m/resolve/{commit}/model.safetensors")
+    assert (r.status, r.body, r.get("X-Repo-Commit")) == (200, files["model.safetensors"], commit)
+    assert all(hub.sent_bytes(path) == 0 for path in HIDDEN)
+    assert server.get("/api/models/org/hidden").status == 404       # as a model without files is
+
+
 def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, cache, tmp_path):
     many = {f"f{i:03}.txt": b"x" * 10 for i in range(120)}
     few = {f"f{i:03}.txt": b"x" * 10 for i in range(20)} | model(nbytes=1000)
@@ -213,10 +241,5 @@ def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, c
         assert re.search(r'"org/many" has 120 files, .* 64 are for that: raise it \(ulimit -n\)', server.stderr())
         assert server.get("/models/org/few").status == 200
         published(server, "org/few")
-        fds = Path(f"/proc/{server.pid}/fd")
-
-        def held():
-            names = (os.readlink(fd) for fd in fds.iterdir() if fd.is_symlink())
-            return sum("/org/few/" in name or ".tensord-upstream/incoming" in name for name in names)
-
-        server.wait_for(lambda: held() == 0, "the descriptors are closed as soon as a scan has found the model")
+        server.wait_for(lambda: held(server, "org/few") == 0,
+                        "the descriptors are closed as soon as a scan has found the model")

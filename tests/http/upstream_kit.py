@@ -21,6 +21,11 @@ def model(salt="w", nbytes=6 * MIB):
     return {"config.json": CONFIG, "README.md": b"# hello\n", "model.safetensors": weights(nbytes, salt)}
 
 
+# What no scan finds, so what no server shows: a repository of the Hub has the first one as a rule.
+HIDDEN = {".gitattributes": b"*.safetensors filter=lfs\n", ".cache/x": b"x", "d/.e/f.txt": b"f", "a.tmp": b"a",
+          "b.incomplete": b"b"}
+
+
 @pytest.fixture
 def hubs():
     began = []

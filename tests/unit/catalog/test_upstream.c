@@ -3,6 +3,7 @@
 #include "catalog/upstream/upstream.h"
 
 #include "catalog/repo.h"
+#include "catalog/upstream/wrong_tags.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/waiting.h"
@@ -25,7 +26,8 @@ enum behaviour {
     HAS_FULL_DISK,  /* fails as a full disk does */
     DISCARDS,       /* begins anew in the middle */
     IS_UNREACHABLE, /* fails at once */
-    HAS_NO_MEMORY,  /* fails at once, too */
+    HAS_NO_MEMORY,  /* fails at once, too, as the next */
+    HAS_NO_THREAD,
 };
 
 /* The source, under its lock but for `tree`. */
@@ -133,6 +135,8 @@ static bool fetch_weights(struct source *source, const struct td_upstream_wish *
         return td_error_set(err, TD_UNAVAILABLE, "no server answers");
     if (behaviour == HAS_NO_MEMORY)
         return td_error_no_memory(err);
+    if (behaviour == HAS_NO_THREAD)
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, EAGAIN, "cannot start a thread");
     if (behaviour == HAS_FULL_DISK)
         return td_error_sys(err, TD_RESOURCE_EXHAUSTED, ENOSPC, "cannot write");
     int fd = openat(directory, ".part", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -440,8 +444,9 @@ static void wrong_bytes_are_never_published(void **state)
     char path[TREE_PATH_BYTES];
     (void)state;
     place_open(&place);
-    allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
+    allow(&place, 1000, SENDS_WRONG); /* the fetch does not end before there is an answer */
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
     check_says(&err, "could not be fetched", "reader");
     char etag[TD_SHA256_TEXT_BYTES + 2];
@@ -465,8 +470,9 @@ static void a_fetch_that_begins_anew_ends_its_readers(void **state)
     uint8_t byte;
     (void)state;
     place_open(&place);
-    allow(&place, WEIGHTS_BYTES, DISCARDS);
+    allow(&place, 1000, DISCARDS);
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    allow(&place, WEIGHTS_BYTES, DISCARDS);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, NULL));
     td_snapshot_unref(snapshot);
     await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
@@ -495,15 +501,36 @@ static void a_full_disk_is_an_answer_and_gives_its_room_back(void **state)
 
 static void short_memory_is_no_full_disk(void **state)
 {
+    static const enum behaviour behaviours[] = {HAS_NO_MEMORY, HAS_NO_THREAD};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(behaviours); i++) {
+        struct place place;
+        struct td_snapshot *snapshot = NULL;
+        place_open(&place);
+        allow(&place, WEIGHTS_BYTES, behaviours[i]);
+        (void)ask(&place, "org/m", &snapshot); /* may be early */
+        td_snapshot_unref(snapshot);
+        await_failed(&place, TD_UPSTREAM_FAILED_OTHER, 1);
+        assert_true(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason") >= 1);
+        place_close(&place);
+    }
+}
+
+/* The other model, too, has two files. */
+static void descriptors_that_others_have_are_no_failure_of_the_upstream(void **state)
+{
     struct place place;
     struct td_snapshot *snapshot = NULL;
     (void)state;
     place_open(&place);
-    allow(&place, WEIGHTS_BYTES, HAS_NO_MEMORY);
-    (void)ask(&place, "org/m", &snapshot); /* may be early */
-    td_snapshot_unref(snapshot);
+    place_stop(&place);
+    place.max_files = 3;
+    place_start(&place);
+    allow(&place, 1000, SENDS);
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    ask_in_vain(&place, "org/other", TD_UPSTREAM_LATER, "the server's log has the reason");
     await_failed(&place, TD_UPSTREAM_FAILED_OTHER, 1);
-    assert_true(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason") >= 1);
+    td_snapshot_unref(snapshot);
     place_close(&place);
 }
 
@@ -675,6 +702,23 @@ static void what_the_operator_has_is_not_fetched(void **state)
     place_close(&place);
 }
 
+static void the_oldest_wrong_tags_are_forgotten(void **state)
+{
+    static struct td_wrong_tags tags;
+    char tag[32];
+    (void)state;
+    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"\"")));
+    for (int i = 0; i < TD_WRONG_TAGS + 2; i++) {
+        (void)snprintf(tag, sizeof tag, "%08d", i);
+        td_wrong_tags_add(&tags, tag);
+    }
+    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"00000001\"")));
+    assert_true(td_wrong_tags_has(&tags, TD_TEXT("\"00000002\"")));
+    (void)snprintf(tag, sizeof tag, "\"%08d-part\"", TD_WRONG_TAGS + 1);
+    assert_true(td_wrong_tags_has(&tags, td_text_of(tag))); /* a facade has put something behind it */
+    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"0000000")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -686,6 +730,7 @@ int main(void)
         cmocka_unit_test(a_fetch_that_begins_anew_ends_its_readers),
         cmocka_unit_test(a_full_disk_is_an_answer_and_gives_its_room_back),
         cmocka_unit_test(short_memory_is_no_full_disk),
+        cmocka_unit_test(descriptors_that_others_have_are_no_failure_of_the_upstream),
         cmocka_unit_test(models_of_too_many_files_are_refused_before_anything_is_removed),
         cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
         cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
@@ -694,6 +739,7 @@ int main(void)
         cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),
         cmocka_unit_test(too_many_models_at_once_are_refused),
         cmocka_unit_test(what_the_operator_has_is_not_fetched),
+        cmocka_unit_test(the_oldest_wrong_tags_are_forgotten),
     };
     hex_of_weights(weights_hex);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,14 @@
 
 #include "tests/unit/catalog/store_place.h"
 
+#include <errno.h>
 #include <sys/wait.h>
 
 enum { DIED = 7 };
 
-static bool dies_at_rename; /* this process ends when it is about to publish a model */
-static ino_t watched;       /* of a directory */
+static bool has_no_noreplace; /* renames that replace nothing fail as on NFS */
+static bool dies_at_rename;   /* this process ends when it is about to publish a model */
+static ino_t watched;         /* of a directory */
 static bool is_synced, was_synced_at_rename;
 
 int __wrap_fsync(int fd);
@@ -28,6 +30,10 @@ int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to,
 {
     if (dies_at_rename)
         _exit(DIED);
+    if (has_no_noreplace && flags != 0) {
+        errno = EINVAL;
+        return -1;
+    }
     was_synced_at_rename = is_synced;
     return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
@@ -40,7 +46,7 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
         "a/..", "..",       "a b",         "a/b\n", "datasets/x",  "datasets", "models--a--b",
         "a\\b", "\xc3\xa9", "a/models--b", "a//b",  "datasets--a", "a%2fb",
     };
-    char longest[98];
+    char longest[2 * 96 + 2];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good); i++)
         CHECK(td_kept_id_is_valid(td_text_of(good[i])), "%s", good[i]);
@@ -49,6 +55,9 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
     memset(longest, 'a', sizeof longest);
     assert_true(td_kept_id_is_valid(td_text_n(longest, 96)));
     assert_false(td_kept_id_is_valid(td_text_n(longest, 97)));
+    longest[96] = '/';
+    assert_true(td_kept_id_is_valid(td_text_n(longest, 96 + 1 + 96)));
+    assert_false(td_kept_id_is_valid(td_text_n(longest, 96 + 1 + 97)));
     assert_false(td_kept_id_is_valid(td_text_n("a\0b", 3)));
 }
 
@@ -405,6 +414,8 @@ static const struct damage {
     {"\"mtime\":", "null"},
     {"\"began\":", "18446744073709551615"},
     {"\"began\":", "1.5"},
+    {"\"began\":", "9223372036854775807"}, /* a week later is no time any more */
+    {"\"began\":", "9223372037"},          /* as ns since 1970 */
     {"\"verified\":", ""},
 };
 
@@ -470,6 +481,24 @@ static void notes_that_lead_elsewhere_or_are_old_are_dropped(void **state)
     set_member(good, "\"id\":", "\"../x\"", text);
     name_in_store("incoming/%s/model", "../x", name); /* the right name for that id */
     assert_int_equal(bytes_of(&tree, name, text, &count), 0);
+    tree_close(&tree);
+}
+
+static void a_file_system_that_cannot_publish_is_said_at_the_start(void **state)
+{
+    struct tree tree;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_upstream_store *store = NULL;
+    (void)state;
+    tree_open(&tree);
+    has_no_noreplace = true;
+    assert_false(td_upstream_store_open(tree.path, 0, &store, &err));
+    check_says(&err, "RENAME_NOREPLACE", "open");
+    has_no_noreplace = false;
+    store = open_store(&tree, 0);
+    assert_false(exists(&tree, ".tensord-upstream/trial"));
+    assert_false(exists(&tree, ".tensord-upstream/trash/trial"));
+    td_upstream_store_close(store);
     tree_close(&tree);
 }
 
@@ -616,6 +645,7 @@ int main(void)
         cmocka_unit_test(a_model_that_the_operator_has_removed_is_fetched_anew),
         cmocka_unit_test(damaged_notes_are_dropped),
         cmocka_unit_test(notes_that_lead_elsewhere_or_are_old_are_dropped),
+        cmocka_unit_test(a_file_system_that_cannot_publish_is_said_at_the_start),
         cmocka_unit_test(a_second_process_is_kept_out),
         cmocka_unit_test(the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
         cmocka_unit_test(a_place_that_is_in_the_way_is_found_before_anything_is_fetched),

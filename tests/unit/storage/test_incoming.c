@@ -347,6 +347,12 @@ static void preparing_waits_only_a_little(void **state)
     assert_true(td_blob_prepare(place.blob, 0, LEN, false, NULL)); /* nothing has come, and that is no error */
     assert_true(td_clock_ns() - begun_ns >= stall_ns);
     place_end(&place);
+    place = place_create(long_ns); /* a writer that may take long holds up no answer for as long */
+    begun_ns = td_clock_ns();
+    assert_true(td_blob_prepare(place.blob, 0, LEN, false, NULL));
+    uint64_t took_ns = td_clock_ns() - begun_ns;
+    assert_true(took_ns >= TD_INCOMING_PREPARE_NS && took_ns < long_ns / 2);
+    place_end(&place);
 }
 
 static void many_read_while_one_writes(void **state)
