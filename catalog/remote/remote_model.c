@@ -15,8 +15,6 @@
 /* What a list may cost. A million files, as the Hub tells them, take about 450 MB. */
 #define LIST_S UINT64_C(600)
 #define LIST_BYTES (UINT64_C(1) << 30)
-#define NS_PER_S UINT64_C(1000000000)
-
 enum {
     LIST_ITEMS = 2 * TD_REMOTE_MAX_FILES,
     MAX_ID_PART_BYTES = 96,             /* of an id, as the Hub has it */
@@ -42,7 +40,8 @@ struct asking {
 void td_remote_model_init(struct td_remote_model *model)
 {
     memset(model, 0, sizeof *model);
-    model->bounds = (struct td_remote_bounds){.time_ns = LIST_S * NS_PER_S, .bytes = LIST_BYTES, .items = LIST_ITEMS};
+    model->bounds =
+        (struct td_remote_bounds){.time_ns = LIST_S * TD_NS_PER_S, .bytes = LIST_BYTES, .items = LIST_ITEMS};
     td_remote_listing_init(&model->listing);
 }
 
@@ -294,7 +293,7 @@ static bool list_in_time(struct asking *asking)
     if (ok || why.code == TD_CONFLICT || td_clock_ns() < until_ns)
         return ok || td_error_copy(err, &why);
     return td_error_set(err, TD_UNAVAILABLE, "the list of files takes longer than %.1f s (%s)",
-                        (double)bounds->time_ns / (double)NS_PER_S, why.message);
+                        (double)bounds->time_ns / (double)TD_NS_PER_S, why.message);
 }
 
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,

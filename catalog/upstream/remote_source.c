@@ -111,8 +111,8 @@ static bool recall_kinds(struct source *source, struct td_remote_kinds *kinds)
     return is_fresh;
 }
 
-/* Keeps what a listing has found out; `is_fresh`: which was known already. A failure of the server has it asked anew.
- */
+/* Keeps what a listing has found out. is_fresh: the kinds were known before it. After a failure of the server it is
+ * asked anew. */
 static void keep_kinds(struct source *source, const struct td_remote_kinds *kinds, bool is_fresh, bool is_good)
 {
     pthread_mutex_lock(&source->lock);
