@@ -153,11 +153,15 @@ static bool copy_member(struct td_text text, const char *key, char *out, size_t 
     return found;
 }
 
-/* Finds a server that answers, from asking->server on, and whether it is a tensord. A Hub has no /version, or something
- * else there. */
-static bool find_kind(struct asking *asking)
+bool td_remote_is_tensord(unsigned status, struct td_text body)
 {
     char name[16];
+    return status == 200 && copy_member(body, "name", name, sizeof name) && strcmp(name, "tensord") == 0;
+}
+
+/* Finds a server that answers, from asking->server on, and whether it is a tensord. */
+static bool find_kind(struct asking *asking)
+{
     struct td_remote_kinds *kinds = asking->kinds;
     if (kinds != NULL && kinds->known[asking->server]) {
         asking->model->is_tensord = kinds->is_tensord[asking->server];
@@ -173,9 +177,7 @@ static bool find_kind(struct asking *asking)
                                          &asking->answer, &asking->body, &why);
     if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
         return td_error_copy(asking->err, &why);
-    asking->model->is_tensord = answered && asking->answer.status == 200 &&
-                                copy_member(td_buffer_text(&asking->body), "name", name, sizeof name) &&
-                                strcmp(name, "tensord") == 0;
+    asking->model->is_tensord = answered && td_remote_is_tensord(asking->answer.status, td_buffer_text(&asking->body));
     if (kinds != NULL) {
         kinds->known[asking->server] = true;
         kinds->is_tensord[asking->server] = asking->model->is_tensord;
