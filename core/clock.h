@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#define TD_NS_PER_S INT64_C(1000000000)
+
 /* A moment of the wall clock (CLOCK_REALTIME). */
 struct td_wall {
     int64_t seconds; /* since 1970-01-01T00:00:00Z */

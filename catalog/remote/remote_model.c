@@ -15,8 +15,6 @@
 /* What a list may cost. A million files, as the Hub tells them, take about 450 MB. */
 #define LIST_S UINT64_C(600)
 #define LIST_BYTES (UINT64_C(1) << 30)
-#define NS_PER_S UINT64_C(1000000000)
-
 enum {
     LIST_ITEMS = 2 * TD_REMOTE_MAX_FILES,
     MAX_ID_PART_BYTES = 96,             /* of an id, as the Hub has it */
@@ -42,7 +40,8 @@ struct asking {
 void td_remote_model_init(struct td_remote_model *model)
 {
     memset(model, 0, sizeof *model);
-    model->bounds = (struct td_remote_bounds){.time_ns = LIST_S * NS_PER_S, .bytes = LIST_BYTES, .items = LIST_ITEMS};
+    model->bounds =
+        (struct td_remote_bounds){.time_ns = LIST_S * TD_NS_PER_S, .bytes = LIST_BYTES, .items = LIST_ITEMS};
     td_remote_listing_init(&model->listing);
 }
 
@@ -154,11 +153,15 @@ static bool copy_member(struct td_text text, const char *key, char *out, size_t 
     return found;
 }
 
-/* Finds a server that answers, from asking->server on, and whether it is a tensord. A Hub has no /version, or something
- * else there. */
-static bool find_kind(struct asking *asking)
+bool td_remote_is_tensord(unsigned status, struct td_text body)
 {
     char name[16];
+    return status == 200 && copy_member(body, "name", name, sizeof name) && strcmp(name, "tensord") == 0;
+}
+
+/* Finds a server that answers, from asking->server on, and whether it is a tensord. */
+static bool find_kind(struct asking *asking)
+{
     struct td_remote_kinds *kinds = asking->kinds;
     if (kinds != NULL && kinds->known[asking->server]) {
         asking->model->is_tensord = kinds->is_tensord[asking->server];
@@ -174,9 +177,7 @@ static bool find_kind(struct asking *asking)
                                          &asking->answer, &asking->body, &why);
     if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
         return td_error_copy(asking->err, &why);
-    asking->model->is_tensord = answered && asking->answer.status == 200 &&
-                                copy_member(td_buffer_text(&asking->body), "name", name, sizeof name) &&
-                                strcmp(name, "tensord") == 0;
+    asking->model->is_tensord = answered && td_remote_is_tensord(asking->answer.status, td_buffer_text(&asking->body));
     if (kinds != NULL) {
         kinds->known[asking->server] = true;
         kinds->is_tensord[asking->server] = asking->model->is_tensord;
@@ -294,7 +295,7 @@ static bool list_in_time(struct asking *asking)
     if (ok || why.code == TD_CONFLICT || td_clock_ns() < until_ns)
         return ok || td_error_copy(err, &why);
     return td_error_set(err, TD_UNAVAILABLE, "the list of files takes longer than %.1f s (%s)",
-                        (double)bounds->time_ns / (double)NS_PER_S, why.message);
+                        (double)bounds->time_ns / (double)TD_NS_PER_S, why.message);
 }
 
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,

@@ -43,6 +43,9 @@ struct td_remote_kinds {
  * begins with a dot, at most 96 bytes each. Errors: TD_INVALID_ARGUMENT. */
 bool td_remote_id_check(struct td_text id, struct td_error *err);
 
+/* Returns whether a server that answers /version like this is a tensord. A Hub has nothing there, or something else. */
+bool td_remote_is_tensord(unsigned status, struct td_text body);
+
 /* Lists the files of a model at a revision ("main", a commit, "tp8-rank0-vllm"); servers are asked in turn until one
  * answers. A server that `kinds` (NULL: none) knows is not asked of which kind it is; others are, and noted there. Sets
  * *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when the

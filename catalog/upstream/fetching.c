@@ -18,13 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_S UINT64_C(1000000000)
-
-static const uint64_t published_ns = 60 * NS_PER_S; /* how long an intake stays if no scan finds its model */
-static const uint64_t failure_ns = 2 * NS_PER_S;    /* how long the first failure is kept; doubles with each */
-static const uint64_t failure_most_ns = 60 * NS_PER_S;
-static const uint64_t pause_most_ns = 300 * NS_PER_S; /* the longest patience that the upstream may ask for */
-static const uint64_t patience_ns = 120 * NS_PER_S;   /* how long a model waits in all because of that */
+static const uint64_t published_ns = 60 * TD_NS_PER_S; /* how long an intake stays if no scan finds its model */
+static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is kept; doubles with each */
+static const uint64_t failure_most_ns = 60 * TD_NS_PER_S;
+static const uint64_t pause_most_ns = 300 * TD_NS_PER_S; /* the longest patience that the upstream may ask for */
+static const uint64_t patience_ns = 120 * TD_NS_PER_S;   /* how long a model waits in all because of that */
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
@@ -174,9 +172,9 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
 {
     size_t files = intake->model.listing.count;
     size_t others = td_intake_queue_files(&f->queue);
-    if (files > TD_INTAKE_MAX_FILES)
+    if (files > TD_UPSTREAM_MODEL_FILES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
-                            intake->id, files, TD_INTAKE_MAX_FILES);
+                            intake->id, files, TD_UPSTREAM_MODEL_FILES);
     if (files > f->config.max_files)
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
@@ -203,12 +201,12 @@ static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, c
 {
     uint64_t now_ns = td_clock_ns();
     uint64_t wait_s = intake->model.retry_after_s;
-    uint64_t wait_ns = wait_s < pause_most_ns / NS_PER_S ? wait_s * NS_PER_S : pause_most_ns;
+    uint64_t wait_ns = wait_s < pause_most_ns / TD_NS_PER_S ? wait_s * TD_NS_PER_S : pause_most_ns;
     if (why->code != TD_UNAVAILABLE || wait_s == 0 || now_ns - intake->started_ns > patience_ns)
         return false;
     if (now_ns + wait_ns > f->queue.paused_until_ns) {
         f->queue.paused_until_ns = now_ns + wait_ns;
-        td_log(TD_LOG_WARN, "upstream: no model is asked for during the next %" PRIu64 " s: %s", wait_ns / NS_PER_S,
+        td_log(TD_LOG_WARN, "upstream: no model is asked for during the next %" PRIu64 " s: %s", wait_ns / TD_NS_PER_S,
                why->message);
     }
     td_intake_clear(intake);
@@ -316,7 +314,7 @@ static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_
     intake->early_left -= file->is_early ? 1 : 0;
 }
 
-static bool is_listed(void *context, const char *path)
+static bool belongs(void *context, const char *path)
 {
     return td_remote_listing_find(context, path) != NULL;
 }
@@ -329,7 +327,7 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
     intake->phase = TD_INTAKE_PUBLISHING;
     pthread_mutex_unlock(&f->lock);
     bool ok =
-        td_upstream_store_publish(f->config.store, intake->id, is_verified, is_listed, &intake->model.listing, &err);
+        td_upstream_store_publish(f->config.store, intake->id, is_verified, belongs, &intake->model.listing, &err);
     if (ok && f->config.catalog != NULL)
         td_catalog_request_scan(f->config.catalog);
     pthread_mutex_lock(&f->lock);
@@ -345,7 +343,7 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
     td_log(TD_LOG_INFO,
            "upstream: published \"%s\": %" PRIu64 " bytes in %" PRIu64 ".%03" PRIu64 " s, %" PRIu64
            " of them resumed%s",
-           intake->id, intake->model.listing.total_bytes, took_ns / NS_PER_S, took_ns % NS_PER_S / 1000000,
+           intake->id, intake->model.listing.total_bytes, took_ns / TD_NS_PER_S, took_ns % TD_NS_PER_S / 1000000,
            intake->resumed_bytes, is_verified ? "" : "; the upstream had no digests for some files");
     pthread_cond_broadcast(&f->changed);
 }

@@ -4,12 +4,11 @@
 #include "catalog/grouping.h"
 #include "catalog/repo.h"
 #include "core/checked.h"
+#include "core/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NS_PER_S INT64_C(1000000000)
 
 /* Writes a validator that stands for the file until its digest is known. */
 static bool make_tag(const struct td_incoming_model *model, const struct td_incoming_file *from, struct td_file *file)
@@ -29,7 +28,7 @@ static bool add_entry(struct td_snapshot *snapshot, const struct td_incoming_mod
                       const struct td_incoming_file *from, struct td_error *err)
 {
     const struct td_limits limits = td_limits_default();
-    struct td_file_id id = {.size_bytes = from->blob->len_bytes, .mtime_ns = model->time_s * NS_PER_S};
+    struct td_file_id id = {.size_bytes = from->blob->len_bytes, .mtime_ns = model->time_s * TD_NS_PER_S};
     size_t path_bytes = strlen(model->id) + strlen(from->path) + 2;
     char *path = td_arena_array(&snapshot->arena, path_bytes, 1);
     if (path == NULL)
@@ -61,7 +60,7 @@ static bool add_model(struct td_snapshot *snapshot, const struct td_incoming_mod
     model->id = id;
     model->directory_len = id_bytes - 1;
     model->entry_count = snapshot->entry_count;
-    model->updated_ns = from->time_s * NS_PER_S;
+    model->updated_ns = from->time_s * TD_NS_PER_S;
     for (size_t i = 0; i < snapshot->entry_count; i++)
         if (!td_add_u64(model->file_bytes, snapshot->entries[i].file->source.id.size_bytes, &model->file_bytes))
             model->file_bytes = UINT64_MAX;

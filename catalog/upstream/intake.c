@@ -1,6 +1,7 @@
 #include "catalog/upstream/intake.h"
 
 #include "catalog/upstream/incoming_model.h"
+#include "catalog/upstream/upstream_config.h"
 #include "core/clock.h"
 #include "storage/incoming.h"
 
@@ -8,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A reader gives up when nothing has arrived for so long: longer than the fetch itself takes to give a server up. */
-static const uint64_t stall_ns = UINT64_C(120000000000);
+static const uint64_t stall_ns = TD_UPSTREAM_STALL_S * TD_NS_PER_S;
 
 struct td_intake *td_intake_create(const char *id, const char *via)
 {

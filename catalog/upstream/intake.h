@@ -10,8 +10,7 @@
 
 enum {
     TD_INTAKE_EARLY_BYTES =
-        32 * 1024 * 1024,       /* longest file without a SHA-256 that is fetched before the model shows */
-    TD_INTAKE_MAX_FILES = 4096, /* of a model; each takes a descriptor */
+        32 * 1024 * 1024, /* longest file without a SHA-256 that is fetched before the model shows */
 };
 
 enum td_intake_phase {
@@ -75,8 +74,8 @@ void td_intake_clear(struct td_intake *intake);
 /* Queues it again after a failure, or after its time was over, for all of the upstream's servers. */
 void td_intake_restart(struct td_intake *intake, const char *via);
 
-/* Makes the files of the listing, at most TD_INTAKE_MAX_FILES, and enters the phase PREPARING, or ARRIVING if nothing
- * has to come early. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Makes the files of the listing, at most TD_UPSTREAM_MODEL_FILES, and enters the phase PREPARING, or ARRIVING if
+ * nothing has to come early. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_intake_begin_files(struct td_intake *intake, struct td_error *err);
 
 /* Makes the snapshot and enters the phase ARRIVING. Errors: TD_RESOURCE_EXHAUSTED. */

@@ -22,7 +22,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 64 }; /* of a name in the store: "incoming/KEY/files" */
+void td_kept_record_name(const char *key, char out[TD_KEPT_NAME_BYTES])
+{
+    (void)snprintf(out, TD_KEPT_NAME_BYTES, "records/%s", key);
+}
+
+void td_kept_incoming_name(const char *key, const char *part, char out[TD_KEPT_NAME_BYTES])
+{
+    (void)snprintf(out, TD_KEPT_NAME_BYTES, "incoming/%s%s", key, part);
+}
 
 /* ---- opening --------------------------------------------------------------------------------------------- */
 
@@ -184,20 +192,20 @@ bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, st
 
 uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key)
 {
-    char name[NAME_BYTES];
+    char name[TD_KEPT_NAME_BYTES];
     char path[PATH_MAX];
-    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    td_kept_incoming_name(key, "", name);
     return td_kept_disk_path(disk, name, path) ? td_disk_tree_bytes(path) : 0;
 }
 
 bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
                                 struct td_root **folder, struct td_error *err)
 {
-    char name[NAME_BYTES];
+    char name[TD_KEPT_NAME_BYTES];
     char path[PATH_MAX];
-    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    td_kept_incoming_name(key, "", name);
     bool ok = make_folder(disk->fd, name);
-    (void)snprintf(name, sizeof name, "incoming/%s/files", key);
+    td_kept_incoming_name(key, "/files", name);
     if (!ok || !make_folder(disk->fd, name))
         return td_error_sys(err, errno == ENOSPC || errno == EDQUOT ? TD_RESOURCE_EXHAUSTED : TD_IO, errno,
                             "cannot make a folder for \"%s\"", note->id);
@@ -205,7 +213,7 @@ bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
     if (!td_root_create(path, folder, err))
         return false;
-    (void)snprintf(name, sizeof name, "incoming/%s/model", key);
+    td_kept_incoming_name(key, "/model", name);
     if (td_kept_note_write(disk->fd, name, note, err))
         return true;
     td_root_unref(*folder);
@@ -272,10 +280,10 @@ static bool move_back(const struct td_kept_disk *disk, const char *id, const cha
 
 void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
 {
-    char name[NAME_MAX + 16];
+    char name[TD_KEPT_NAME_BYTES];
     char own_key[TD_TAG_BYTES];
     struct td_kept_note note;
-    (void)snprintf(name, sizeof name, "records/%s", key);
+    td_kept_record_name(key, name);
     bool is_known = td_kept_note_read(disk->fd, name, &note) && td_digest_tag(note.id, strlen(note.id), own_key) &&
                     strcmp(own_key, key) == 0;
     (void)snprintf(name, sizeof name, "check/%s", key);
@@ -297,18 +305,18 @@ void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
 
 /* Moves something of the store into the trash and writes its name there. Returns false, with errno, when it cannot be
  * moved. */
-static bool move_to_trash(struct td_kept_disk *disk, const char *name, char trash[NAME_BYTES])
+static bool move_to_trash(struct td_kept_disk *disk, const char *name, char trash[TD_KEPT_NAME_BYTES])
 {
     uint64_t number = atomic_fetch_add_explicit(&disk->trash_number, 1, memory_order_relaxed);
-    (void)snprintf(trash, NAME_BYTES, "trash/%" PRId64 "-%" PRIu64, td_wall_now().seconds, number);
+    (void)snprintf(trash, TD_KEPT_NAME_BYTES, "trash/%" PRId64 "-%" PRIu64, td_wall_now().seconds, number);
     return renameat(disk->fd, name, disk->fd, trash) == 0;
 }
 
 void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
 {
-    char name[NAME_BYTES];
-    char trash[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "incoming/%s", key);
+    char name[TD_KEPT_NAME_BYTES];
+    char trash[TD_KEPT_NAME_BYTES];
+    td_kept_incoming_name(key, "", name);
     if (move_to_trash(disk, name, trash))
         td_kept_disk_remove(disk, trash);
     else if (errno != ENOENT)
@@ -321,7 +329,7 @@ void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
  * then. Returns NULL when the model is in the trash; else why it is not, and whether it is in its place or in `check`.
  */
 static const char *take_away(struct td_kept_disk *disk, const struct td_kept_note *note, const char *check,
-                             char trash[NAME_BYTES], bool *is_in_place)
+                             char trash[TD_KEPT_NAME_BYTES], bool *is_in_place)
 {
     static const char changed[] = "it is not what was fetched any more";
     char path[PATH_MAX];
@@ -339,12 +347,12 @@ static const char *take_away(struct td_kept_disk *disk, const struct td_kept_not
 
 bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key)
 {
-    char check[NAME_BYTES];
-    char record[NAME_BYTES];
-    char trash[NAME_BYTES];
+    char check[TD_KEPT_NAME_BYTES];
+    char record[TD_KEPT_NAME_BYTES];
+    char trash[TD_KEPT_NAME_BYTES];
     bool is_in_place;
     (void)snprintf(check, sizeof check, "check/%s", key);
-    (void)snprintf(record, sizeof record, "records/%s", key);
+    td_kept_record_name(key, record);
     const char *why = take_away(disk, note, check, trash, &is_in_place);
     if (why == NULL || is_in_place) /* else the next start puts it back by its record */
         (void)unlinkat(disk->fd, record, 0);

@@ -16,6 +16,13 @@ struct td_kept_disk {
     _Atomic uint64_t trash_number;
 };
 
+enum { TD_KEPT_NAME_BYTES = NAME_MAX + 32 }; /* of a name in the store, with a NUL */
+
+/* Write the names in the store of a model's record, and of what an incomplete model has: `part` is "" for its folder,
+ * "/files" or "/model" for what is in it. */
+void td_kept_record_name(const char *key, char out[TD_KEPT_NAME_BYTES]);
+void td_kept_incoming_name(const char *key, const char *part, char out[TD_KEPT_NAME_BYTES]);
+
 /* Opens the store's folder, makes what is missing, and takes the lock. Call td_kept_disk_close in any case. Errors as
  * td_upstream_store_open. */
 bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err);

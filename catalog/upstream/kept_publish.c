@@ -17,14 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS_PER_S INT64_C(1000000000)
-
-enum { NAME_BYTES = 64 };
-
 /* The removal of files that do not belong to a model. */
 struct pruning {
     size_t prefix_len; /* of the paths, up to the model's own */
-    const struct td_kept_wanted *wanted;
+    const struct td_kept_files *belonging;
     int64_t changed_ns; /* result: the latest change time of a file that stays, ns since 1970 */
 };
 
@@ -48,7 +44,7 @@ static bool prune_item(void *context, const FTSENT *item)
             sync_directory(item->fts_path);
         return true;
     }
-    if (!pruning->wanted->is_wanted(pruning->wanted->context, item->fts_path + pruning->prefix_len))
+    if (!pruning->belonging->belongs(pruning->belonging->context, item->fts_path + pruning->prefix_len))
         return unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
     int64_t changed_ns = td_file_id_of(item->fts_statp).ctime_ns;
     if (changed_ns > pruning->changed_ns)
@@ -62,7 +58,7 @@ static void wait_for_rest(int64_t changed_ns)
 {
     uint64_t wait_ns = 0;
     struct td_wall now = td_wall_now();
-    while (td_change_time_at_rest(changed_ns, now.seconds * NS_PER_S + now.nanoseconds, &wait_ns) == TD_REST_SOON) {
+    while (td_change_time_at_rest(changed_ns, now.seconds * TD_NS_PER_S + now.nanoseconds, &wait_ns) == TD_REST_SOON) {
         const struct timespec pause = {.tv_nsec = (long)wait_ns};
         (void)nanosleep(&pause, NULL);
         now = td_wall_now();
@@ -100,11 +96,11 @@ static bool move_in_place(const struct td_kept_disk *disk, const char *id, const
 }
 
 /* Removes what does not belong to the model in the folder of its files, and notes what eviction compares. */
-static bool settle_files(const char *path, const struct td_kept_wanted *wanted, struct td_kept_note *note,
+static bool settle_files(const char *path, const struct td_kept_files *belonging, struct td_kept_note *note,
                          int64_t *changed_ns, struct td_error *err)
 {
     char walked[PATH_MAX];
-    struct pruning pruning = {.prefix_len = strlen(path) + 1, .wanted = wanted};
+    struct pruning pruning = {.prefix_len = strlen(path) + 1, .belonging = belonging};
     struct stat st;
     (void)snprintf(walked, sizeof walked, "%s", path);
     if (!td_disk_tree_visit(walked, prune_item, &pruning) || lstat(path, &st) != 0)
@@ -117,20 +113,20 @@ static bool settle_files(const char *path, const struct td_kept_wanted *wanted, 
     return true;
 }
 
-bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_wanted *wanted,
+bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_files *belonging,
                      struct td_kept_note *note, struct td_error *err)
 {
-    char files[NAME_BYTES];
-    char record[NAME_BYTES];
-    char left[NAME_BYTES];
+    char files[TD_KEPT_NAME_BYTES];
+    char record[TD_KEPT_NAME_BYTES];
+    char left[TD_KEPT_NAME_BYTES];
     char path[PATH_MAX];
     int64_t changed_ns = 0;
-    (void)snprintf(files, sizeof files, "incoming/%s/files", key);
-    (void)snprintf(record, sizeof record, "records/%s", key);
-    (void)snprintf(left, sizeof left, "incoming/%s", key);
+    td_kept_incoming_name(key, "/files", files);
+    td_kept_record_name(key, record);
+    td_kept_incoming_name(key, "", left);
     if (!td_kept_disk_path(disk, files, path))
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
-    if (!settle_files(path, wanted, note, &changed_ns, err) || !td_kept_note_write(disk->fd, record, note, err))
+    if (!settle_files(path, belonging, note, &changed_ns, err) || !td_kept_note_write(disk->fd, record, note, err))
         return false;
     wait_for_rest(changed_ns);
     if (move_in_place(disk, note->id, files, err)) {

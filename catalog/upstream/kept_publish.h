@@ -5,8 +5,8 @@
 #include "catalog/upstream/kept_disk.h"
 
 /* Which files belong to a model, by their paths below it. */
-struct td_kept_wanted {
-    bool (*is_wanted)(void *context, const char *path);
+struct td_kept_files {
+    bool (*belongs)(void *context, const char *path);
     void *context;
 };
 
@@ -14,7 +14,7 @@ struct td_kept_wanted {
  * place by one rename. Adds to *note what a published model's has. What is left of the incomplete model goes. After an
  * error the model is incomplete as before. Waits for the disk, and up to 40 ms. Errors: TD_CONFLICT when something else
  * has the place; TD_IO; TD_FAILED_PRECONDITION. */
-bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_wanted *wanted,
+bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_files *belonging,
                      struct td_kept_note *note, struct td_error *err);
 
 #endif

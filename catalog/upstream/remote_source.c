@@ -83,8 +83,9 @@ static void visit_end(struct visit *visit)
 }
 
 /* Finds out whether a server answers that we trust, and that takes our token: a tensord with tokens asks for one here;
- * a Hub does not, and has nothing at this path. */
-static bool can_reach(const struct visit *visit, uint64_t *retry_after_s, struct td_error *err)
+ * a Hub does not, and has nothing at this path. Notes of which kind the server is. */
+static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, uint64_t *retry_after_s,
+                      struct td_error *err)
 {
     enum { MOST_BYTES = 64 * 1024 };
     struct td_fetch_answer answer;
@@ -93,6 +94,10 @@ static bool can_reach(const struct visit *visit, uint64_t *retry_after_s, struct
     td_buffer_init(&body);
     td_fetch_answer_init(&answer);
     bool ok = td_fetch_session_get(visit->session, "/version", MOST_BYTES, false, &server, &answer, &body, err);
+    if (ok) {
+        kinds->known[server] = true;
+        kinds->is_tensord[server] = td_remote_is_tensord(answer.status, td_buffer_text(&body));
+    }
     td_buffer_fini(&body);
     *retry_after_s = ok ? 0 : answer.retry_after_s;
     if (ok && (answer.status == 401 || answer.status == 403))
@@ -111,8 +116,8 @@ static bool recall_kinds(struct source *source, struct td_remote_kinds *kinds)
     return is_fresh;
 }
 
-/* Keeps what a listing has found out; `is_fresh`: which was known already. A failure of the server has it asked anew.
- */
+/* Keeps what a listing has found out. is_fresh: the kinds were known before it. After a failure of the server it is
+ * asked anew. */
 static void keep_kinds(struct source *source, const struct td_remote_kinds *kinds, bool is_fresh, bool is_good)
 {
     pthread_mutex_lock(&source->lock);
@@ -132,7 +137,7 @@ static bool list_by_all(struct source *source, const struct visit *visit, const 
     struct td_remote_kinds kinds;
     uint64_t retry_after_s = 0;
     bool is_fresh = recall_kinds(source, &kinds);
-    *is_reached = is_fresh || can_reach(visit, &retry_after_s, err);
+    *is_reached = is_fresh || can_reach(visit, &kinds, &retry_after_s, err);
     bool ok = *is_reached && td_remote_model_list(visit->session, id, "main", &kinds, model, err);
     if (!*is_reached)
         model->retry_after_s = retry_after_s;
@@ -155,8 +160,9 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
         if (wish->alone == 0) {
             ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);
         } else {
-            is_reached = can_reach(&visit, &model->retry_after_s, &why);
-            ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", NULL, model, &why);
+            struct td_remote_kinds kinds = {.known = {false}};
+            is_reached = can_reach(&visit, &kinds, &model->retry_after_s, &why);
+            ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", &kinds, model, &why);
         }
     }
     visit_end(&visit);

@@ -27,13 +27,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define NS_PER_S UINT64_C(1000000000)
-
 enum { ID_BYTES = 17 }; /* of this process in TD_UPSTREAM_VIA: 16 hexadecimal digits and a NUL */
 
-static const uint64_t look_ns = NS_PER_S / 10;
-static const uint64_t retry_most_ns = 30 * NS_PER_S; /* clients that try for a minute get a further try */
-static const uint64_t relay_wait_ns = 2 * NS_PER_S;  /* how long other servers wait for a list: less than we do */
+static const uint64_t look_ns = TD_NS_PER_S / 10;
+static const uint64_t retry_most_ns = 30 * TD_NS_PER_S; /* clients that try for a minute get a further try */
+static const uint64_t relay_wait_ns = 2 * TD_NS_PER_S;  /* how long other servers wait for a list: less than we do */
 
 struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
@@ -70,10 +68,10 @@ static bool drop_found(struct td_upstream *u)
 
 /* Writes the times of reads, and compares a model with late digests, about every minute. Called and returns under the
  * lock. */
-static void keep_house(struct td_upstream *u)
+static void do_upkeep(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - u->noted_ns < u->f.config.house_ns)
+    if (now_ns - u->noted_ns < u->f.config.upkeep_ns)
         return;
     u->noted_ns = now_ns;
     td_intake_queue_drop_old(&u->f.queue);
@@ -103,7 +101,7 @@ static void wait_for_work(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
     bool is_looking = drop_found(u) || td_intake_queue_has_files(&u->f.queue);
-    uint64_t until_ns = now_ns + (is_looking ? look_ns : u->f.config.house_ns);
+    uint64_t until_ns = now_ns + (is_looking ? look_ns : u->f.config.upkeep_ns);
     uint64_t paused_until_ns = u->f.queue.paused_until_ns;
     if (paused_until_ns > now_ns && paused_until_ns < until_ns)
         until_ns = paused_until_ns;
@@ -122,7 +120,7 @@ static void *worker_main(void *argument)
             run(u, &job);
             continue;
         }
-        keep_house(u);
+        do_upkeep(u);
         wait_for_work(u);
     }
     pthread_mutex_unlock(&u->f.lock);
@@ -163,7 +161,7 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
                                        .store = config->store,
                                        .catalog = config->catalog,
                                        .via = u->id,
-                                       .first_ns = 2 * config->house_ns,
+                                       .first_ns = 2 * config->upkeep_ns,
                                        .stop = &u->f.stop};
     if (!make_id(u, err) || (!init_locks(u) && !td_error_no_memory(err))) {
         free(u);
@@ -266,7 +264,7 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 {
     va_list args;
     reply->answer = answer;
-    reply->retry_after_s = wait_ns < NS_PER_S ? 1 : (unsigned)((wait_ns + NS_PER_S - 1) / NS_PER_S);
+    reply->retry_after_s = wait_ns < TD_NS_PER_S ? 1 : (unsigned)((wait_ns + TD_NS_PER_S - 1) / TD_NS_PER_S);
     va_start(args, format);
     (void)vsnprintf(reply->why, sizeof reply->why, format, args);
     va_end(args);

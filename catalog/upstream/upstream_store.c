@@ -20,9 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NS_PER_S INT64_C(1000000000)
-
-enum { OLD_S = 7 * 86400, NAME_BYTES = NAME_MAX + 32 };
+enum { OLD_S = 7 * 86400 };
 
 struct td_upstream_store {
     pthread_mutex_t lock;
@@ -40,7 +38,7 @@ static int64_t now_s(void)
 static int64_t now_ns(void)
 {
     struct td_wall now = td_wall_now();
-    return now.seconds * NS_PER_S + now.nanoseconds;
+    return now.seconds * TD_NS_PER_S + now.nanoseconds;
 }
 
 /* Removes the row of a model, and tells those who wait for that. Takes the lock. */
@@ -68,7 +66,7 @@ static void put_row(struct td_upstream_store *store, const struct td_kept_row *r
 static bool remove_trash(void *context, const char *name, struct td_error *err)
 {
     const struct td_upstream_store *store = context;
-    char path[NAME_BYTES];
+    char path[TD_KEPT_NAME_BYTES];
     (void)err;
     (void)snprintf(path, sizeof path, "trash/%s", name);
     td_kept_disk_remove(&store->disk, path);
@@ -103,10 +101,10 @@ static bool add_row(struct td_upstream_store *store, const struct td_kept_row *r
 static bool take_record(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
-    char path[NAME_BYTES];
+    char path[TD_KEPT_NAME_BYTES];
     struct td_kept_row row = {.stage = TD_KEPT_PUBLISHED};
     struct stat st;
-    (void)snprintf(path, sizeof path, "records/%s", name);
+    td_kept_record_name(name, path);
     bool ok = read_row(store, path, name, &row) && row.note.tree[0] != '\0' &&
               td_kept_disk_is_in_place(&store->disk, &row.note) &&
               fstatat(store->disk.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -123,14 +121,14 @@ static bool take_record(void *context, const char *name, struct td_error *err)
 static bool take_incoming(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
-    char path[NAME_BYTES];
+    char path[TD_KEPT_NAME_BYTES];
     struct td_kept_row row = {.stage = TD_KEPT_LEFT};
-    (void)snprintf(path, sizeof path, "incoming/%s/model", name);
+    td_kept_incoming_name(name, "/model", path);
     bool ok = read_row(store, path, name, &row) && row.note.began_s + OLD_S > now_s() &&
               td_kept_table_find(&store->table, td_text_of(row.note.id)) == NULL;
     if (ok)
         return add_row(store, &row, err);
-    (void)snprintf(path, sizeof path, "incoming/%s", name);
+    td_kept_incoming_name(name, "", path);
     td_kept_disk_remove(&store->disk, path);
     return true;
 }
@@ -337,9 +335,9 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
 }
 
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
-                               bool (*is_wanted)(void *context, const char *path), void *context, struct td_error *err)
+                               bool (*belongs)(void *context, const char *path), void *context, struct td_error *err)
 {
-    const struct td_kept_wanted wanted = {.is_wanted = is_wanted, .context = context};
+    const struct td_kept_files files = {.belongs = belongs, .context = context};
     struct td_kept_row before;
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *found = td_kept_table_find(&store->table, td_text_of(id));
@@ -353,7 +351,7 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
         return td_error_set(err, TD_INTERNAL, "\"%s\" is not being fetched", id);
     struct td_kept_row row = before;
     row.note.is_verified = is_verified;
-    ok = td_kept_publish(&store->disk, row.key, &wanted, &row.note, err);
+    ok = td_kept_publish(&store->disk, row.key, &files, &row.note, err);
     row.read_ns = now_ns();
     row.checked_ns = td_clock_ns();
     row.stage = TD_KEPT_PUBLISHED;
@@ -405,8 +403,8 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
     if (begin_stage(store, &copy.note, TD_KEPT_LEAVING, &copy)) { /* the operator has removed or changed it */
-        char path[NAME_BYTES];
-        (void)snprintf(path, sizeof path, "records/%s", copy.key);
+        char path[TD_KEPT_NAME_BYTES];
+        td_kept_record_name(copy.key, path);
         (void)unlinkat(store->disk.fd, path, 0);
         drop_row(store, copy.note.id);
     }
@@ -445,10 +443,10 @@ static bool take_read(struct td_upstream_store *store, struct td_kept_row *out)
 /* Writes when a model was read to its record. */
 static void write_read(const struct td_upstream_store *store, const struct td_kept_row *row)
 {
-    char path[NAME_BYTES];
-    const struct timespec read = {.tv_sec = row->read_ns / NS_PER_S, .tv_nsec = row->read_ns % NS_PER_S};
+    char path[TD_KEPT_NAME_BYTES];
+    const struct timespec read = {.tv_sec = row->read_ns / TD_NS_PER_S, .tv_nsec = row->read_ns % TD_NS_PER_S};
     const struct timespec times[2] = {read, read};
-    (void)snprintf(path, sizeof path, "records/%s", row->key);
+    td_kept_record_name(row->key, path);
     (void)utimensat(store->disk.fd, path, times, AT_SYMLINK_NOFOLLOW);
 }
 
@@ -469,7 +467,7 @@ static uint64_t due_ns(const struct td_kept_row *row, uint64_t first_ns)
 bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
                                        struct td_kept_note *out)
 {
-    static const uint64_t most_ns = TD_KEPT_CHECK_MOST_S * (uint64_t)NS_PER_S;
+    static const uint64_t most_ns = TD_KEPT_CHECK_MOST_S * (uint64_t)TD_NS_PER_S;
     struct td_kept_row *due = NULL;
     pthread_mutex_lock(&store->lock);
     for (size_t i = 0; i < store->table.count; i++) {
@@ -500,12 +498,12 @@ bool td_upstream_store_open_untouched(struct td_upstream_store *store, const str
 bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
                                     struct td_error *err)
 {
-    char path[NAME_BYTES];
+    char path[TD_KEPT_NAME_BYTES];
     struct td_kept_row row;
     if (!begin_stage(store, note, TD_KEPT_NOTING, &row))
         return td_error_set(err, TD_NOT_FOUND, "\"%s\" is not kept any more", note->id);
     row.note.is_verified = true;
-    (void)snprintf(path, sizeof path, "records/%s", row.key);
+    td_kept_record_name(row.key, path);
     bool ok = td_kept_note_write(store->disk.fd, path, &row.note, err);
     if (ok)
         write_read(store, &row); /* the record's time says when the model was last read */

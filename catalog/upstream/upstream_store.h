@@ -60,11 +60,11 @@ void td_upstream_store_pause(struct td_upstream_store *store, const char *id);
 /* Removes an incomplete model. */
 void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 
-/* Publishes a model that is complete: removes files that `is_wanted` does not know, by their paths below the model, and
- * gives the folder its place in the served directory by one rename. Errors: TD_CONFLICT when something else has the
+/* Publishes a model that is complete: removes files for which `belongs` returns false, by their paths below the model,
+ * and gives the folder its place in the served directory by one rename. Errors: TD_CONFLICT when something else has the
  * name; TD_IO. */
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
-                               bool (*is_wanted)(void *context, const char *path), void *context, struct td_error *err);
+                               bool (*belongs)(void *context, const char *path), void *context, struct td_error *err);
 
 /* Copies what is known of a kept model that is published. Returns false for any other. */
 bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_kept_model *out);

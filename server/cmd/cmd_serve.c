@@ -11,7 +11,6 @@
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
-#include "catalog/upstream/intake.h"
 #include "catalog/upstream/remote_source.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -39,7 +38,8 @@
 #include <unistd.h>
 
 /* The parts of the service, in the order in which they start. They stop in the reverse order, except that fetches end
- * and the ports stop accepting first, and that the catalog, which the upstream uses, outlives the store. */
+ * and the ports stop accepting first, and that the upstream ends with its store and its source, after the api and
+ * before the catalog. */
 struct service {
     int argc;
     char **argv;             /* after `serve` */
@@ -131,7 +131,7 @@ static uint64_t raise_descriptors(void)
  * over, and a part of them in any case. */
 static uint64_t share_of_incoming(const struct td_config *config, uint64_t left)
 {
-    enum { MOST = TD_UPSTREAM_MODELS * TD_INTAKE_MAX_FILES, LEAST = 64, LEAST_PART = 16 };
+    enum { MOST = TD_UPSTREAM_MODELS * TD_UPSTREAM_MODEL_FILES, LEAST = 64, LEAST_PART = 16 };
     uint64_t share = left > config->max_maps ? left - config->max_maps : 0;
     uint64_t least = left / LEAST_PART > LEAST ? left / LEAST_PART : LEAST;
     if (share < least)
@@ -258,12 +258,11 @@ static bool start_parsers(struct service *service, struct td_error *err)
 static bool open_upstream(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->used;
-    static const uint64_t ns = UINT64_C(1000000000);
     const struct td_remote_source_config remote = {.urls = config->upstream,
                                                    .token_file = config->upstream_token_file,
                                                    .ca = config->upstream_ca,
-                                                   .list_retry_ns = 15 * ns,
-                                                   .file_retry_ns = 60 * ns};
+                                                   .list_retry_ns = TD_UPSTREAM_LIST_RETRY_S * TD_NS_PER_S,
+                                                   .file_retry_ns = TD_UPSTREAM_FILE_RETRY_S * TD_NS_PER_S};
     if (config->upstream[0] == '\0')
         return true;
     return td_remote_source_create(&remote, &service->source, err) &&
@@ -288,15 +287,12 @@ static void log_upstream(const struct service *service)
 /* Starts to fetch models, if there is an upstream. */
 static bool start_upstream(struct service *service, struct td_error *err)
 {
-    static const uint64_t wait_ns = UINT64_C(10000000000);
-    static const uint64_t absent_ns = TD_UPSTREAM_ABSENT_S * UINT64_C(1000000000);
-    static const uint64_t house_ns = TD_UPSTREAM_HOUSE_S * UINT64_C(1000000000);
     const struct td_upstream_config config = {.source = service->source,
                                               .store = service->store,
                                               .catalog = service->catalog,
-                                              .wait_ns = wait_ns,
-                                              .absent_ns = absent_ns,
-                                              .house_ns = house_ns,
+                                              .wait_ns = TD_UPSTREAM_WAIT_S * TD_NS_PER_S,
+                                              .absent_ns = TD_UPSTREAM_ABSENT_S * TD_NS_PER_S,
+                                              .upkeep_ns = TD_UPSTREAM_UPKEEP_S * TD_NS_PER_S,
                                               .max_names = TD_UPSTREAM_NAMES,
                                               .max_files = service->incoming_files};
     if (service->store == NULL)

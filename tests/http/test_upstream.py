@@ -15,8 +15,8 @@ import harness
 import pki
 from harness import Conn, pattern, safetensors_bytes, tensor
 from hub_like import COMMIT
-from upstream_kit import (CHECKS, CONFIG, MIB, WINDOW, cache, count,  # noqa: F401
-                          free_port, hubs, model, published, weights)
+from upstream_kit import (CHECKS, CONFIG, MIB, WINDOW, bearer_of, cache, count,  # noqa: F401
+                          free_port, hubs, model, new_token, published, weights)
 
 
 def test_a_hubs_model_is_read_as_if_it_were_here(hubs, cache):
@@ -297,10 +297,7 @@ def test_a_url_with_a_path_too_much_is_told(hubs, cache):
 def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "other/m": model()})
     tokens = tmp_path / "tokens.json"
-    made = subprocess.run([harness.tensord_binary(), "token", "new", "reader", "--models", "org/*", "--tokens", tokens],
-                          capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    bearer = [("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])]
+    bearer = bearer_of(new_token(tokens, "reader", "org/*"))
     server = cache(hub.url, "--tokens", tokens, ready=False)
     server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
     assert server.get("/models/org/m/files/config.json").status == 401
@@ -318,11 +315,7 @@ def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_p
     bearers = []
     for name, globs in (("outer", ("outer",)), ("both", ("outer", "outer/*")),
                         ("other", ("outer", "outer/sub-x"))):
-        made = subprocess.run([harness.tensord_binary(), "token", "new", name, "--tokens", tokens] +
-                              [word for glob in globs for word in ("--models", glob)],
-                              capture_output=True, text=True, check=False)
-        assert made.returncode == 0, made.stderr
-        bearers.append([("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])])
+        bearers.append(bearer_of(new_token(tokens, name, *globs)))
     server = cache(hub.url, "--tokens", tokens, ready=False)
     server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
     part = [("Range", "bytes=0-99"), CHECKS]
@@ -346,9 +339,7 @@ def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
         (tmp_path / "site" / "org" / "m" / path).write_bytes(content)
     harness.age(tmp_path / "site")
     tokens, token = tmp_path / "tokens.json", tmp_path / "token"
-    made = subprocess.run([harness.tensord_binary(), "token", "new", "node", "--tokens", tokens], capture_output=True,
-                          text=True, check=True)
-    token.write_text(re.search(r"token: +(\S+)", made.stdout)[1])
+    token.write_text(new_token(tokens, "node"))
     site = start(tmp_path / "site", *pki.options_of(pair), "--tokens", tokens, tls=ca.context(), hash_threads=1)
     url = f"https://127.0.0.1:{site.port}"
     good = cache(url, "--upstream-ca", ca.cert, "--upstream-token-file", token, root="good")
@@ -597,10 +588,7 @@ def test_registrys_requests_that_fetch_nothing(hubs, cache, tmp_path):
 def test_a_registrys_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "other/m": model()})
     tokens = tmp_path / "tokens.json"
-    made = subprocess.run([harness.tensord_binary(), "token", "new", "reader", "--models", "org/*", "--tokens", tokens],
-                          capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    bearer = [("Authorization", "Bearer " + re.search(r"token: +(\S+)", made.stdout)[1])]
+    bearer = bearer_of(new_token(tokens, "reader", "org/*"))
     server = cache(hub.url, "--tokens", tokens, ready=False)
     server.wait_for(lambda: server.get("/readyz").status == 200, "ready")
     refused(server.get("/v2/org/m/manifests/main"), 401, "UNAUTHORIZED")

@@ -1,9 +1,11 @@
 """What tests of pull-through share: models, upstreams, and servers that pull from them."""
+import re
 import socket
+import subprocess
 
 import pytest
 
-from harness import safetensors_bytes, tensor
+from harness import safetensors_bytes, tensor, tensord_binary
 from hub_like import HubLike
 
 MIB = 1024 * 1024
@@ -48,6 +50,19 @@ def cache(tmp_path, start):
         return start(tmp_path / root, "--upstream", url, *args, **kw)
 
     return go
+
+
+def new_token(tokens, name, *globs):
+    """Add a token for these models, or all, to a file. Return it."""
+    made = subprocess.run([tensord_binary(), "token", "new", name, "--tokens", tokens] +
+                          [word for glob in globs for word in ("--models", glob)],
+                          capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return re.search(r"token: +(\S+)", made.stdout)[1]
+
+
+def bearer_of(token):
+    return [("Authorization", f"Bearer {token}")]
 
 
 def published(server, name):

@@ -77,19 +77,10 @@ struct place {
     _Atomic bool stop;
 };
 
-/* Fetches a model of config.json and d/config.json, both "{}", for which there were no digests. */
+/* Fetches a model of two files for which there were no digests. */
 static void keep_unverified(struct td_upstream_store *store, const char *id)
 {
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
-    uint64_t evicted = 0;
-    CHECK(td_upstream_store_begin(store, id, 4, &folder, &began_s, &evicted, &err), "%s", err.message);
-    put(folder->fd, "config.json", "{}");
-    assert_int_equal(mkdirat(folder->fd, "d", 0755), 0);
-    put(folder->fd, "d/config.json", "{}");
-    td_root_unref(folder);
-    CHECK(td_upstream_store_publish(store, id, false, is_config, NULL, &err), "%s", err.message);
+    keep_deep(store, id, 4, false);
 }
 
 static void place_open(struct place *place)
@@ -365,7 +356,7 @@ static void idle_threads_of_the_upstream_compare(void **state)
     (void)state;
     place_open(&place);
     const struct td_upstream_config config = {
-        .source = {.list = list}, .store = place.store, .house_ns = 1000000, .max_names = 10};
+        .source = {.list = list}, .store = place.store, .upkeep_ns = 1000000, .max_names = 10};
     page = "[" LFS_OF("config.json", "2", SHA256) "," LFS_OF("d/config.json", "2", SHA256) "]";
     CHECK(td_upstream_create(&config, &upstream, &err), "%s", err.message);
     do {

@@ -199,7 +199,7 @@ static void place_start(struct place *place)
                                               .store = place->store,
                                               .wait_ns = place->wait_ns,
                                               .absent_ns = place->absent_ns,
-                                              .house_ns = UINT64_C(60000000000),
+                                              .upkeep_ns = UINT64_C(60000000000),
                                               .max_names = NAMES,
                                               .max_files = place->max_files};
     CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
