@@ -20,6 +20,7 @@ import dataclasses
 import heapq
 import json
 import math
+import os
 import random
 import sys
 
@@ -415,15 +416,18 @@ def cases(ranks, tiers):
 
 
 def report(a, rows):
-    lines = ["- %s GB, tp %d: a rank file has %s GB; %d ranks on a node, %d nodes in a rack"
-             % (number(a.model_gb, 1), a.tp, number(rows[0]["rank_bytes"] / GB, 2), a.ranks_per_node, a.nodes_per_rack),
+    """Returns the table; of models below 1 GB in MB and ms."""
+    factor, size, time = (1, "GB", "s") if a.model_gb >= 1 else (1000, "MB", "ms")
+    lines = ["- %s %s, tp %d: a rank file has %s %s; %d ranks on a node, %d nodes in a rack"
+             % (number(a.model_gb * factor, 1), size, a.tp, number(rows[0]["rank_bytes"] / GB * factor, 2), size,
+                a.ranks_per_node, a.nodes_per_rack),
              "- servers: 1 or %d of %g Gbit/s; nodes: %g Gbit/s; racks: uplink 1:%g; --assumptions has the rest"
              % (a.servers, a.server_gbit, a.node_gbit, a.oversubscription)]
     cells = [[number(row["ranks"], 0), row["tier"], WAYS[row["way"]] if row["tier"] in ASKED else "-",
-              number(row["first_s"], 1), number(row["median_s"], 1), number(row["last_s"], 1),
-              number(row["servers_gb"], 0), number(row["uplinks_gb"], 0), row["limit"]] for row in rows]
-    columns = ["ranks", "tier", "ranks fetch", "first s", "median s", "last s", "GB from servers", "GB into racks",
-               "limited by"]
+              *(number(row[name] * factor, 1) for name in ("first_s", "median_s", "last_s")),
+              *(number(row[name] * factor, 0) for name in ("servers_gb", "uplinks_gb")), row["limit"]] for row in rows]
+    columns = ["ranks", "tier", "ranks fetch", "first " + time, "median " + time, "last " + time,
+               size + " from servers", size + " into racks", "limited by"]
     return "\n".join(lines) + "\n\n" + table(columns, cells)
 
 
@@ -501,4 +505,10 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)

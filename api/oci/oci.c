@@ -44,7 +44,7 @@ static void handle(const struct td_call *call)
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     td_arena_init(&oci.arena, 0); /* no limit: lists are in proportion to the repository */
     if (!td_oci_path_parse(&oci.path, call->uri->path))
-        (void)td_oci_fail(&oci, 404, "NAME_INVALID", "nothing at this path of /v2/; no name has an escaped '/'");
+        (void)td_oci_fail(&oci, 404, "NAME_INVALID", "nothing at this path of /v2/; no tag and no digest has a '/'");
     else if (oci.path.name.len == 0 || td_oci_find_repo(&oci))
         endpoints[oci.path.endpoint].answer(&oci);
     td_snapshot_unref(oci.incoming);

@@ -75,6 +75,11 @@ bool td_oci_find_repo(struct td_oci_call *oci)
     oci->repo = td_oci_name_find(oci->call->snapshot, name);
     if (oci->repo == NULL && needs_model(oci) && !find_incoming(oci))
         return false;
+    if (oci->repo == NULL && needs_model(oci) && oci->call->api->upstream != NULL)
+        return td_oci_fail(oci, 404, "NAME_UNKNOWN",
+                           "no repository \"%.*s\", neither here nor at the upstream; a model whose id has capital "
+                           "letters has to be fetched by its id once, as by GET /models/Org/Name",
+                           TD_SHOW(name, TD_OCI_NAME_MAX));
     if (oci->repo == NULL)
         return td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
                            TD_SHOW(name, TD_OCI_NAME_MAX));

@@ -186,8 +186,8 @@ static bool no_tag(const struct td_oci_call *oci, const struct td_oci_target *ta
         listed++;
     }
     const char *there = td_buffer_terminate(&list);
-    (void)td_error_set(err, TD_NOT_FOUND, "%.*s has no tag \"%.*s\"; it has %s", TD_SHOW(oci->path.name, 120),
-                       TD_SHOW(tag, 100), there == NULL ? "others" : there);
+    (void)td_error_set(err, TD_NOT_FOUND, "%.*s has no tag \"%.*s\"; it has %s; a rank's is spelled tp8-rank0-vllm",
+                       TD_SHOW(oci->path.name, 120), TD_SHOW(tag, 100), there == NULL ? "others" : there);
     td_buffer_fini(&list);
     return false;
 }

@@ -78,7 +78,11 @@ static bool check_renames(const struct td_kept_disk *disk, const char *root, str
 
 bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err)
 {
+    struct td_root *served;
     disk->root_fd = disk->fd = disk->lock_fd = -1;
+    if (!td_root_create(root, &served, err)) /* the errors of a directory that is served without an upstream */
+        return false;
+    td_root_unref(served);
     disk->root = realpath(root, NULL);
     if (disk->root == NULL)
         return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
@@ -174,7 +178,9 @@ bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, s
                             "\"%s/%s\" is on another file system than \"%s\", so \"%s\" cannot be kept there",
                             disk->root, parent, disk->root, id);
     if (fstatat(disk->root_fd, id, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return td_error_set(err, TD_CONFLICT, "\"%s/%s\" is there already, and was not fetched", disk->root, id);
+        return td_error_set(err, TD_CONFLICT,
+                            "\"%s/%s\" is in the way: it is not a model that was fetched, so it stays; move it away",
+                            disk->root, id);
     return true;
 }
 

@@ -534,6 +534,14 @@ size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
     return count;
 }
 
+size_t td_upstream_store_count_left(struct td_upstream_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    size_t count = td_kept_table_count(&store->table, TD_KEPT_LEFT);
+    pthread_mutex_unlock(&store->lock);
+    return count;
+}
+
 uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count)
 {
     pthread_mutex_lock(&store->lock);

@@ -103,7 +103,10 @@ bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_ke
 /* Returns the number of published models without digests for all files. */
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store);
 
-/* Returns the bytes of all models, also those that are being fetched, and the number of published ones. */
+/* Returns the number of incomplete models that are not being fetched, but can be resumed. */
+size_t td_upstream_store_count_left(struct td_upstream_store *store);
+
+/* Returns the bytes of all models, also the incomplete ones, and the number of published ones. */
 uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count);
 
 #endif

@@ -279,9 +279,14 @@ static void log_upstream(const struct service *service)
     if (used->cache_max_bytes > 0)
         (void)snprintf(bound, sizeof bound, "at most %" PRIu64 " bytes", used->cache_max_bytes);
     td_log(TD_LOG_INFO,
-           "upstream: models that DIR lacks are fetched from %s; disk for them: %s; %zu fetched model%s (%" PRIu64
-           " bytes) kept",
-           used->upstream, bound, count, td_plural(count), bytes);
+           "upstream: models that DIR lacks are fetched from %s; disk for them: %s; kept: %zu fetched model%s, %zu "
+           "incomplete (%" PRIu64 " bytes)",
+           used->upstream, bound, count, td_plural(count), td_upstream_store_count_left(service->store), bytes);
+    if (used->cache_max_bytes > 0 && bytes > used->cache_max_bytes)
+        td_log(TD_LOG_WARN,
+               "upstream: the models that were fetched take %" PRIu64 " bytes, more than --cache-max-bytes (%" PRIu64
+               "): the least recently read leave before the next one is fetched",
+               bytes, used->cache_max_bytes);
 }
 
 /* Starts to fetch models, if there is an upstream. */

@@ -359,6 +359,7 @@ def test_errors(s):
         (f"/v2/demo/manifests/sha256:{'0' * 63}g", 400, "DIGEST_INVALID"),
         ("/v2/demo/blobs/x", 400, "DIGEST_INVALID"),
         ("/v2/demo/referrers/x", 400, "DIGEST_INVALID"),
+        ("/v2/demo/manifests/a%2Fb", 404, "NAME_INVALID"),
         ("/v2/demo/blobs/uploads/", 404, "BLOB_UPLOAD_UNKNOWN"),
         ("/v2/org/pointer/manifests/main", 409, "BLOB_UNKNOWN"),
         ("/v2/g/shards/manifests/Q8_0", 422, "UNSUPPORTED"),
@@ -368,6 +369,9 @@ def test_errors(s):
         assert r.get("Docker-Distribution-API-Version") == "registry/2.0", target
         head = s.head(target)
         assert head.status == status and head.get("Content-Type") == "application/json", target
+        if target == "/v2/demo/manifests/none":
+            assert message == ('demo has no tag "none"; it has flat, image, latest, main; '
+                               "a rank's is spelled tp8-rank0-vllm")
         if "shards" in target:
             assert "shards" in message and "llama-gguf-split" in message
 

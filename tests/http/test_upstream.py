@@ -207,12 +207,26 @@ def test_kill_9_in_the_middle_and_the_next_start_goes_on(hubs, cache, tmp_path):
     sent_before = hub.sent_bytes("model.safetensors")
     hub.open_gate(None)
     server = cache(hub.url)
+    assert re.search(r"kept: 0 fetched models, 1 incomplete \([1-9]\d+ bytes\)", server.stderr())
     assert server.ids() == []
     assert server.get("/org/m/resolve/main/model.safetensors", timeout=60).body == content
     published(server, "org/m")
     sent_after = hub.sent_bytes("model.safetensors") - sent_before
     assert sent_after <= len(content) - 6 * MIB         # what was on disk is not fetched again
     assert sorted(p.name for p in (tmp_path / "cache" / "org" / "m").iterdir()) == sorted(files)
+
+
+def test_a_lower_bound_than_what_is_kept_is_said_at_the_start(hubs, cache):
+    hub = hubs({"org/m": model(nbytes=2 * MIB)})
+    server = cache(hub.url)
+    assert server.get("/org/m/resolve/main/config.json").status == 200
+    published(server, "org/m")
+    assert "more than --cache-max-bytes" not in server.stderr()
+    server.stop()
+    server = cache(hub.url, "--cache-max-bytes", MIB)
+    assert re.search(r"warn .*the models that were fetched take \d+ bytes, more than --cache-max-bytes \(1048576\)",
+                     server.stderr())
+    assert server.ids() == ["org/m"]
 
 
 def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
@@ -477,6 +491,12 @@ def test_a_directory_that_cannot_be_used_is_said_at_the_start(hubs, tmp_path):
         wrong = run("--upstream", hub.url, option, tmp_path / "none")
         assert wrong.returncode == 1
         assert f'{option}: cannot open "{tmp_path / "none"}"' in wrong.stderr
+    for directory, fault in (("no-such", "does not exist"), ("file", "is not a directory")):
+        (tmp_path / "file").write_text("")
+        wrong = subprocess.run([harness.tensord_binary(), "serve", tmp_path / directory, "--listen", "127.0.0.1:0",
+                                "--upstream", hub.url], capture_output=True, text=True, timeout=30, check=False)
+        assert wrong.returncode != 0
+        assert f'"{tmp_path / directory}" {fault}' in wrong.stderr
     (tmp_path / "cache" / ".tensord-upstream").write_text("a file is in the way")
     wrong = run("--upstream", hub.url)
     assert wrong.returncode != 0
@@ -571,12 +591,18 @@ def test_registrys_requests_that_fetch_nothing(hubs, cache, tmp_path):
         for target in (f"org/m/referrers/{nothing}", "org/m/blobs/uploads/", "_catalog", "", "a/b/c/manifests/main",
                        ".hidden/m/tags/list", "datasets/m/manifests/main"):
             r, wanted = server.get(f"/v2/{target}"), plain.get(f"/v2/{target}")
-            assert (r.status, r.body) == (wanted.status, wanted.body), target
+            assert r.status == wanted.status, target
+            if re.search("manifests|tags", target):
+                assert refused(r, 404, "NAME_UNKNOWN").startswith('no repository "'), target
+            else:
+                assert r.body == wanted.body, target
         assert hub.requests == []
         for path in ("manifests/main", f"blobs/{nothing}", "tags/list"):
-            r, wanted = server.get(f"/v2/org/none/{path}"), plain.get(f"/v2/org/none/{path}")
-            refused(r, 404, "NAME_UNKNOWN")
-            assert r.body == wanted.body
+            r = server.get(f"/v2/org/none/{path}")
+            assert refused(r, 404, "NAME_UNKNOWN") == (
+                'no repository "org/none", neither here nor at the upstream; a model whose id has capital letters has '
+                "to be fetched by its id once, as by GET /models/Org/Name")
+            assert "upstream" not in refused(plain.get(f"/v2/org/none/{path}"), 404, "NAME_UNKNOWN")
             assert r.get("Retry-After") is None
         for method in ("PUT", "POST", "DELETE"):
             with server.conn() as c:

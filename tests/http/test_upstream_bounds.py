@@ -196,7 +196,7 @@ def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):
         assert (r.status, b"something else has this name, or a part of it" in r.body) == (409, True), r.body
         assert r.get("Retry-After") is None
     assert count(server, "absent_total") == 0
-    assert re.search('warn .*"two" could not be fetched: ".*/two" is there already', server.stderr())
+    assert re.search('warn .*"two" could not be fetched: ".*/two" is in the way: it is not a model ', server.stderr())
 
 
 def held(server, name):

@@ -303,3 +303,24 @@ def test_the_page_has_the_bytes_of_the_plans():
     a = sim.defaults()
     assert (a.model_gb, a.tp) == (whole, 8) and sim.Site(a, 8, "server", "rank").rank_bytes / 1e9 == \
         pytest.approx(rank, abs=0.005)
+
+
+def test_small_models_are_told_in_mb_and_ms():
+    """10 MB over 8 ranks: 1.25 MB each; all eight fetch 10 MB from one server, whose rank files leave it once."""
+    command = [sys.executable, "-B", REPO / "bench/simulate_fanout.py", "--model-gb", "0.01", "--repeated", "0",
+               "--ranks", "8", "--tiers", "server"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "- 10.0 MB, tp 8: a rank file has 1.25 MB;" in text
+    head, rank = (next(line for line in text.splitlines() if word in line).split("|")
+                  for word in ("last ms", "| rank files"))
+    assert rank[[cell.strip() for cell in head].index("MB from servers")].strip() == "10"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    """The end that reads is closed before anything is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    p = subprocess.run([sys.executable, "-B", REPO / "bench/simulate_fanout.py", "--ranks", "8", "--tiers", "server"],
+                       stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (p.returncode, p.stderr) == (0, "")

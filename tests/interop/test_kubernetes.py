@@ -423,16 +423,35 @@ def test_the_readme_names_every_overlay():
     assert named == there
 
 
-def examples():
-    """The kustomizations that the README prints, with the paths of this tree."""
+def examples(kind):
+    """The objects of a kind that the README prints, with the paths of this tree."""
     for text in re.findall(r"^```yaml\n(.*?)^```", (TREE / "README.md").read_text(), re.MULTILINE | re.DOTALL):
-        yield yaml.safe_load(text.replace("../tensord/docker/kubernetes", str(TREE)))
+        example = yaml.safe_load(text.replace("../tensord/docker/kubernetes", str(TREE)))
+        if example["kind"] == kind:
+            yield example
+
+
+def test_the_volume_of_the_readme_is_that_of_the_claim():
+    volume, = examples("PersistentVolume")
+    claim, = of_kind(built("base"), "PersistentVolumeClaim")
+    kubernetes_validate.validate(volume, VERSIONS[-1], strict=True)
+    assert volume["metadata"]["name"] == claim["spec"]["volumeName"]
+    assert volume["spec"]["claimRef"] == {key: claim["metadata"][key] for key in ("namespace", "name")}
+    for key in ("accessModes", "storageClassName"):
+        assert volume["spec"][key] == claim["spec"][key]
+    assert volume["spec"]["capacity"] == claim["spec"]["resources"]["requests"]
 
 
 def test_the_kustomizations_of_the_readme_are_right():
-    """The last one has a cache that asks its servers by TLS with a token, all of which it finds mounted."""
-    *_, objects = (built_of(example) for example in examples())
-    for o in objects:
+    """The last but one has a cache that asks its servers by TLS with a token, all of which it finds mounted; the last
+    one ranks that ask by TLS."""
+    *_, objects, of_ranks = (built_of(example) for example in examples("Kustomization"))
+    (_, rank_pod), = pods(of_ranks)
+    pull, = rank_pod["spec"]["initContainers"]
+    assert pull["args"][:2] == ["pull", "https://tensord-node"]
+    ca, = (m for m in pull["volumeMounts"] if m["name"] == "ca")
+    assert f"--cacert={ca['mountPath']}/ca.crt" in pull["args"]
+    for o in objects + of_ranks:
         kubernetes_validate.validate(o, VERSIONS[-1], strict=True)
     (_, cache_pod), = ((n, t) for n, t in pods(objects) if n == "tensord-node")
     assert violations(cache_pod) == set()

@@ -578,7 +578,7 @@ static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void 
     check_conflict(&tree, &err, "file", "is not a directory");
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "x/model", 2, &folder, &began_s, &evicted, &err));
-    check_conflict(&tree, &err, "x/model", "is there already");
+    check_conflict(&tree, &err, "x/model", "is in the way: it is not a model that was fetched");
     assert_int_equal(evicted, 0); /* nothing made room for what cannot be kept */
     assert_true(exists(&tree, "kept/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 10);
