@@ -204,6 +204,8 @@ static bool check_upstream(const struct td_config *config, struct td_error *err)
     if (rest.len == 0)
         return lone == NULL ||
                td_error_set(err, TD_INVALID_ARGUMENT, "--%s has no effect without --upstream: give that, too", lone);
+    if (rest.p[rest.len - 1] == ',')
+        return td_error_set(err, TD_INVALID_ARGUMENT, "--upstream: an empty URL follows the last comma");
     while (rest.len > 0) {
         struct td_text url = td_text_take_until(&rest, ',');
         bool has_password = memchr(url.p, '@', url.len) != NULL; /* it may have one, which no message repeats */

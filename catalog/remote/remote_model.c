@@ -30,6 +30,7 @@ struct asking {
     const char *id;
     const char *revision;
     size_t server;
+    bool is_unreached; /* none of the servers that are not left out has answered, in all the time of retries */
     struct td_fetch_answer answer;
     struct td_buffer path, body;
     struct td_remote_kinds *kinds; /* NULL: none */
@@ -111,8 +112,11 @@ static bool refuse_answer(struct asking *asking, const char *what)
     const char *url = td_fetch_client_url(client, asking->server);
     struct td_text path = td_fetch_url_path(td_text_of(url));
     (void)td_fetch_fault_of_answer(&asking->answer, td_fetch_client_token_advice(client), what, &why);
-    if (asking->answer.status != 404 || path.len == 0)
+    if (asking->answer.status != 404)
         return td_error_copy(asking->err, &why);
+    if (path.len == 0)
+        return td_error_set(asking->err, why.code, "%s%s", why.message,
+                            td_fetch_client_has_token(client) ? ", or the token may not see it" : "");
     return td_error_set(asking->err, why.code, "%s (the URL is the server's alone: perhaps without \"%.*s\"?)",
                         why.message, TD_SHOW(path, 100));
 }
@@ -175,7 +179,8 @@ static bool find_kind(struct asking *asking)
     struct td_error why = TD_ERROR_INIT;
     bool answered = td_fetch_session_get(asking->session, path, MAX_VERSION_BYTES, false, &asking->server,
                                          &asking->answer, &asking->body, &why);
-    if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
+    asking->is_unreached = !answered && why.code != TD_FAILED_PRECONDITION; /* that is a long page of a Hub */
+    if (asking->is_unreached)
         return td_error_copy(asking->err, &why);
     asking->model->is_tensord = answered && td_remote_is_tensord(asking->answer.status, td_buffer_text(&asking->body));
     if (kinds != NULL) {
@@ -292,49 +297,113 @@ static bool list_in_time(struct asking *asking)
     td_fetch_session_end_at(asking->session, until_ns);
     bool ok = list_from(asking);
     td_fetch_session_end_at(asking->session, 0);
+    asking->err = err;
     if (ok || why.code == TD_CONFLICT || td_clock_ns() < until_ns)
         return ok || td_error_copy(err, &why);
+    asking->is_unreached = false; /* the next server has its own time */
+    asking->answer.status = 0;
     return td_error_set(err, TD_UNAVAILABLE, "the list of files takes longer than %.1f s (%s)",
                         (double)bounds->time_ns / (double)TD_NS_PER_S, why.message);
+}
+
+/* Returns whether the server has said that it has no such model, or none that it shows. */
+static bool is_refused(const struct asking *asking)
+{
+    unsigned status = asking->answer.status;
+    return !asking->is_unreached && (status == 401 || status == 403 || status == 404 || status == 410);
+}
+
+/* Lists the files by the first server of those that are not left out, or by the next one that answers. */
+static bool list_once(struct asking *asking)
+{
+    td_buffer_init(&asking->path);
+    td_buffer_init(&asking->body);
+    begin_anew(asking->model);
+    bool ok = list_in_time(asking);
+    td_buffer_fini(&asking->path);
+    td_buffer_fini(&asking->body);
+    /* a tensord's 503 may be about this model alone */
+    bool is_for_all = asking->answer.status == 429 || !asking->model->is_tensord;
+    if (!ok)
+        asking->model->retry_after_s = is_for_all ? asking->answer.retry_after_s : 0;
+    return ok;
+}
+
+/* What the servers have said so far. */
+struct replies {
+    bool left_out[TD_FETCH_MAX_SERVERS]; /* they have failed, or refused */
+    struct td_error refusal, failure;    /* the first ones; TD_OK: none */
+    size_t refuser;                      /* the server of the refusal */
+    unsigned status;                     /* of the refusal */
+};
+
+/* Notes what the server of asking has said. */
+static void note_reply(struct replies *replies, const struct asking *asking)
+{
+    replies->left_out[asking->server] = true;
+    if (!is_refused(asking)) {
+        (void)td_error_copy(&replies->failure, asking->err);
+    } else if (replies->refusal.code == TD_OK) {
+        replies->refuser = asking->server;
+        replies->status = asking->answer.status;
+        (void)td_error_copy(&replies->refusal, asking->err);
+    }
+}
+
+/* Sets the error for a model that no server has listed. Only when all have refused it, there is no such model: of a
+ * server that could not be asked nobody knows. */
+static bool conclude(const struct replies *replies, const struct asking *asking, struct td_error *err)
+{
+    const struct td_error *failure = &replies->failure;
+    if (failure->code == TD_OK || replies->refusal.code == TD_OK)
+        return td_error_copy(err, failure->code == TD_OK ? &replies->refusal : failure);
+    enum td_code code = failure->code == TD_PERMISSION_DENIED ? TD_UNAVAILABLE : failure->code;
+    const char *url = td_fetch_client_url(td_fetch_session_client(asking->session), replies->refuser);
+    if (replies->status == 404)
+        return td_error_set(err, code, "%.160s has no model \"%s\" at \"%.40s\", and another server fails: %s", url,
+                            asking->id, asking->revision, failure->message);
+    return td_error_set(err, code, "%.160s answers %u for the model \"%s\", and another server fails: %s", url,
+                        replies->status, asking->id, failure->message);
+}
+
+/* Asks the servers in turn. */
+static bool list_by_any(const struct asking *task, struct td_error *err)
+{
+    struct replies replies = {.refusal = TD_ERROR_INIT, .failure = TD_ERROR_INIT};
+    size_t count = td_fetch_client_count(td_fetch_session_client(task->session));
+    td_fetch_session_leave_out(task->session, replies.left_out);
+    for (size_t i = 0; i < count;) {
+        struct td_error why = TD_ERROR_INIT;
+        struct asking asking = *task;
+        asking.server = i;
+        asking.err = &why;
+        if (list_once(&asking))
+            return true;
+        if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
+            return td_error_copy(err, &why);
+        note_reply(&replies, &asking);
+        if (asking.is_unreached)
+            break;
+        while (i < count && replies.left_out[i])
+            i++;
+        if (i < count)
+            td_fetch_session_tell(task->session, "%s; asking the next server", why.message);
+    }
+    return conclude(&replies, task, err);
 }
 
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
                           struct td_remote_kinds *kinds, struct td_remote_model *model, struct td_error *err)
 {
-    size_t count = td_fetch_client_count(td_fetch_session_client(session));
     bool ok = td_remote_id_check(td_text_of(id), err);
     if (ok && (revision[0] == '\0' || strlen(revision) >= TD_REMOTE_REVISION_BYTES))
         ok = td_error_set(err, TD_INVALID_ARGUMENT, "a revision has 1 to %d bytes", TD_REMOTE_REVISION_BYTES - 1);
     if (!ok)
         return false;
-    struct td_error first = TD_ERROR_INIT;
-    for (size_t i = 0; i < count; i++) {
-        struct td_error why = TD_ERROR_INIT;
-        struct asking asking = {.session = session,
-                                .id = id,
-                                .revision = revision,
-                                .server = i,
-                                .kinds = kinds,
-                                .model = model,
-                                .err = &why};
-        td_buffer_init(&asking.path);
-        td_buffer_init(&asking.body);
-        begin_anew(model);
-        ok = list_in_time(&asking);
-        td_buffer_fini(&asking.path);
-        td_buffer_fini(&asking.body);
-        if (ok)
-            return true;
-        /* a tensord's 503 may be about this model alone */
-        bool is_for_all = asking.answer.status == 429 || !model->is_tensord;
-        model->retry_after_s = is_for_all ? asking.answer.retry_after_s : 0;
-        (void)td_error_copy(&first, &why);
-        if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
-            return td_error_copy(err, &why);
-        if (i + 1 < count)
-            td_fetch_session_tell(session, "%s; asking the next server", why.message);
-    }
-    return td_error_copy(err, &first);
+    const struct asking task = {.session = session, .id = id, .revision = revision, .kinds = kinds, .model = model};
+    ok = list_by_any(&task, err);
+    td_fetch_session_leave_out(session, NULL);
+    return ok;
 }
 
 /* Appends the path of a file below a server's base URL: "/org/name/resolve/REVISION/FILE", percent-encoded. */

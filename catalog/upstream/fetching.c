@@ -157,9 +157,9 @@ static bool is_asked_to_end(void *context)
 static void set_absent(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
     if (why->code != TD_OK)
-        td_log(TD_LOG_INFO, "upstream: not fetched: %s", why->message);
+        td_log(TD_LOG_INFO, "upstream: \"%s\" is not fetched: %s", intake->id, why->message);
     else
-        td_log(TD_LOG_INFO, "upstream: not fetched: \"%s\" has no files", intake->id);
+        td_log(TD_LOG_INFO, "upstream: \"%s\" is not fetched: it has no files", intake->id);
     intake->phase = TD_INTAKE_ABSENT;
     intake->failures = 0;
     intake->until_ns = td_clock_ns() + f->config.absent_ns;

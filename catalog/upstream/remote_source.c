@@ -43,7 +43,7 @@ static void tell(void *context, const char *text)
     td_log(TD_LOG_INFO, "upstream: %s", text);
 }
 
-static const char token_advice[] = "give one that may read it by --upstream-token-file";
+static const char token_advice[] = "give a token that may read it by --upstream-token-file";
 
 /* Makes a client of one server, counted from 1, or of all (0), that sends TD_UPSTREAM_VIA; NULL: none. */
 static bool make_client(const struct source *source, size_t alone, const char *via, uint64_t retry_ns,

@@ -34,6 +34,7 @@ enum { MAX_NOTES = 3 };
 struct pull {
     const struct td_pull_arguments *arguments;
     struct td_fetch_reputation reputation; /* of the servers */
+    char token_advice[160];                /* for answers of 401; must outlive the client */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
@@ -323,8 +324,7 @@ static bool read_token(const struct td_pull_arguments *arguments, char **token, 
         return td_fetch_token_read(arguments->token_file, token, err);
     if (given == NULL || given[0] == '\0')
         return true;
-    *token = strdup(given);
-    return *token != NULL || td_error_no_memory(err);
+    return td_fetch_token_take(given, "TENSORD_TOKEN", token, err);
 }
 
 static bool connect_client(struct pull *pull, struct td_error *err)
@@ -332,11 +332,19 @@ static bool connect_client(struct pull *pull, struct td_error *err)
     const struct td_pull_arguments *arguments = pull->arguments;
     char *token = NULL;
     bool ok = read_token(arguments, &token, err);
+    if (token == NULL)
+        (void)snprintf(pull->token_advice, sizeof pull->token_advice,
+                       "a token is needed: give it by --token-file FILE or TENSORD_TOKEN");
+    else
+        (void)snprintf(pull->token_advice, sizeof pull->token_advice,
+                       "the token of %s%.80s is wrong, expired or revoked",
+                       arguments->token_file != NULL ? "--token-file " : "TENSORD_TOKEN",
+                       arguments->token_file != NULL ? arguments->token_file : "");
     const struct td_fetch_settings settings = {
         .urls = arguments->urls,
         .url_count = arguments->url_count,
         .token = token,
-        .token_advice = "give it by --token-file FILE or TENSORD_TOKEN",
+        .token_advice = pull->token_advice,
         .ca = arguments->ca,
         .cert = arguments->cert,
         .key = arguments->key,
@@ -359,11 +367,40 @@ static bool list_files(struct pull *pull, struct td_error *err)
            td_error_set(err, why.code, "%s: %s", arguments->model, why.message);
 }
 
+/* Opens the directory. Ranks of one engine and size may come together, since their files have different names. */
+static bool open_directory(struct pull *pull, struct td_error *err)
+{
+    const struct td_pull_arguments *arguments = pull->arguments;
+    char content[512];
+    const char *rank = arguments->has_rank ? strstr(arguments->revision, "-rank") : NULL;
+    if (rank == NULL)
+        (void)snprintf(content, sizeof content, "%s at %s", arguments->model, arguments->revision);
+    else
+        (void)snprintf(content, sizeof content, "%s at %.*s-rank*%s", arguments->model,
+                       (int)(rank - arguments->revision), arguments->revision, strchr(rank + 1, '-'));
+    return td_pull_directory_open(arguments->directory, content, &pull->directory, err);
+}
+
 static bool run(struct pull *pull, struct td_error *err)
 {
-    return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) &&
-           td_pull_directory_open(pull->arguments->directory, &pull->directory, err) && check_places(pull, err) &&
-           fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
+    return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) && open_directory(pull, err) &&
+           check_places(pull, err) && fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
+}
+
+/* Tells why the pull has not ended well, and what is left of it. */
+static void tell_failure(const struct pull *pull, const struct td_error *err)
+{
+    bool is_stopped = err->code == TD_CONFLICT && has_signal();
+    bool has_given_up = err->code == TD_UNAVAILABLE;
+    char end[64] = "";
+    if (has_given_up && pull->arguments->retry_s > 0)
+        (void)snprintf(end, sizeof end, "; gave up, since --retry-for is %" PRIu64 " s", pull->arguments->retry_s);
+    const char *text = is_stopped ? "stopped by a signal" : err->message;
+    if ((is_stopped || has_given_up) && pull->directory.root != NULL)
+        td_terminal_complain("%s%s; what was fetched is kept in \"%s\", and the same command goes on from there", text,
+                             end, td_pull_directory_kept(&pull->directory));
+    else
+        td_terminal_complain("%s%s", text, end);
 }
 
 /* Tells how the pull has ended. Returns the exit code. */
@@ -373,21 +410,15 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
         .model = pull->arguments->model,
         .revision = pull->arguments->revision,
         .commit = pull->model.commit,
-        .directory = pull->arguments->directory,
+        .directory = err->code != TD_OK && pull->directory.root != NULL ? td_pull_directory_kept(&pull->directory)
+                                                                        : pull->arguments->directory,
         .files = pull->files,
         .count = pull->count,
         .seconds = (double)(td_clock_ns() - begin_ns) / 1e9,
         .failure = err,
     };
-    bool is_stopped = err->code == TD_CONFLICT && has_signal();
-    if (is_stopped && pull->directory.root == NULL)
-        td_terminal_complain("stopped by a signal");
-    else if (is_stopped)
-        td_terminal_complain("stopped by a signal; what was fetched is kept in \"%s\", and the same command goes on "
-                             "from there",
-                             td_pull_directory_kept(&pull->directory));
-    else if (err->code != TD_OK)
-        td_terminal_complain("%s", err->message);
+    if (err->code != TD_OK)
+        tell_failure(pull, err);
     struct td_error print_err = TD_ERROR_INIT;
     if (pull->arguments->json && !td_pull_report_json(&report, &print_err)) {
         td_terminal_complain("%s", print_err.message);

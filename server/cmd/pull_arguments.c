@@ -202,7 +202,14 @@ static bool check(const char *list, const struct values *values, struct td_pull_
     if (list == NULL || out->model == NULL)
         return usage("give the URL of a server and a model", "");
     if (!td_remote_id_check(td_text_of(out->model), &err)) {
-        td_terminal_complain("%s", err.message);
+        bool has_url = strstr(out->model, "://") != NULL;
+        bool has_revision = !has_url && strpbrk(out->model, ":@") != NULL;
+        bool has_space = has_url && list[0] != '\0' && list[strlen(list) - 1] == ',';
+        td_terminal_complain("%s%s", err.message,
+                             has_space      ? " (no space after the comma?)"
+                             : has_url      ? " (URL and model are swapped?)"
+                             : has_revision ? " (a revision is given by --revision)"
+                                            : "");
         return false;
     }
     out->token_file = values->of[TOKEN_FILE];
@@ -214,6 +221,15 @@ static bool check(const char *list, const struct values *values, struct td_pull_
     const char *slash = strrchr(out->model, '/');
     out->directory = values->of[OUTPUT] != NULL ? values->of[OUTPUT] : slash == NULL ? out->model : slash + 1;
     return read_numbers(values, out) && read_rank(values, out) && read_urls(list, out);
+}
+
+/* Complains about one argument too many, with the likely reason. Returns false. */
+static bool too_many(const char *list, const char *argument)
+{
+    if (list[0] != '\0' && list[strlen(list) - 1] == ',')
+        return usage("no space may be after the comma between URLs, but there is one before another argument: ",
+                     argument);
+    return usage("only one model is pulled at a time (its directory is given by -o DIR), but there is also ", argument);
 }
 
 bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out)
@@ -238,7 +254,7 @@ bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out
         else if (out->model == NULL)
             out->model = argv[i];
         else
-            return usage("only one model is pulled at a time, but there is also ", argv[i]);
+            return too_many(list, argv[i]);
     }
     return check(list, &values, out);
 }

@@ -7,8 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* In the staging directory: what is pulled there. No file of a model has such a name. */
+#define NOTE_NAME ".tensord-pull-of"
+
+enum { NOTE_BYTES = 512 };
 
 /* Returns the length of the path before its last component: 0, or past a '/'. */
 static size_t above(const char *path)
@@ -83,9 +89,32 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
     return td_root_create(out->staging, &out->root, err);
 }
 
+/* Notes the content in the staging directory, or compares it with the note that is there. Of pulls that begin at the
+ * same time the lock lets one write. */
+static bool check_content(const struct td_pull_directory *directory, const char *content, struct td_error *err)
+{
+    char noted[NOTE_BYTES] = "";
+    int fd = openat(directory->root->fd, NOTE_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", directory->staging);
+    (void)flock(fd, LOCK_EX); /* not all file systems have locks */
+    ssize_t n = pread(fd, noted, sizeof noted - 1, 0);
+    bool ok = n > 0 || (n == 0 && pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
+    if (!ok)
+        (void)td_error_sys(err, TD_IO, errno, "cannot note in \"%s\" what is pulled", directory->staging);
+    (void)close(fd);
+    if (!ok || n == 0 || strcmp(noted, content) == 0)
+        return ok;
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "\"%s\" holds an unfinished pull of %s: remove it, or give another -o", directory->staging,
+                        noted);
+}
+
 /* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
 static void leave_staging(struct td_pull_directory *out)
 {
+    if (out->root != NULL)
+        (void)unlinkat(out->root->fd, NOTE_NAME, 0);
     td_root_unref(out->root);
     out->root = NULL;
     (void)rmdir(out->staging);
@@ -100,14 +129,14 @@ static bool check_writable(const struct td_pull_directory *directory, struct td_
            td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", path);
 }
 
-bool td_pull_directory_open(const char *path, struct td_pull_directory *out, struct td_error *err)
+bool td_pull_directory_open(const char *path, const char *content, struct td_pull_directory *out, struct td_error *err)
 {
     memset(out, 0, sizeof *out);
     if (!set_final(path, out, err))
         return false;
     if (!is_taken(out)) {
         /* another pull may have renamed the staging directory in between: then the final one is there */
-        bool ok = open_staging(out, err);
+        bool ok = open_staging(out, err) && check_content(out, content, err);
         if (!is_taken(out))
             return ok && check_writable(out, err);
         if (out->staging == NULL)
@@ -126,7 +155,9 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
     struct stat st;
     if (directory->staging == NULL)
         return true;
+    (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
     if (rename(directory->staging, directory->final) == 0) {
+        (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* of a pull that has begun in between */
         int parent = openat(directory->root->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (parent >= 0) { /* as durable as the file system makes it */
             (void)fsync(parent);

@@ -16,10 +16,11 @@ struct td_pull_directory {
 };
 
 /* Opens the directory for files, and makes what is missing: a directory that is there is used as it is; for one that is
- * not there the staging directory is used, which an earlier pull may have left. Zeroes *out first; the caller closes it
- * in any case. Errors: TD_IO, with the directory, when it cannot be made or written into; as td_root_create;
- * TD_RESOURCE_EXHAUSTED. */
-bool td_pull_directory_open(const char *path, struct td_pull_directory *out, struct td_error *err);
+ * not there the staging directory is used, which an earlier pull may have left. `content` says what is pulled, such as
+ * "org/m at main", and is noted there, so that files of two contents never come together. Zeroes *out first; the caller
+ * closes it in any case. Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there; TD_IO,
+ * with the directory, when it cannot be made or written into; as td_root_create; TD_RESOURCE_EXHAUSTED. */
+bool td_pull_directory_open(const char *path, const char *content, struct td_pull_directory *out, struct td_error *err);
 
 /* Gives the staging directory its final name; does nothing without one, or when another pull of the same directory has
  * done so. Errors, TD_IO: the name was taken meanwhile. */

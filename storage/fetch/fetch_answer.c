@@ -27,6 +27,17 @@ static bool copy(struct td_text text, char *out, size_t capacity)
     return fits;
 }
 
+/* Copies a message; one that is cut ends with three dots. */
+static void copy_message(struct td_fetch_answer *answer, struct td_text text)
+{
+    static const char dots[] = "...";
+    size_t most = sizeof answer->message - sizeof dots;
+    bool fits = text.len <= most + sizeof dots - 1;
+    size_t shown = fits ? text.len : td_text_shown(text, most);
+    if (copy(td_text_n(text.p, shown), answer->message, sizeof answer->message) && !fits)
+        memcpy(answer->message + shown, dots, sizeof dots);
+}
+
 /* Reads a strong entity tag (RFC 9110 section 8.8.3). A weak one does not tell that bytes are equal, so it counts as
  * none. */
 static void read_etag(struct td_fetch_answer *answer, struct td_text value)
@@ -115,8 +126,7 @@ static void read_field(struct td_fetch_answer *answer, struct td_text name, stru
     else if (td_text_equals_ignore_case(name, "Link"))
         read_link(answer, value);
     else if (td_text_equals_ignore_case(name, "X-Error-Message"))
-        (void)copy(td_text_n(value.p, td_text_shown(value, sizeof answer->message - 1)), answer->message,
-                   sizeof answer->message);
+        copy_message(answer, value);
     else if (td_text_equals_ignore_case(name, "Content-Encoding"))
         answer->is_coded = answer->is_coded || !td_text_equals_ignore_case(value, "identity");
     else if (td_text_equals_ignore_case(name, "Content-Type"))
@@ -165,8 +175,7 @@ static void keep_reason(struct td_fetch_answer *answer, struct td_json *json)
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F)
             text[i] = ' ';
-    (void)copy(td_text_n(text, td_text_shown(td_text_n(text, len), sizeof answer->message - 1)), answer->message,
-               sizeof answer->message);
+    copy_message(answer, td_text_n(text, len));
 }
 
 /* Moves the reader behind a key of the object that has begun, to its value. Returns false when there is no such key. */

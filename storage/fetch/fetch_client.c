@@ -17,6 +17,7 @@ struct td_fetch_client {
     char *urls[TD_FETCH_MAX_SERVERS]; /* owned, as the files below */
     size_t count;
     char *ca, *cert, *key;
+    bool has_token;
     const char *token_advice;
     struct td_fetch_reputation *reputation; /* borrowed */
     struct curl_slist *headers;
@@ -70,8 +71,22 @@ bool td_fetch_token_read(const char *path, char **token, struct td_error *err)
     explicit_bzero(bytes, sizeof bytes);
     if (!ok)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "\"%s\" must hold one token of at most %d bytes, and nothing else", path,
+                            "\"%s\" must hold one token of at most %d bytes, and nothing else (of `tensord token "
+                            "new` the line \"token:\" without that word)",
+                            path, TD_FETCH_TOKEN_BYTES);
+    return *token != NULL || td_error_no_memory(err);
+}
+
+bool td_fetch_token_take(const char *text, const char *source, char **token, struct td_error *err)
+{
+    struct td_text given = td_text_of(text);
+    if (given.len > 0 && given.p[given.len - 1] == '\n')
+        given.len -= given.len > 1 && given.p[given.len - 2] == '\r' ? 2 : 1;
+    if (!is_token(given))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "%s: the token must be printable ASCII without spaces, of at most %d bytes", source,
                             TD_FETCH_TOKEN_BYTES);
+    *token = strndup(given.p, given.len);
     return *token != NULL || td_error_no_memory(err);
 }
 
@@ -116,6 +131,7 @@ static bool add_token(struct td_fetch_client *client, const char *token, struct 
                             TD_FETCH_TOKEN_BYTES);
     (void)snprintf(field, sizeof field, "Authorization: Bearer %s", token);
     bool ok = add_header(client, field, err);
+    client->has_token = ok;
     explicit_bzero(field, sizeof field);
     return ok;
 }
@@ -187,6 +203,11 @@ size_t td_fetch_client_count(const struct td_fetch_client *client)
 const char *td_fetch_client_url(const struct td_fetch_client *client, size_t server)
 {
     return client->urls[server];
+}
+
+bool td_fetch_client_has_token(const struct td_fetch_client *client)
+{
+    return client->has_token;
 }
 
 const char *td_fetch_client_token_advice(const struct td_fetch_client *client)

@@ -32,15 +32,14 @@ enum {
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;
-    const char *token; /* NULL: none. Printable ASCII without spaces */
-    const char
-        *token_advice;     /* NULL, or how a person gives a token here, for messages about 401; not copied: a literal */
-    const char *ca;        /* file of authorities in PEM; NULL: those of the system */
-    const char *cert;      /* file of the client's certificate in PEM; NULL: none */
-    const char *key;       /* file of its key in PEM; NULL when cert is NULL */
-    const char *header;    /* NULL, or a further field of each request: "Tensord-Hops: 1" */
-    uint64_t retry_for_ns; /* how long to try without any progress before a failure is one; 0: never try again */
-    unsigned stall_s;      /* seconds; 0: TD_FETCH_STALL_S */
+    const char *token;        /* NULL: none. Printable ASCII without spaces */
+    const char *token_advice; /* NULL, or what a person does about 401; not copied */
+    const char *ca;           /* file of authorities in PEM; NULL: those of the system */
+    const char *cert;         /* file of the client's certificate in PEM; NULL: none */
+    const char *key;          /* file of its key in PEM; NULL when cert is NULL */
+    const char *header;       /* NULL, or a further field of each request: "Tensord-Hops: 1" */
+    uint64_t retry_for_ns;    /* how long to try without any progress before a failure is one; 0: never try again */
+    unsigned stall_s;         /* seconds; 0: TD_FETCH_STALL_S */
     struct td_fetch_reputation *reputation; /* of these servers, in this order; borrowed, and may be shared by clients;
                                                NULL: nothing is remembered from file to file */
 };
@@ -59,6 +58,10 @@ void td_fetch_client_destroy(struct td_fetch_client *client);
  * frees with td_fetch_token_free. Errors: TD_NOT_FOUND, TD_IO; TD_INVALID_ARGUMENT when the file is empty or holds more
  * than a token. */
 bool td_fetch_token_read(const char *path, char **token, struct td_error *err);
+
+/* Copies a token, which the caller frees with td_fetch_token_free, without one line end behind it. `source` names where
+ * it stands. Errors: TD_INVALID_ARGUMENT for what can be no token, TD_RESOURCE_EXHAUSTED. */
+bool td_fetch_token_take(const char *text, const char *source, char **token, struct td_error *err);
 void td_fetch_token_free(char *token);
 
 /* Return the number of servers, and the base URL of one (borrowed, NUL-terminated). */
@@ -67,6 +70,9 @@ const char *td_fetch_client_url(const struct td_fetch_client *client, size_t ser
 
 /* Returns the settings' token_advice. */
 const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
+
+/* Returns whether requests have a token. */
+bool td_fetch_client_has_token(const struct td_fetch_client *client);
 
 /* Returns the settings' reputation, or NULL. */
 struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client);

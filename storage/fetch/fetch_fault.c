@@ -59,9 +59,9 @@ static enum td_code code_of_status(unsigned status)
 bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
                               struct td_error *err)
 {
-    const char *advice = token_advice != NULL ? token_advice : "none that may read it was given";
+    const char *advice = token_advice != NULL ? token_advice : "a token is needed: none that may read it was given";
     bool needs_token = answer->status == 401;
     return td_error_set(err, code_of_status(answer->status), "%s: the server answered %u%s%s%s%s", what, answer->status,
-                        answer->message[0] != '\0' ? ", " : "", answer->message,
-                        needs_token ? "; a token is needed: " : "", needs_token ? advice : "");
+                        answer->message[0] != '\0' ? ", " : "", answer->message, needs_token ? "; " : "",
+                        needs_token ? advice : "");
 }

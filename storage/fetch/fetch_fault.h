@@ -16,8 +16,8 @@ bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *
  */
 bool td_fetch_status_may_pass(unsigned status);
 
-/* Sets the error for an answer whose status is not the wanted one. token_advice, or NULL: how a person gives a token,
- * for 401. TD_UNAVAILABLE for a status that may pass. Returns false. */
+/* Sets the error for an answer whose status is not the wanted one. token_advice, or NULL: what a person does about
+ * 401. TD_UNAVAILABLE for a status that may pass. Returns false. */
 bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
                               struct td_error *err);
 

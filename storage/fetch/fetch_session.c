@@ -23,6 +23,7 @@ struct td_fetch_session {
     const struct td_fetch_notes *notes;
     CURLM *multi;
     uint64_t until_ns;           /* when small answers end; UINT64_MAX: no bound */
+    const bool *left_out;        /* servers that small answers are not asked of; NULL: none; borrowed */
     CURL *easy;                  /* of small answers; NULL: not made yet */
     struct td_fetch_guard guard; /* of easy */
 };
@@ -99,6 +100,11 @@ void td_fetch_session_tell_failure(const struct td_fetch_session *session, const
 void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns)
 {
     session->until_ns = until_ns == 0 ? UINT64_MAX : until_ns;
+}
+
+void td_fetch_session_leave_out(struct td_fetch_session *session, const bool *left_out)
+{
+    session->left_out = left_out;
 }
 
 /* ---- small answers ------------------------------------------------------------------------------------- */
@@ -243,8 +249,8 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
     const size_t first = *server;
     td_fetch_health_init(&health, session->client, td_clock_ns());
     const struct td_error unused = TD_ERROR_INIT;
-    for (size_t i = 0; only && i < health.count; i++)
-        if (i != first)
+    for (size_t i = 0; i < health.count; i++)
+        if (i != first && (only || (session->left_out != NULL && session->left_out[i])))
             td_fetch_health_leave_out(&health, i, &unused);
     for (;;) {
         struct td_error why = TD_ERROR_INIT;

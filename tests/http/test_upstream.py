@@ -304,8 +304,17 @@ def test_a_url_with_a_path_too_much_is_told(hubs, cache):
     hub = hubs({"org/m": model()})
     server = cache(hub.url + "/models")
     assert server.get("/models/org/m").status == 404
-    server.wait_for(lambda: re.search(f'not fetched: {hub.url}/models, .*404.*perhaps without "/models"',
-                                      server.stderr()), "the log tells of the path")
+    words = f'upstream: "org/m" is not fetched: {hub.url}/models, .*404.*perhaps without "/models"'
+    server.wait_for(lambda: re.search(words, server.stderr()), "the log tells of the path")
+
+
+@pytest.mark.parametrize("down_first", [True, False])
+def test_only_all_servers_can_say_that_there_is_no_model(hubs, cache, down_first):
+    hub, down = hubs({}), f"http://127.0.0.1:{free_port()}"
+    server = cache(",".join([down, hub.url] if down_first else [hub.url, down]))
+    assert server.get("/models/org/m", timeout=60).status == 503
+    server.wait_for(lambda: f'{hub.url} has no model "org/m" at "main", and another server fails: {down}'
+                    in server.stderr(), "the log names both")
 
 
 def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
@@ -367,7 +376,7 @@ def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
     token.write_text("td_of-another-server")
     refused = cache(url, "--upstream-ca", ca.cert, "--upstream-token-file", token, root="refused")
     assert refused.get("/org/m/resolve/main/config.json").status == 503
-    assert f"{url} answers 401: give one that may read it by --upstream-token-file" in refused.stderr()
+    assert f"{url} answers 401: give a token that may read it by --upstream-token-file" in refused.stderr()
     token.unlink()
     r = refused.get("/org/other/resolve/main/config.json")
     assert (r.status, str(token).encode() in r.body) == (503, False)

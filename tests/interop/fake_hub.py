@@ -87,10 +87,10 @@ class FakeHub:
     """files: path -> bytes. digests: "lfs", "git" or None, what the tree tells. A test replaces `file`, `api` or
     `tree`."""
 
-    def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None):
+    def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None, port=0):
         self.files, self.digests, self.lock, self.requests = files, digests, threading.Lock(), []
         self.dead = threading.Event()           # set: answers that are under way break off
-        self.server = Server((host, 0), Handler)
+        self.server = Server((host, port), Handler)
         self.server.daemon_threads = True
         self.server.hub = self
         if tls:

@@ -299,6 +299,7 @@ static void mistakes_are_explained(void **state)
         {"a --cache-max-bytes 5", "--cache-max-bytes has no effect without --upstream"},
         {"a --cache-max-bytes 5M", "a whole number of bytes from 0"},
         {"a --upstream http://a,b:81", "--upstream: the URL must begin with http:// or https://, but it is \"b:81\""},
+        {"a --upstream http://h:1,", "--upstream: an empty URL follows the last comma"},
         {"a --upstream me:secret@b", "--upstream: the URL must begin with http:// or https://, but it is \"...@...\""},
         {"a --upstream https://a,http://b", NULL},
         {"a --plain-listen :1", "--plain-listen is for a server with TLS"},
