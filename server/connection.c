@@ -285,6 +285,8 @@ void td_connection_break_off(struct td_connection *connection, const struct td_e
     enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
                       : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
                                                            : TD_CUT_CHANGED;
+    if (cut == TD_CUT_CHANGED && td_cancel_is_asked(&connection->cancel)) /* it was broken off for that */
+        return;
     if (cut == TD_CUT_DAMAGED)
         tell_damage(connection->registry, err);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)cut);

@@ -8,6 +8,7 @@
  *     server/connection keeps the lease until the client has read them. An answer after which this side closes the
  *     connection is not sent so, since no further request would prove that.
  *   - copy: a file that changed during the copy turns the answer into an error, while its status can still change.
+ *     A copy never waits for bytes that are still being fetched: deadlines hold while an answer is sent, not before.
  *   - checked: the status is already sent, so a change can only break the answer off: the files are checked after the
  *     last bytes were read and before these are sent.
  *   - Most answers of a connection differ from the one before by their bytes and their range alone. Then the response
@@ -19,6 +20,7 @@
 #include "server/jobs.h"
 #include "server/kept_response.h"
 #include "storage/composed.h"
+#include "storage/incoming.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -371,7 +373,8 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
     /* In a shared thread a window costs a job. */
-    if (!pinned && total <= (connection->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES)) {
+    if (!pinned && total <= (connection->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
+        !td_incoming_is_awaited(&response->body)) {
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
@@ -425,7 +428,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         made = create_bodiless(announced_bytes);
         transfer->is_long = false;
     } else {
-        if (total <= TD_KEPT_BYTES && may_be_kept(response))
+        if (total <= TD_KEPT_BYTES && may_be_kept(response) && !td_incoming_is_awaited(&response->body))
             made = create_kept(response, connection, transfer);
         if (made == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */

@@ -1,10 +1,12 @@
 #include "storage/incoming.h"
 
+#include "core/cancel.h"
 #include "core/clock.h"
 #include "core/read_at.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@ struct incoming {
     uint64_t arrived_ns;   /* when that last grew */
     bool is_finished;      /* all are there, and right */
     bool is_wanted;        /* a reader has waited */
+    bool has_given;        /* a reader has bytes that were not checked yet */
     struct td_error error; /* code TD_OK: the writer has not failed */
 };
 
@@ -48,19 +51,26 @@ static uint64_t readable(const struct incoming *in)
     return in->arrived < open ? in->arrived : open;
 }
 
-/* Waits until `end` bytes may be read, and at most until the writer has failed or until_ns (0: until nothing has
- * arrived for stall_ns). Returns whether they may be read. Under the lock. */
-static bool wait_for(struct incoming *in, uint64_t end, uint64_t until_ns)
+/* For how long a reader waits before it asks again whether its client has left. */
+static const uint64_t look_ns = UINT64_C(100000000);
+
+/* Waits until `end` bytes may be read, and at most until the writer has failed, until_ns (0: until nothing has arrived
+ * for stall_ns), or `cancel` (NULL: none) is asked. Returns whether they may be read. Under the lock. */
+static bool wait_for(struct incoming *in, uint64_t end, uint64_t until_ns, const struct td_cancel *cancel)
 {
     uint64_t begun_ns = td_clock_ns();
+    uint64_t ask_ns = begun_ns; /* when the next question is due */
     while (in->error.code == TD_OK && readable(in) < end) {
+        uint64_t now_ns = td_clock_ns();
         uint64_t since_ns = in->arrived_ns > begun_ns ? in->arrived_ns : begun_ns;
         uint64_t limit_ns = until_ns != 0 ? until_ns : since_ns + in->stall_ns;
-        const struct timespec limit = td_clock_timespec(limit_ns);
         in->is_wanted = true;
-        if (td_clock_ns() >= limit_ns)
+        if (now_ns >= limit_ns || (now_ns >= ask_ns && td_cancel_is_asked(cancel)))
             return false;
-        (void)pthread_cond_timedwait(&in->changed, &in->lock, &limit);
+        if (now_ns >= ask_ns)
+            ask_ns = now_ns + look_ns;
+        const struct timespec wake = td_clock_timespec(cancel != NULL && ask_ns < limit_ns ? ask_ns : limit_ns);
+        (void)pthread_cond_timedwait(&in->changed, &in->lock, &wake);
     }
     return in->error.code == TD_OK;
 }
@@ -73,19 +83,27 @@ static bool read_fully(int fd, uint64_t off, uint8_t *out, size_t len, struct td
     return (size_t)n == len || td_error_set(err, TD_UNAVAILABLE, "a file that is being fetched has become shorter");
 }
 
-static bool incoming_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+/* Reads as the blob's `read` does, and waits no longer once `cancel` (NULL: none) is asked. */
+static bool read_arrived(struct incoming *in, uint64_t off, void *out, size_t len, const struct td_cancel *cancel,
+                         struct td_error *err)
 {
-    struct incoming *in = incoming_of(blob);
     pthread_mutex_lock(&in->lock);
-    bool ok = wait_for(in, off + len, 0);
+    bool ok = wait_for(in, off + len, 0, cancel);
     if (in->error.code != TD_OK)
         (void)td_error_copy(err, &in->error);
     else if (!ok)
-        (void)td_error_set(err, TD_UNAVAILABLE, "nothing of the file has arrived for %llu s",
-                           (unsigned long long)(in->stall_ns / 1000000000));
+        (void)td_error_set(err, TD_UNAVAILABLE,
+                           "the client has left, or nothing of the file has arrived for %" PRIu64 " s",
+                           in->stall_ns / 1000000000);
+    in->has_given = in->has_given || (ok && !in->is_finished);
     int fd = in->fd;
     pthread_mutex_unlock(&in->lock);
     return ok && read_fully(fd, off, out, len, err);
+}
+
+static bool incoming_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    return read_arrived(incoming_of(blob), off, out, len, NULL, err);
 }
 
 static bool incoming_unchanged(struct td_blob *blob)
@@ -111,18 +129,24 @@ static bool never_resident(struct td_blob *blob, uint64_t off, uint64_t len)
     return false;
 }
 
-/* Waits a little for the first byte. A writer that is slow is no error: the answer begins, and its bytes follow. */
-static bool incoming_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+/* Waits a little for the byte at `off`, and no longer once `cancel` (NULL: none) is asked. A writer that is slow is no
+ * error: the answer begins, and its bytes follow. */
+static bool prepare_byte(struct incoming *in, uint64_t off, bool for_head, const struct td_cancel *cancel,
+                         struct td_error *err)
 {
-    struct incoming *in = incoming_of(blob);
-    (void)len;
     uint64_t wait_ns = in->stall_ns < TD_INCOMING_PREPARE_NS ? in->stall_ns : TD_INCOMING_PREPARE_NS;
     pthread_mutex_lock(&in->lock);
     if (!for_head)
-        (void)wait_for(in, off + 1, td_clock_ns() + wait_ns);
+        (void)wait_for(in, off + 1, td_clock_ns() + wait_ns, cancel);
     bool ok = in->error.code == TD_OK || td_error_copy(err, &in->error);
     pthread_mutex_unlock(&in->lock);
     return ok;
+}
+
+static bool incoming_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+{
+    (void)len;
+    return prepare_byte(incoming_of(blob), off, for_head, NULL, err);
 }
 
 static const struct td_blob_class incoming_class = {.destroy = incoming_destroy,
@@ -207,6 +231,15 @@ uint64_t td_incoming_arrived(struct td_blob *blob)
     return arrived;
 }
 
+bool td_incoming_has_given(struct td_blob *blob)
+{
+    struct incoming *in = incoming_of(blob);
+    pthread_mutex_lock(&in->lock);
+    bool has_given = in->has_given;
+    pthread_mutex_unlock(&in->lock);
+    return has_given;
+}
+
 bool td_incoming_take_wanted(struct td_blob *blob)
 {
     struct incoming *in = incoming_of(blob);
@@ -219,78 +252,111 @@ bool td_incoming_take_wanted(struct td_blob *blob)
 
 /* ---- answers ----------------------------------------------------------------------------------------------- */
 
-/* An incoming blob whose bytes are all held until its writer has finished. */
-struct held {
-    struct td_blob blob; /* first, as in struct incoming */
-    struct td_blob *of;  /* one reference */
+/* An incoming blob as one answer reads it: for as long as the answer's client is there. */
+struct answered {
+    struct td_blob blob;            /* first, as in struct incoming */
+    struct td_blob *of;             /* one reference */
+    const struct td_cancel *cancel; /* NULL: none */
+    bool is_held;                   /* no byte is given out before the writer has finished */
 };
 
-static struct td_blob *blob_behind(struct td_blob *blob)
+static struct answered *answered_of(struct td_blob *blob)
 {
-    return ((struct held *)(void *)blob)->of;
+    return (struct answered *)(void *)blob;
 }
 
-static void held_destroy(struct td_blob *blob)
+static void answered_destroy(struct td_blob *blob)
 {
-    td_blob_unref(blob_behind(blob));
+    td_blob_unref(answered_of(blob)->of);
     free(blob);
 }
 
 /* The blob behind it gives its last byte out only when all bytes are right. */
-static bool held_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+static bool answered_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    struct td_blob *of = blob_behind(blob);
+    const struct answered *answered = answered_of(blob);
+    struct incoming *in = incoming_of(answered->of);
     uint8_t last;
-    return incoming_read(of, of->len_bytes - 1, &last, 1, err) && incoming_read(of, off, out, len, err);
+    return (!answered->is_held || read_arrived(in, blob->len_bytes - 1, &last, 1, answered->cancel, err)) &&
+           read_arrived(in, off, out, len, answered->cancel, err);
 }
 
-static bool held_unchanged(struct td_blob *blob)
+static bool answered_unchanged(struct td_blob *blob)
 {
-    return incoming_unchanged(blob_behind(blob));
+    return incoming_unchanged(answered_of(blob)->of);
 }
 
-static bool held_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+static bool answered_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
-    struct td_blob *of = blob_behind(blob);
-    (void)off;
+    const struct answered *answered = answered_of(blob);
     (void)len;
-    return incoming_prepare(of, of->len_bytes - 1, 1, for_head, err);
+    return prepare_byte(incoming_of(answered->of), answered->is_held ? blob->len_bytes - 1 : off, for_head,
+                        answered->cancel, err);
 }
 
-static const struct td_blob_class held_class = {.destroy = held_destroy,
-                                                .read = held_read,
-                                                .unchanged = held_unchanged,
-                                                .pinned = never_pinned,
-                                                .resident = never_resident,
-                                                .prepare = held_prepare};
+static const struct td_blob_class answered_class = {.destroy = answered_destroy,
+                                                    .read = answered_read,
+                                                    .unchanged = answered_unchanged,
+                                                    .pinned = never_pinned,
+                                                    .resident = never_resident,
+                                                    .prepare = answered_prepare};
 
-/* Returns a held blob with one reference, or NULL when memory is short. */
-static struct td_blob *create_held(struct td_blob *of)
+/* Returns an answer's blob with one reference, or NULL when memory is short. */
+static struct td_blob *create_answered(struct td_blob *of, const struct td_cancel *cancel, bool is_held)
 {
-    struct held *held = calloc(1, sizeof *held);
-    if (held == NULL)
+    struct answered *answered = calloc(1, sizeof *answered);
+    if (answered == NULL)
         return NULL;
-    held->of = td_blob_ref(of);
-    held->blob.class = &held_class;
-    atomic_init(&held->blob.refs, 1);
-    held->blob.len_bytes = of->len_bytes;
-    return &held->blob;
+    answered->of = td_blob_ref(of);
+    answered->cancel = cancel;
+    answered->is_held = is_held;
+    answered->blob.class = &answered_class;
+    atomic_init(&answered->blob.refs, 1);
+    answered->blob.len_bytes = of->len_bytes;
+    return &answered->blob;
 }
 
-/* Puts held blobs in the place of incoming ones. */
-static bool hold_all(struct td_body *body, struct td_error *err)
+/* Puts an answer's blobs in the place of incoming ones. */
+static bool replace_all(struct td_body *body, const struct td_cancel *cancel, bool is_held, struct td_error *err)
 {
     for (size_t i = 0; i < body->extent_count; i++) {
         struct td_extent *extent = &body->extents[i];
         if (extent->blob->class != &incoming_class)
             continue;
-        struct td_blob *held = create_held(extent->blob);
-        if (held == NULL)
+        struct td_blob *answered = create_answered(extent->blob, cancel, is_held);
+        if (answered == NULL)
             return td_error_no_memory(err);
         td_blob_unref(extent->blob);
-        extent->blob = held;
+        extent->blob = answered;
     }
     return true;
+}
+
+bool td_incoming_end_with(struct td_body *body, const struct td_cancel *cancel, struct td_error *err)
+{
+    return replace_all(body, cancel, false, err);
+}
+
+/* Returns whether reading the extent would wait. */
+static bool extent_is_awaited(const struct td_extent *extent)
+{
+    if (extent->blob->class != &answered_class)
+        return false;
+    const struct answered *answered = answered_of(extent->blob);
+    struct incoming *in = incoming_of(answered->of);
+    uint64_t end = extent->off + (extent->count - 1) * extent->stride + extent->len; /* td_body has checked it */
+    pthread_mutex_lock(&in->lock);
+    bool is_awaited = in->error.code == TD_OK && readable(in) < (answered->is_held ? in->blob.len_bytes : end);
+    pthread_mutex_unlock(&in->lock);
+    return is_awaited;
+}
+
+bool td_incoming_is_awaited(const struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (extent_is_awaited(&body->extents[i]))
+            return true;
+    return false;
 }
 
 static size_t count_incoming(const struct td_body *body)
@@ -329,7 +395,7 @@ enum td_incoming_worth td_incoming_worth_of(const struct td_body *body)
     return worst;
 }
 
-bool td_incoming_hold_end(struct td_body *body, struct td_error *err)
+bool td_incoming_hold_end(struct td_body *body, const struct td_cancel *cancel, struct td_error *err)
 {
     bool is_short = body->total_bytes <= TD_INCOMING_HELD_BYTES || count_incoming(body) > 1;
     uint64_t open = is_short ? 0 : body->total_bytes - TD_INCOMING_HELD_BYTES;
@@ -338,7 +404,8 @@ bool td_incoming_hold_end(struct td_body *body, struct td_error *err)
     td_body_init(&made);
     td_body_init(&end);
     bool ok = td_body_cut(body, 0, open, &made, err) && td_body_cut(body, open, body->total_bytes - open, &end, err) &&
-              hold_all(&end, err) && append_all(&made, &end, err);
+              replace_all(&made, cancel, false, err) && replace_all(&end, cancel, true, err) &&
+              append_all(&made, &end, err);
     td_body_fini(&end);
     if (!ok) {
         td_body_fini(&made);

@@ -8,6 +8,7 @@
 #ifndef TD_STORAGE_INCOMING_H
 #define TD_STORAGE_INCOMING_H
 
+#include "core/cancel.h"
 #include "core/error.h"
 #include "storage/body.h"
 
@@ -50,6 +51,9 @@ uint64_t td_incoming_arrived(struct td_blob *blob);
 /* Returns whether a reader waits, or has waited since the last call, for bytes that have not arrived. Any thread. */
 bool td_incoming_take_wanted(struct td_blob *blob);
 
+/* Returns whether a reader was given bytes before the writer had finished. Any thread. */
+bool td_incoming_has_given(struct td_blob *blob);
+
 /* What the bytes of an answer from incoming blobs are worth. */
 enum td_incoming_worth {
     TD_INCOMING_CHECKED,   /* no byte is of a blob whose writer has not finished */
@@ -62,8 +66,16 @@ enum td_incoming_worth td_incoming_worth_of(const struct td_body *body);
 
 /* Has the answer wait for the check before it ends: reads of the last TD_INCOMING_HELD_BYTES of the body, as far as
  * they are of incoming blobs, wait until the writer has finished. A shorter body waits as a whole, and so does one with
- * several parts of files, each of which a client may take for itself. On failure the body is as it was. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_incoming_hold_end(struct td_body *body, struct td_error *err);
+ * several parts of files, each of which a client may take for itself. All reads end as after td_incoming_end_with. On
+ * failure the body is as it was. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_incoming_hold_end(struct td_body *body, const struct td_cancel *cancel, struct td_error *err);
+
+/* Has the body's reads of incoming blobs wait no longer once `cancel` is asked, which they notice within 0.2 s: they
+ * then fail with TD_UNAVAILABLE. cancel (NULL: none) must outlive the body's reads. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_incoming_end_with(struct td_body *body, const struct td_cancel *cancel, struct td_error *err);
+
+/* Returns whether reading all of a body would wait at this moment, as far as one of the two functions above has made
+ * its blobs. */
+bool td_incoming_is_awaited(const struct td_body *body);
 
 #endif

@@ -164,6 +164,14 @@ static bool read_member(struct td_json *json, struct item *item)
     return td_json_equals(json, "lfs") ? read_lfs(json, item) : td_json_skip(json);
 }
 
+/* Returns whether the item is empty and has the SHA-256 of something else. An empty file is complete at once: nothing
+ * of it would ever be checked. */
+static bool is_empty_under_another_digest(const struct item *item, uint64_t size_bytes)
+{
+    static const char of_nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    return size_bytes == 0 && item->has_lfs && strcmp(item->sha256, of_nothing) != 0;
+}
+
 static bool add_file(struct td_remote_listing *listing, const struct item *item, bool git_oids, struct td_error *err)
 {
     struct td_remote_file file = {.expected = {.size_bytes = item->has_lfs_size ? item->lfs_bytes : item->size_bytes}};
@@ -173,6 +181,10 @@ static bool add_file(struct td_remote_listing *listing, const struct item *item,
         return td_error_set(
             err, TD_INVALID_ARGUMENT, "the server lists \"%.*s\" with %" PRIu64 " bytes; a file may have %" PRIu64,
             TD_SHOW(td_text_n(item->path, item->path_len), 100), file.expected.size_bytes, TD_REMOTE_MAX_FILE_BYTES);
+    if (is_empty_under_another_digest(item, file.expected.size_bytes))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the server lists \"%.*s\" with 0 bytes and a SHA-256 that is not that of 0 bytes",
+                            TD_SHOW(td_text_n(item->path, item->path_len), 100));
     if (!td_add_u64(listing->total_bytes, file.expected.size_bytes, &listing->total_bytes) ||
         listing->total_bytes > INT64_MAX)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the sizes that the server lists add up to 2^63 bytes or more");

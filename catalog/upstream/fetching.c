@@ -51,12 +51,15 @@ static enum td_upstream_failure failure_of(const struct td_error *why)
     }
 }
 
-/* Notes the tags of files of which readers may have wrong bytes: some have arrived, and the file is not here. */
-static void note_wrong(struct td_fetching *f, const struct td_intake *intake)
+/* Notes the tags of files of which readers may have wrong bytes: of those that have been given some before their file
+ * was checked. The next fetch may send others in their place, whatever this one has failed of. The intake has failed,
+ * so nobody is given more; `snapshot` (NULL: none) is the one it had. */
+static void note_wrong(struct td_fetching *f, const struct td_intake *intake, const struct td_snapshot *snapshot)
 {
-    for (size_t i = 0; intake->snapshot != NULL && i < intake->model.listing.count; i++) {
-        const struct td_file *file = intake->snapshot->entries[i].file;
-        if (intake->files[i].state != TD_INTAKE_FILE_RUNS)
+    for (size_t i = 0; snapshot != NULL && i < intake->model.listing.count; i++) {
+        const struct td_file *file = snapshot->entries[i].file;
+        const struct td_intake_file *fetched = &intake->files[i];
+        if (fetched->state == TD_INTAKE_FILE_IS_HERE || !td_incoming_has_given(fetched->blob))
             continue;
         td_wrong_tags_add(&f->wrong_tags, td_file_tag(file));
         if (strcmp(td_file_tag(file), file->identity_tag) != 0)
@@ -90,10 +93,11 @@ static void fail(struct td_fetching *f, struct td_intake *intake, enum td_upstre
         td_error_init(&shown);
         (void)td_error_set(&shown, TD_UNAVAILABLE, "the server is stopping");
     }
-    if (is_first && is_wrong)
-        note_wrong(f, intake);
     intake->is_disk_full = intake->is_disk_full || is_of_full_disk(why);
+    struct td_snapshot *snapshot = intake->snapshot == NULL ? NULL : td_snapshot_ref(intake->snapshot);
     td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
+    note_wrong(f, intake, snapshot);
+    td_snapshot_unref(snapshot);
     if (is_first && !atomic_load(&f->stop)) {
         intake->is_again = is_wrong && has_another_server(f, intake);
         f->status.failures[kind]++;

@@ -3,13 +3,14 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 import harness
-from upstream_kit import (CONFIG, HIDDEN, MIB, WINDOW, bearer_of, cache, count,  # noqa: F401
+from upstream_kit import (CHECKS, CONFIG, HIDDEN, MIB, WINDOW, bearer_of, cache, count,  # noqa: F401
                           free_port, hubs, model, new_token, published)
 
 RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", "parts": "bytes=0-9,4000000-4000099",
@@ -52,6 +53,87 @@ def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
     r = server.get("/org/m/resolve/main/config.json", [("Range", "bytes=1-2"), ("If-Range", server.head(
         "/org/m/resolve/main/config.json").etag)])
     assert (r.status, r.body) == (206, CONFIG[1:3])     # of which no wrong byte was sent
+
+
+def test_nobody_goes_on_after_a_fetch_that_failed_of_something_else(hubs, cache):
+    """A reader has a wrong byte, and then the upstream lacks another file: nobody has found the byte. The next fetch
+    gets it right, so what the reader would get now does not fit to what he has."""
+    files = {**model(), "other.safetensors": model("o")["model.safetensors"]}
+    content = files["model.safetensors"]
+    hub = hubs({"org/m": files})
+    at = MIB + 5000                                     # in a piece that is not whole when the fetch fails
+    hub.lie["model.safetensors"] = content[:at] + bytes([content[at] ^ 1]) + content[at + 1:]
+    hub.open_gate(MIB + 2 * WINDOW)
+    has_read, send_file = threading.Event(), hub.send_file
+
+    def fail_other(h, name, path):
+        if path == "other.safetensors":
+            has_read.wait(20)
+            return hub.fail(h, 404, "gone", "EntryNotFound")
+        return send_file(h, name, path)
+
+    hub.send_file = fail_other
+    server = cache(hub.url)
+    target = "/org/m/resolve/main/model.safetensors"
+    with server.conn() as c:
+        c.send(harness.request_bytes(target, [("Range", "bytes=100000-")], port=server.port))
+        head = c.read_head()
+        got = c.read_exact(at + 1 - 100000, head)
+        assert head.status == 206 and got[-1] == content[at] ^ 1
+        has_read.set()
+        with pytest.raises(harness.Incomplete):
+            c.read_exact(head.length - len(got), head)
+    hub.send_file = send_file
+    hub.lie.clear()
+    hub.open_gate(None)
+    server.wait_for(lambda: server.get("/models/org/m/files/config.json").status == 200, "it is tried again", 20)
+    published(server, "org/m")
+    rest = ("Range", f"bytes={at + 1}-")
+    r = server.get(target, [rest, ("If-Range", head.etag)])
+    assert (r.status, r.etag, r.body) == (200, head.etag, content)
+    r = server.get(target, [rest, ("If-Match", head.etag)])
+    assert r.status == 412 and b"get the whole file" in r.body
+    r = server.get(target, [("If-Match", head.etag)])
+    assert (r.status, r.body) == (200, content)
+    for fields in ([rest], [rest, ("If-Match", "*")]):  # who names no entity tag does not go on with one
+        r = server.get(target, fields)
+        assert (r.status, r.body) == (206, content[at + 1:])
+
+
+WAITING = {"short": [("Range", "bytes=3000000-3000010")], "parts": [("Range", "bytes=0-10,3000000-3000010")],
+           "long": [("Range", "bytes=900000-")], "checks": [("Range", "bytes=3000000-"), CHECKS],
+           "checks short": [("Range", "bytes=3000000-3000010"), CHECKS]}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_readers_hold_no_place_for_longer_than_they_may(hubs, cache, workers):
+    """Nothing more comes of the file. Who stays is cut off after --send-timeout, and who leaves is gone at once."""
+    hub = hubs({"org/m": model()})
+    hub.open_gate(2 * MIB)
+    args = ["--workers", workers] if workers else []
+    server = cache(hub.url, "--send-timeout", 1, *args)
+    target = "/org/m/resolve/main/model.safetensors"
+    server.wait_for(lambda: server.head(target).status == 200, "it arrives")
+    with contextlib.ExitStack() as stack:
+        conns = {name: stack.enter_context(server.conn()) for name in WAITING}
+        for name, c in conns.items():
+            c.send(harness.request_bytes(target, WAITING[name], port=server.port))
+        for name, c in conns.items():
+            head = c.read_head()
+            assert head.status == 206, name
+            with pytest.raises(harness.Incomplete):
+                c.read_exact(head.length, head)
+        server.wait_for(lambda: server.gauge("tensord_http_connections") == 1, "no connection is left", 5)
+    server.stop()
+    server = cache(hub.url, *args, root="another")      # with a --send-timeout of 60 s
+    server.wait_for(lambda: server.head(target).status == 200, "it arrives")
+    for fields in WAITING.values():
+        c = server.conn()
+        stack.enter_context(c)
+        c.send(harness.request_bytes(target, fields, port=server.port))
+    server.wait_for(lambda: server.gauge("tensord_http_requests_in_flight") == len(WAITING) + 1, "all wait")
+    stack.close()
+    server.wait_for(lambda: server.gauge("tensord_http_connections") == 1, "no connection is left", 5)
 
 
 def test_parts_are_complete_when_their_file_is_checked(hubs, cache):

@@ -45,6 +45,9 @@ static void other_numbers_are_no_names_of_git(void **state)
     td_remote_listing_fini(&listing);
 }
 
+/* printf '' | sha256sum */
+#define SHA_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
 #define ONE(members) "[{\"type\":\"file\"," members "}]"
 
 static void wrong_lists(void **state)
@@ -77,6 +80,7 @@ static void wrong_lists(void **state)
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{}"),
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" OID "\"}"),
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" SHA "\",\"size\":-1}"),
+        ONE("\"path\":\"x\",\"size\":0,\"lfs\":{\"oid\":\"" SHA "\",\"size\":0}"),
         ONE("\"path\":\"x\",\"size\":1") ",",
     };
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
@@ -87,6 +91,18 @@ static void wrong_lists(void **state)
         CHECK(err.code == TD_INVALID_ARGUMENT, "%s: %s", lists[i], err.message);
         td_remote_listing_fini(&listing);
     }
+}
+
+static void an_empty_file_has_the_digest_of_nothing(void **state)
+{
+    (void)state;
+    static const char *const list =
+        ONE("\"path\":\"x\",\"size\":0,\"lfs\":{\"oid\":\"" SHA_OF_NOTHING "\",\"size\":0}");
+    struct td_remote_listing listing;
+    td_remote_listing_init(&listing);
+    assert_true(td_remote_listing_add_page(&listing, td_text_of(list), true, NULL));
+    assert_true(listing.files[0].expected.has_sha256 && listing.files[0].expected.size_bytes == 0);
+    td_remote_listing_fini(&listing);
 }
 
 static void sums_do_not_overflow(void **state)
@@ -231,6 +247,7 @@ int main(void)
         cmocka_unit_test(files_of_a_page),
         cmocka_unit_test(other_numbers_are_no_names_of_git),
         cmocka_unit_test(wrong_lists),
+        cmocka_unit_test(an_empty_file_has_the_digest_of_nothing),
         cmocka_unit_test(sums_do_not_overflow),
         cmocka_unit_test(paths),
         cmocka_unit_test(collisions),

@@ -215,7 +215,7 @@ static void the_end_of_an_answer_waits_for_the_check(void **state)
         write_part(place.fd, 0, LEN);
         td_incoming_advance(place.blob, LEN);
         assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
-        assert_true(td_incoming_hold_end(&body, NULL));
+        assert_true(td_incoming_hold_end(&body, NULL, NULL));
         assert_int_equal(body.total_bytes, len);
         CHECK(open_bytes(&body) == cases[i].open, "case %zu", i);
         td_incoming_finish(place.blob);
@@ -241,7 +241,7 @@ static void a_failure_ends_an_answer_that_waits(void **state)
     uint8_t byte;
     td_body_init(&body);
     assert_true(td_body_append(&body, place.blob, 5, 1, NULL));
-    assert_true(td_incoming_hold_end(&body, NULL));
+    assert_true(td_incoming_hold_end(&body, NULL, NULL));
     struct td_blob *held = body.extents[0].blob;
     assert_ptr_not_equal(held, place.blob);
     assert_true(td_body_prepare(&body, true, NULL)); /* for HEAD, without waiting */
@@ -254,6 +254,70 @@ static void a_failure_ends_an_answer_that_waits(void **state)
     assert_false(td_body_unchanged(&body));
     assert_false(td_body_prepare(&body, false, NULL));
     td_body_fini(&body);
+    place_end(&place);
+}
+
+static bool is_asked(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
+}
+
+/* The writer goes on writing, one byte after the other, so that the time without any never passes. */
+static void an_answer_whose_client_has_left_waits_no_longer(void **state)
+{
+    (void)state;
+    for (int is_held = 0; is_held < 2; is_held++) {
+        struct place place = place_create(long_ns);
+        _Atomic bool has_left = false;
+        const struct td_cancel cancel = {.is_asked = is_asked, .context = (void *)&has_left};
+        struct timespec step = {.tv_nsec = 1000000};
+        struct reader reader;
+        struct td_body body;
+        uint64_t arrived = 0;
+        td_body_init(&body);
+        assert_true(td_body_append(&body, place.blob, 5, OPEN_LEN - 5, NULL));
+        assert_true(is_held ? td_incoming_hold_end(&body, &cancel, NULL) : td_incoming_end_with(&body, &cancel, NULL));
+        assert_true(td_incoming_is_awaited(&body));
+        reader_start(&reader, body.extents[body.extent_count - 1].blob, OPEN_LEN - 1, 1);
+        await_wanted(place.blob);
+        uint64_t begun_ns = td_clock_ns();
+        atomic_store(&has_left, true);
+        while (!atomic_load(&reader.is_done) && td_clock_ns() - begun_ns < long_ns / 6) {
+            td_incoming_advance(place.blob, ++arrived);
+            (void)nanosleep(&step, NULL);
+        }
+        CHECK(td_clock_ns() - begun_ns < long_ns / 6, "held %d", is_held);
+        td_incoming_finish(place.blob); /* lets a reader go that has not noticed */
+        reader_end(&reader);
+        assert_false(reader.ok);
+        assert_int_equal(reader.err.code, TD_UNAVAILABLE);
+        assert_false(td_incoming_is_awaited(&body));
+        td_body_fini(&body);
+        place_end(&place);
+    }
+}
+
+static void only_bytes_that_were_read_too_early_are_given(void **state)
+{
+    (void)state;
+    struct place place = place_create(long_ns);
+    struct td_body body;
+    uint8_t byte;
+    td_body_init(&body);
+    write_part(place.fd, 0, LEN);
+    td_incoming_advance(place.blob, 10);
+    assert_true(td_body_append(&body, place.blob, 0, 1, NULL));
+    assert_true(td_body_prepare(&body, false, NULL));
+    assert_false(td_incoming_has_given(place.blob));
+    assert_true(td_blob_read(place.blob, 9, &byte, 1, NULL));
+    assert_true(td_incoming_has_given(place.blob));
+    td_body_fini(&body);
+    place_end(&place);
+    place = place_create(long_ns);
+    write_part(place.fd, 0, LEN);
+    td_incoming_finish(place.blob);
+    assert_true(td_blob_read(place.blob, 9, &byte, 1, NULL));
+    assert_false(td_incoming_has_given(place.blob));
     place_end(&place);
 }
 
@@ -395,7 +459,7 @@ static void memory_may_be_short(void **state)
     for (size_t k = 1; !ok; k++) {
         assert_int_equal(alloc_count_get().live_bytes, before);
         alloc_fail_at(k);
-        ok = td_incoming_hold_end(&body, NULL);
+        ok = td_incoming_hold_end(&body, NULL, NULL);
         alloc_fail_at(0);
         assert_int_equal(body.total_bytes, LEN);
         assert_true(ok || (body.extent_count == 1 && k < 10));
@@ -412,6 +476,8 @@ int main(void)
         cmocka_unit_test(a_failure_ends_every_read),
         cmocka_unit_test(the_end_of_an_answer_waits_for_the_check),
         cmocka_unit_test(a_failure_ends_an_answer_that_waits),
+        cmocka_unit_test(an_answer_whose_client_has_left_waits_no_longer),
+        cmocka_unit_test(only_bytes_that_were_read_too_early_are_given),
         cmocka_unit_test(an_answer_is_worth_its_worst_bytes),
         cmocka_unit_test(a_file_that_is_finished_cannot_fail),
         cmocka_unit_test(a_writer_that_stands_still_ends_the_read),
