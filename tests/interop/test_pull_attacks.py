@@ -237,6 +237,8 @@ REDIRECTS = {
     "http to https to http": "from https to http",
     "proxied to proxied": None,
     "proxied to private, without the proxy": "redirects to 127.0.0.1",
+    "proxied by loopback to proxied": None,
+    "proxied by loopback to loopback": "redirects to 127.0.0.1",
 }
 
 
