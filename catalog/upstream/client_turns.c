@@ -25,7 +25,7 @@ static struct td_client_turn *entry_of(struct td_client_turns *turns, uint64_t c
             if (turns->clients[i].spent_until_ns < entry->spent_until_ns)
                 entry = &turns->clients[i];
     }
-    *entry = (struct td_client_turn){.client = client, .turn = turns->turn};
+    *entry = (struct td_client_turn){.client = client};
     return entry;
 }
 
@@ -49,5 +49,5 @@ void td_client_turns_take(struct td_client_turns *turns, uint64_t client)
 uint64_t td_client_turns_latest(const struct td_client_turns *turns, uint64_t client)
 {
     const struct td_client_turn *entry = find(turns, client);
-    return entry == NULL ? turns->turn : entry->turn;
+    return entry == NULL ? 0 : entry->turn;
 }

@@ -20,7 +20,7 @@ struct td_client_turns {
     struct td_client_turn {
         uint64_t client;
         uint64_t spent_until_ns; /* when the client may ask for TD_CLIENT_NAMES at once again */
-        uint64_t turn;           /* of its latest place, or of anybody's before it asked for the first time */
+        uint64_t turn;           /* of its latest place; 0: none yet */
     } clients[TD_CLIENT_TURNS];
     size_t count;
     uint64_t turn; /* of the latest place that anybody got */
@@ -33,9 +33,7 @@ bool td_client_turns_count(struct td_client_turns *turns, uint64_t client, uint6
 /* Notes that the client has got a place. */
 void td_client_turns_take(struct td_client_turns *turns, uint64_t client);
 
-/* Returns when the client got its latest place, as a number that grows. One that never got a place counts as if it had
- * got the one before it asked for the first time, and one that is forgotten as if it asked now: so new clients, of which
- * somebody may have many, go before nobody who waits. */
+/* Returns when the client got its latest place, as a number that grows; 0: never, or it is forgotten. */
 uint64_t td_client_turns_latest(const struct td_client_turns *turns, uint64_t client);
 
 #endif
