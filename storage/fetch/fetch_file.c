@@ -28,6 +28,7 @@ enum {
     MAX_ERROR_BODY = 64 * 1024, /* of an answer that is not the file; a longer one ends the connection */
     MAX_CHANGES = 2,            /* rounds for a file that changes while it is fetched */
     POLL_MS = 200,
+    SLOW_BYTES = 5 * 64 * 1024, /* of one request in SLOW_NS: with fewer another server is tried */
 };
 
 struct fetch;
@@ -44,6 +45,7 @@ struct connection {
     uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
     uint64_t asked_ns, first_ns;       /* when the request began, and when the first wanted byte came */
     uint64_t active_ns;                /* when bytes came last */
+    uint64_t mark_ns, came;            /* bytes of the body that have come since */
     struct td_fetch_answer answer;
     struct td_error fault; /* why the answer was not taken */
     char text[CURL_ERROR_SIZE];
@@ -60,6 +62,7 @@ struct fetch {
     struct connection *connections;
     size_t connection_count, running;
     char etags[TD_FETCH_MAX_SERVERS][TD_FETCH_ETAG_BYTES]; /* of the latest answer of each server */
+    bool is_slow[TD_FETCH_MAX_SERVERS];                    /* was left since it was slow */
     bool has_digest;
     bool is_untagged; /* neither digest nor tag: one answer must bring it all */
     bool is_broken;   /* the only answer of such a file has ended early */
@@ -179,6 +182,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     size_t taken = count;
     (void)size;
     c->active_ns = td_clock_ns();
+    c->came += count;
     if (!c->is_accepted && c->fault.code == TD_OK) {
         td_fetch_answer_take_reason(&c->answer, td_text_n(bytes, count));
         c->is_accepted = accept_answer(c);
@@ -240,8 +244,8 @@ static bool start(struct connection *c, size_t server)
     c->asked = span->at;
     /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
     c->asked_end = !f->has_digest && !f->part.has_begun ? f->job->expected.size_bytes : span->end;
-    c->skip = c->got = c->other_bytes = 0;
-    c->asked_ns = c->active_ns = td_clock_ns();
+    c->skip = c->got = c->other_bytes = c->came = 0;
+    c->asked_ns = c->active_ns = c->mark_ns = td_clock_ns();
     c->text[0] = '\0';
     td_error_init(&c->fault);
     td_fetch_answer_init(&c->answer);
@@ -361,6 +365,43 @@ static void finish(struct connection *c, CURLcode code)
     }
 }
 
+/* Ends a request for too few bytes in SLOW_NS, which `came` says. */
+static void give_up(struct connection *c, const char *came)
+{
+    char what[320];
+    write_what(c, what, sizeof what);
+    (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: %s", what, came);
+    finish(c, CURLE_OPERATION_TIMEDOUT);
+}
+
+/* Returns whether a server other than this one may be asked that was not left since it was slow. */
+static bool has_other(const struct fetch *f, size_t server, uint64_t now)
+{
+    for (size_t i = 0; i < f->health.count; i++)
+        if (i != server && !f->is_slow[i] && td_fetch_health_may(&f->health, i, now))
+            return true;
+    return false;
+}
+
+/* Ends answers that bring little, where another server can be asked for the rest. No server is left for one that was
+ * left, so where all are slow the last one goes on. Without a digest servers do not mix well, so not there. */
+static void leave_slow(struct fetch *f)
+{
+    uint64_t now = td_clock_ns();
+    for (size_t i = 0; f->has_digest && i < f->connection_count; i++) {
+        struct connection *c = &f->connections[i];
+        if (!c->is_busy || !c->is_accepted || now - c->mark_ns < SLOW_NS)
+            continue;
+        bool is_slow = c->came < SLOW_BYTES;
+        c->mark_ns = now;
+        c->came = 0;
+        if (!is_slow || !has_other(f, c->server, now))
+            continue;
+        f->is_slow[c->server] = true;
+        give_up(c, "less than 64 KiB/s came for 5 s");
+    }
+}
+
 /* Ends the request that has been silent for longest, if that is long, for a connection that has nothing to do. */
 static void take_over(struct fetch *f)
 {
@@ -373,10 +414,7 @@ static void take_over(struct fetch *f)
     }
     if (slowest == NULL || now - slowest->active_ns < SLOW_NS || f->health.count < 2)
         return;
-    char what[320];
-    write_what(slowest, what, sizeof what);
-    (void)td_error_set(&slowest->fault, TD_UNAVAILABLE, "%s: nothing came for 5 s", what);
-    finish(slowest, CURLE_OPERATION_TIMEDOUT);
+    give_up(slowest, "nothing came for 5 s");
 }
 
 /* Handles the requests that have ended. */
@@ -447,6 +485,8 @@ static enum round transfer(struct fetch *f)
         if (!move(f))
             return ROUND_FAILED;
         collect(f);
+        if (!f->has_failed)
+            leave_slow(f);
         if (f->has_failed)
             return ROUND_FAILED;
         if (has_idle)
