@@ -564,6 +564,16 @@ static void delist(struct td_registry *registry, const struct td_connection *con
     registry->count--;
 }
 
+/* Returns a number for the client at an address. Of an IPv6 address its first 64 bits count alone: the others can be
+ * chosen at will within a network (RFC 4291 2.5.4). */
+static uint64_t client_of(const uint64_t key[2], const struct in6_addr *address)
+{
+    struct in6_addr network = *address;
+    if (!IN6_IS_ADDR_V4MAPPED(address))
+        memset(&network.s6_addr[8], 0, 8);
+    return td_address_hash(key, &network);
+}
+
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
 {
     /* libmicrohttpd does not report a connection that it drops for lack of memory before it begins. The same descriptor
@@ -578,7 +588,7 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     connection->fd = fd;
     connection->cancel = (struct td_cancel){.is_asked = is_gone, .context = connection};
     connection->address = *address;
-    connection->client = td_address_hash(registry->addresses.key, address);
+    connection->client = client_of(registry->addresses.key, address);
     atomic_init(&connection->phase, TD_PHASE_FIRST);
     atomic_init(&connection->phase_since_ns, td_clock_ns());
     pthread_mutex_lock(&registry->lock);

@@ -52,7 +52,7 @@ struct td_connection {
     struct td_jobs *jobs; /* its thread is shared, and what would wait is a job; NULL: it has a thread of its own */
     struct MHD_Connection *mhd; /* set when its thread begins with it */
     struct in6_addr address;    /* an IPv4 address is IPv4-mapped */
-    uint64_t client;            /* td_address_hash of it, by the key of the registry */
+    uint64_t client;            /* td_address_hash of it, by the registry's key; of IPv6: of its /64 */
     enum td_over over;
     const struct td_facade *facade; /* of the port; set before the first request */
     _Atomic int phase;              /* enum td_phase */

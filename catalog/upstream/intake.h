@@ -39,6 +39,7 @@ struct td_intake {
     char id[TD_UPSTREAM_ID_BYTES];
     char via[TD_UPSTREAM_VIA_BYTES];
     uint64_t client, order; /* whose turn it takes, and when it was queued, as a number that grows */
+    uint64_t turn;          /* of the latest place that anybody had got when it was queued */
     size_t alone;           /* of the upstream's servers, counted from 1, the one that is asked alone; 0: all */
     size_t rounds;          /* times that it began anew with another server */
     bool is_again;          /* it has failed, and is about to begin anew with another server */

@@ -124,6 +124,28 @@ static bool drop_one(struct td_intake_queue *queue)
     return first != SIZE_MAX;
 }
 
+/* Returns the model that makes room in a full queue for a client that has none waiting: the latest of the client that
+ * has most of them. Returns SIZE_MAX where all have the same right to wait: one each. */
+static size_t find_displaced(const struct td_intake_queue *queue, uint64_t client)
+{
+    size_t found = SIZE_MAX;
+    size_t most = 1;
+    if (count_of(queue, client, is_waiting) > 0)
+        return SIZE_MAX;
+    for (size_t i = 0; i < queue->count; i++) {
+        const struct td_intake *intake = queue->intakes[i];
+        if (!is_waiting(intake) || intake->rounds > 0) /* one that begins anew has files on disk */
+            continue;
+        size_t count = count_of(queue, intake->client, is_waiting);
+        bool is_later = found != SIZE_MAX && intake->order > queue->intakes[found]->order;
+        if (count > most || (count == most && is_later)) {
+            found = i;
+            most = count;
+        }
+    }
+    return found;
+}
+
 static bool refuse(enum td_queue_refusal reason, uint64_t after_ns, enum td_queue_refusal *why, uint64_t *wait_ns)
 {
     *why = reason;
@@ -138,11 +160,14 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
     uint64_t after_ns;
     if (count_of(queue, client, is_waiting) >= TD_UPSTREAM_CLIENT_QUEUE)
         return refuse(TD_QUEUE_CLIENT_HAS_MANY, full_ns, why, wait_ns);
-    if (td_intake_queue_waiting(queue) >= TD_UPSTREAM_QUEUE ||
-        (old == NULL && queue->count >= queue->max_names && !drop_one(queue)))
+    bool is_full = td_intake_queue_waiting(queue) >= TD_UPSTREAM_QUEUE;
+    if ((is_full && find_displaced(queue, client) == SIZE_MAX) ||
+        (!is_full && old == NULL && queue->count >= queue->max_names && !drop_one(queue)))
         return refuse(TD_QUEUE_IS_FULL, full_ns, why, wait_ns);
     if (!td_client_turns_count(&queue->turns, client, td_clock_ns(), &after_ns))
         return refuse(TD_QUEUE_CLIENT_HAS_MANY, after_ns, why, wait_ns);
+    if (is_full)
+        remove_intake(queue, find_displaced(queue, client));
     if (old != NULL) {
         td_intake_clear(old);
         td_intake_restart(old, via);
@@ -155,15 +180,24 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
     }
     old->client = client;
     old->order = ++queue->order;
+    old->turn = queue->turns.turn;
     *out = old;
     return true;
+}
+
+/* Returns after which turn it is the intake's: its client's latest one, but none from before it was queued, so that
+ * clients which are new, or have not asked for long, go before nobody who waits. */
+static uint64_t turn_of(const struct td_intake_queue *queue, const struct td_intake *intake)
+{
+    uint64_t latest = td_client_turns_latest(&queue->turns, intake->client);
+    return latest > intake->turn ? latest : intake->turn;
 }
 
 /* Returns whether a is to be listed before b. */
 static bool comes_before(const struct td_intake_queue *queue, const struct td_intake *a, const struct td_intake *b)
 {
-    uint64_t a_turn = td_client_turns_latest(&queue->turns, a->client);
-    uint64_t b_turn = td_client_turns_latest(&queue->turns, b->client);
+    uint64_t a_turn = turn_of(queue, a);
+    uint64_t b_turn = turn_of(queue, b);
     return a_turn != b_turn ? a_turn < b_turn : a->order < b->order;
 }
 

@@ -19,7 +19,7 @@ struct td_intake_queue {
 
 /* Why td_intake_queue_begin has refused. */
 enum td_queue_refusal {
-    TD_QUEUE_IS_FULL,         /* for everybody */
+    TD_QUEUE_IS_FULL,         /* for everybody, or for this client, which has models there already */
     TD_QUEUE_CLIENT_HAS_MANY, /* too much of this client's waits, or it has asked for too many new names */
     TD_QUEUE_NO_MEMORY,
 };
@@ -36,14 +36,16 @@ void td_intake_queue_fini(struct td_intake_queue *queue);
 /* Returns the intake of a model, or NULL. */
 struct td_intake *td_intake_queue_find(const struct td_intake_queue *queue, struct td_text id);
 
-/* Queues a model for a client: anew, or `old`, which is an answer. Sets *out. Returns false on refusal; *wait_ns is
- * then a time after which asking again makes sense. */
+/* Queues a model for a client: anew, or `old`, which is an answer. Sets *out. When the queue is full, a client for whom
+ * no model waits displaces the latest one of the client that has most, at least two, there. Returns false on refusal;
+ * *wait_ns is then a time after which asking again makes sense. */
 bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, const char *via, uint64_t client,
                            struct td_intake *old, struct td_intake **out, enum td_queue_refusal *why,
                            uint64_t *wait_ns);
 
 /* Chooses the next job, and counts the place that a listing takes. Of the models that wait, the one whose client got a
- * place longest ago is next, and among one client's the one that was asked for first. Of files, those that readers wait
+ * place longest ago is next, where no client's is counted as longer ago than the model waits; among these the one that
+ * was asked for first. Of files, those that readers wait
  * for come first. Returns false when there is none. */
 bool td_intake_queue_choose(struct td_intake_queue *queue, struct td_intake_job *job);
 

@@ -184,12 +184,20 @@ bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, s
     return true;
 }
 
-bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err)
+uint64_t td_kept_disk_free_bytes(const struct td_kept_disk *disk)
 {
     struct statvfs fs;
     uint64_t free_bytes;
-    if (fstatvfs(disk->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes) || free_bytes >= bytes)
-        return true; /* whoever writes finds out */
+    if (fstatvfs(disk->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes))
+        return UINT64_MAX; /* whoever writes finds out */
+    return free_bytes;
+}
+
+bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err)
+{
+    uint64_t free_bytes = td_kept_disk_free_bytes(disk);
+    if (free_bytes >= bytes)
+        return true;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left", bytes, free_bytes);
 }

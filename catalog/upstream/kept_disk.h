@@ -44,6 +44,9 @@ int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, co
  * of the same file system. Errors: TD_CONFLICT, which names the path that is in the way. */
 bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, struct td_error *err);
 
+/* Returns how many bytes the disk has left; UINT64_MAX when that is not known. */
+uint64_t td_kept_disk_free_bytes(const struct td_kept_disk *disk);
+
 /* Checks that the disk has room for so many bytes. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err);
 

@@ -98,17 +98,39 @@ size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage
     return count;
 }
 
-struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table)
+/* Returns whether a leaves before b, both of which may leave and are in the same table. */
+static bool leaves_before(const struct td_kept_row *a, const struct td_kept_row *b)
+{
+    if (a->stage != b->stage)
+        return a->stage == TD_KEPT_LEFT;
+    return a->read_ns != b->read_ns ? a->read_ns < b->read_ns : a < b;
+}
+
+/* Returns the row that leaves next after `last` (NULL: first), or NULL. */
+static struct td_kept_row *victim_after(const struct td_kept_table *table, const struct td_kept_row *last)
 {
     struct td_kept_row *victim = NULL;
     for (size_t i = 0; i < table->count; i++) {
         struct td_kept_row *row = &table->rows[i];
         if (row->stage != TD_KEPT_LEFT && row->stage != TD_KEPT_PUBLISHED)
             continue;
-        bool is_earlier = victim == NULL || (row->stage == TD_KEPT_LEFT && victim->stage == TD_KEPT_PUBLISHED) ||
-                          (row->stage == victim->stage && row->read_ns < victim->read_ns);
-        if (is_earlier)
+        if ((last == NULL || leaves_before(last, row)) && (victim == NULL || leaves_before(row, victim)))
             victim = row;
     }
     return victim;
+}
+
+struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table)
+{
+    return victim_after(table, NULL);
+}
+
+uint64_t td_kept_table_gain(const struct td_kept_table *table, uint64_t bytes)
+{
+    uint64_t gain = td_kept_table_bytes(table) - td_kept_table_staying_bytes(table);
+    const struct td_kept_row *victim = NULL;
+    while (gain < bytes && (victim = victim_after(table, victim)) != NULL)
+        if (!td_add_u64(gain, victim->note.bytes, &gain))
+            return UINT64_MAX;
+    return gain;
 }

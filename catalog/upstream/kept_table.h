@@ -62,4 +62,8 @@ size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage
 /* Returns the row that should leave first: what was left over, else what was read longest ago. NULL: none may leave. */
 struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table);
 
+/* Returns how many bytes are gone when what is LEAVING has left, and as many models after it, in their order, as it
+ * takes for `bytes` to leave. Less than `bytes`: not so many may leave. */
+uint64_t td_kept_table_gain(const struct td_kept_table *table, uint64_t bytes);
+
 #endif

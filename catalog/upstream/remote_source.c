@@ -1,5 +1,6 @@
 #include "catalog/upstream/remote_source.h"
 
+#include "catalog/upstream/intake.h"
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -12,7 +13,8 @@
 enum {
     CONNECTIONS = 4, /* for a long file; several files are fetched at once */
     LONG_BYTES = 256 * 1024 * 1024,
-    SPAN_BYTES = 16 * 1024 * 1024, /* of one request: so the front of a file arrives first */
+    SPAN_BYTES = 16 * 1024 * 1024,        /* of one request: so the front of a file arrives first */
+    LIST_ITEMS = 4 * TD_UPSTREAM_MODEL_FILES, /* of a list, with directories: a longer one has too many files */
 };
 
 /* How long it is remembered of which kind a server is. */
@@ -156,6 +158,7 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
     bool is_reached = false;
     bool ok = false;
     td_remote_model_init(model);
+    model->bounds.items = LIST_ITEMS;
     if (visit_begin(source, wish, source->list_retry_ns, &visit, &why)) {
         if (wish->alone == 0) {
             ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);

@@ -243,6 +243,23 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
     return true;
 }
 
+/* Checks that the disk would have room for the `missing` bytes of a model of `bytes` once the models have left that
+ * must leave for it, so that none leaves in vain. free_bytes: what the disk has left now. Under the lock. */
+static bool check_gain(const struct td_upstream_store *store, uint64_t bytes, uint64_t missing, uint64_t free_bytes,
+                       struct td_error *err)
+{
+    uint64_t used = td_kept_table_bytes(&store->table);
+    if (store->max_bytes == 0 || bytes > store->max_bytes || fits(store, used, bytes))
+        return true; /* none leaves */
+    uint64_t gain = td_kept_table_gain(&store->table, used - (store->max_bytes - bytes));
+    if (missing <= free_bytes || missing - free_bytes <= gain)
+        return true;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left, and %" PRIu64
+                        " of models that could leave",
+                        missing, free_bytes, gain);
+}
+
 /* ---- incomplete models ----------------------------------------------------------------------------------- */
 
 /* Takes a model's row for a fetch, and adds one if there is none; waits for a model that is LEAVING. Until there is
@@ -277,11 +294,15 @@ static void unclaim_row(struct td_upstream_store *store, const struct td_kept_ro
         drop_row(store, before->note.id);
 }
 
-/* Makes room for the bytes of a row that was claimed, and gives them to the row. Takes the lock. */
-static bool reserve(struct td_upstream_store *store, struct td_kept_row *row, uint64_t *evicted, struct td_error *err)
+/* Makes room for the bytes of a row that was claimed, of which so many are missing, and gives them to the row. Takes
+ * the lock. */
+static bool reserve(struct td_upstream_store *store, struct td_kept_row *row, uint64_t missing, uint64_t *evicted,
+                    struct td_error *err)
 {
+    uint64_t free_bytes = td_kept_disk_free_bytes(&store->disk);
     pthread_mutex_lock(&store->lock);
-    bool ok = make_room(store, row->note.bytes, evicted, err);
+    bool ok =
+        check_gain(store, row->note.bytes, missing, free_bytes, err) && make_room(store, row->note.bytes, evicted, err);
     struct td_kept_row *found = td_kept_table_find(&store->table, td_text_of(row->note.id));
     if (ok && found != NULL)
         *found = *row;
@@ -300,8 +321,9 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     row.note.bytes = bytes;
     row.note.began_s = before.note.began_s == 0 ? now_s() : before.note.began_s;
     uint64_t here = td_kept_disk_incoming_bytes(&store->disk, row.key);
-    bool ok = td_kept_disk_check_place(&store->disk, id, err) && reserve(store, &row, evicted, err) &&
-              td_kept_disk_check_room(&store->disk, bytes > here ? bytes - here : 0, err) &&
+    uint64_t missing = bytes > here ? bytes - here : 0;
+    bool ok = td_kept_disk_check_place(&store->disk, id, err) && reserve(store, &row, missing, evicted, err) &&
+              td_kept_disk_check_room(&store->disk, missing, err) &&
               td_kept_disk_open_incoming(&store->disk, row.key, &row.note, folder, err);
     if (ok)
         *began_s = row.note.began_s;

@@ -29,6 +29,7 @@ enum {
     MAX_CHANGES = 2,            /* rounds for a file that changes while it is fetched */
     SLOW_S = 5,                 /* silence after which an idle connection takes over the bytes */
     POLL_MS = 200,
+    SLOW_BYTES = 5 * 64 * 1024, /* of one request in SLOW_S: with fewer another server is tried */
 };
 
 struct fetch;
@@ -45,6 +46,7 @@ struct connection {
     uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
     uint64_t asked_ns, first_ns;       /* when the request began, and when the first wanted byte came */
     uint64_t active_ns;                /* when bytes came last */
+    uint64_t mark_ns, came;            /* bytes of the body that have come since */
     struct td_fetch_answer answer;
     struct td_error fault; /* why the answer was not taken */
     char text[CURL_ERROR_SIZE];
@@ -61,6 +63,7 @@ struct fetch {
     struct connection *connections;
     size_t connection_count, running;
     char etags[TD_FETCH_MAX_SERVERS][TD_FETCH_ETAG_BYTES]; /* of the latest answer of each server */
+    bool is_slow[TD_FETCH_MAX_SERVERS];                    /* was left since it was slow */
     bool has_digest;
     bool is_untagged; /* neither digest nor tag: one answer must bring it all */
     bool is_broken;   /* the only answer of such a file has ended early */
@@ -180,6 +183,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     size_t taken = count;
     (void)size;
     c->active_ns = td_clock_ns();
+    c->came += count;
     if (!c->is_accepted && c->fault.code == TD_OK) {
         td_fetch_answer_take_reason(&c->answer, td_text_n(bytes, count));
         c->is_accepted = accept_answer(c);
@@ -241,8 +245,8 @@ static bool start(struct connection *c, size_t server)
     c->asked = span->at;
     /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
     c->asked_end = !f->has_digest && !f->part.has_begun ? f->job->expected.size_bytes : span->end;
-    c->skip = c->got = c->other_bytes = 0;
-    c->asked_ns = c->active_ns = td_clock_ns();
+    c->skip = c->got = c->other_bytes = c->came = 0;
+    c->asked_ns = c->active_ns = c->mark_ns = td_clock_ns();
     c->text[0] = '\0';
     td_error_init(&c->fault);
     td_fetch_answer_init(&c->answer);
@@ -359,6 +363,43 @@ static void finish(struct connection *c, CURLcode code)
     }
 }
 
+/* Ends a request for too few bytes in SLOW_S seconds, which `came` says. */
+static void give_up(struct connection *c, const char *came)
+{
+    char what[320];
+    write_what(c, what, sizeof what);
+    (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: %s for %d s", what, came, SLOW_S);
+    finish(c, CURLE_OPERATION_TIMEDOUT);
+}
+
+/* Returns whether a server other than this one may be asked that was not left since it was slow. */
+static bool has_other(const struct fetch *f, size_t server, uint64_t now)
+{
+    for (size_t i = 0; i < f->health.count; i++)
+        if (i != server && !f->is_slow[i] && td_fetch_health_may(&f->health, i, now))
+            return true;
+    return false;
+}
+
+/* Ends answers that bring little, where another server can be asked for the rest. No server is left for one that was
+ * left, so where all are slow the last one goes on. Without a digest servers do not mix well, so not there. */
+static void leave_slow(struct fetch *f)
+{
+    uint64_t now = td_clock_ns();
+    for (size_t i = 0; f->has_digest && i < f->connection_count; i++) {
+        struct connection *c = &f->connections[i];
+        if (!c->is_busy || !c->is_accepted || now - c->mark_ns < SLOW_S * NS_PER_S)
+            continue;
+        bool is_slow = c->came < SLOW_BYTES;
+        c->mark_ns = now;
+        c->came = 0;
+        if (!is_slow || !has_other(f, c->server, now))
+            continue;
+        f->is_slow[c->server] = true;
+        give_up(c, "less than 64 KiB/s came");
+    }
+}
+
 /* Ends the request that has been silent for longest, if that is long, for a connection that has nothing to do. */
 static void take_over(struct fetch *f)
 {
@@ -371,10 +412,7 @@ static void take_over(struct fetch *f)
     }
     if (slowest == NULL || now - slowest->active_ns < SLOW_S * NS_PER_S || f->health.count < 2)
         return;
-    char what[320];
-    write_what(slowest, what, sizeof what);
-    (void)td_error_set(&slowest->fault, TD_UNAVAILABLE, "%s: nothing came for %d s", what, SLOW_S);
-    finish(slowest, CURLE_OPERATION_TIMEDOUT);
+    give_up(slowest, "nothing came");
 }
 
 /* Handles the requests that have ended. */
@@ -445,6 +483,8 @@ static enum round transfer(struct fetch *f)
         if (!move(f))
             return ROUND_FAILED;
         collect(f);
+        if (!f->has_failed)
+            leave_slow(f);
         if (f->has_failed)
             return ROUND_FAILED;
         if (has_idle)

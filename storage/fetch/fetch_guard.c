@@ -1,5 +1,7 @@
 #include "storage/fetch/fetch_guard.h"
 
+#include "core/digits.h"
+
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <netinet/in.h>
@@ -26,9 +28,11 @@ enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4])
         unsigned bits;
         enum td_fetch_reach reach;
     } ranges[] = {
-        {{169, 254}, 16, TD_FETCH_LINK_LOCAL}, /* RFC 3927 */
-        {{0}, 8, TD_FETCH_PRIVATE},            /* "this network", RFC 791; 0.0.0.0 leads to this host */
-        {{10}, 8, TD_FETCH_PRIVATE},           /* RFC 1918 */
+        {{169, 254}, 16, TD_FETCH_LINK_LOCAL},         /* RFC 3927 */
+        {{168, 63, 129, 16}, 32, TD_FETCH_METADATA},   /* of Azure */
+        {{100, 100, 100, 200}, 32, TD_FETCH_METADATA}, /* of Alibaba Cloud */
+        {{0}, 8, TD_FETCH_PRIVATE},                    /* "this network", RFC 791; 0.0.0.0 leads to this host */
+        {{10}, 8, TD_FETCH_PRIVATE},                   /* RFC 1918 */
         {{172, 16}, 12, TD_FETCH_PRIVATE},
         {{192, 168}, 16, TD_FETCH_PRIVATE},
         {{100, 64}, 10, TD_FETCH_PRIVATE},   /* shared by customers of a provider, RFC 6598 */
@@ -60,8 +64,9 @@ enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
         {{0x20, 0x02}, 16, TD_FETCH_PRIVATE, OF_IPV4_AT_2},                    /* 6to4, RFC 3056 */
         {{0xFE, 0x80}, 10, TD_FETCH_LINK_LOCAL, NOTHING},                      /* RFC 4291 2.5.6 */
         {{0xFE, 0xC0}, 10, TD_FETCH_PRIVATE, NOTHING},                         /* site-local, RFC 3879 */
-        {{0xFC}, 7, TD_FETCH_PRIVATE, NOTHING},                                /* unique local, RFC 4193 */
-        {{0xFF}, 8, TD_FETCH_PRIVATE, NOTHING},                                /* multicast */
+        {{0xFD, 0, 0x0E, 0xC2, [14] = 0x02, [15] = 0x54}, 128, TD_FETCH_METADATA, NOTHING}, /* of AWS */
+        {{0xFC}, 7, TD_FETCH_PRIVATE, NOTHING},                                             /* unique local, RFC 4193 */
+        {{0xFF}, 8, TD_FETCH_PRIVATE, NOTHING},                                             /* multicast */
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (has_prefix(address, ranges[i].prefix, ranges[i].bits))
@@ -110,6 +115,7 @@ static bool has_proxies(void)
 /* The request that is under way: where it leads. */
 struct request {
     bool is_redirected, has_tls;
+    int port; /* of the URL */
     char host[TD_FETCH_HOST_BYTES];
 };
 
@@ -120,17 +126,23 @@ static bool describe(const struct td_fetch_guard *guard, struct request *request
     char *url = NULL;
     char *scheme = NULL;
     char *host = NULL;
+    char *port = NULL;
+    uint64_t number = 0;
     CURLU *parts = curl_url();
     bool ok = parts != NULL && curl_easy_getinfo(guard->easy, CURLINFO_REDIRECT_COUNT, &redirects) == CURLE_OK &&
               curl_easy_getinfo(guard->easy, CURLINFO_EFFECTIVE_URL, &url) == CURLE_OK && url != NULL &&
               curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
               curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-              curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK && strlen(host) < sizeof request->host;
+              curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK && strlen(host) < sizeof request->host &&
+              curl_url_get(parts, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+              td_number_read(td_text_of(port), UINT16_MAX, &number);
     if (ok) {
         request->is_redirected = redirects > 0;
         request->has_tls = strcasecmp(scheme, "https") == 0;
+        request->port = (int)number;
         (void)snprintf(request->host, sizeof request->host, "%s", host);
     }
+    curl_free(port);
     curl_free(scheme);
     curl_free(host);
     curl_url_cleanup(parts);
@@ -144,8 +156,15 @@ static bool refuse(struct td_fetch_guard *guard, const char *before, const char 
     return false;
 }
 
-/* Decides whether the request may go to an address of this reach. */
-static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, const char *address,
+/* Returns whether the address and the port are not where the URL leads to, but a proxy's, which decides by itself: the
+ * port is another one than the URL's, or it is where the first request went. */
+static bool is_proxy(const struct td_fetch_guard *guard, const char *address, int port, const struct request *request)
+{
+    return port != request->port || (port == guard->port && strcmp(address, guard->address) == 0);
+}
+
+/* Decides whether the request may go to an address of this reach, and to the port. */
+static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, const char *address, int port,
                    struct request *request)
 {
     if (!describe(guard, request))
@@ -153,11 +172,14 @@ static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, cons
     if (reach == TD_FETCH_LINK_LOCAL)
         return refuse(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
                       ", which is link-local; such addresses are never asked");
+    if (reach == TD_FETCH_METADATA)
+        return refuse(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
+                      ", which is a cloud's service of credentials; such addresses are never asked");
     if (!request->is_redirected)
         return true;
     if (guard->has_tls && !request->has_tls)
         return refuse(guard, "it redirects from https to http, to ", request->host, "");
-    if (reach == TD_FETCH_PRIVATE && !guard->is_private && strcmp(address, guard->address) != 0)
+    if (reach == TD_FETCH_PRIVATE && !guard->is_private && !is_proxy(guard, address, port, request))
         return refuse(guard, "it redirects to ", address,
                       ", an address of this host or of a private network, but is not at such an address itself");
     if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
@@ -172,19 +194,22 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
     struct request request;
     char text[INET6_ADDRSTRLEN] = "an unknown address";
     enum td_fetch_reach reach = TD_FETCH_PRIVATE;
+    int port = 0;
     (void)purpose;
     if (address->family == AF_INET) {
         struct sockaddr_in in;
         memcpy(&in, &address->addr, sizeof in);
         reach = td_fetch_reach_of_ipv4((const uint8_t *)&in.sin_addr);
+        port = ntohs(in.sin_port);
         (void)inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
     } else if (address->family == AF_INET6) {
         struct sockaddr_in6 in;
         memcpy(&in, &address->addr, sizeof in);
         reach = td_fetch_reach_of_ipv6(in.sin6_addr.s6_addr);
+        port = ntohs(in.sin6_port);
         (void)inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
     }
-    if (!may_go(guard, reach, text, &request))
+    if (!may_go(guard, reach, text, port, &request))
         return CURL_SOCKET_BAD;
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
@@ -195,14 +220,15 @@ static int before_request(void *context, char *address, char *own_address, int p
     struct td_fetch_guard *guard = context;
     struct request request;
     enum td_fetch_reach reach = TD_FETCH_PRIVATE;
-    (void)own_address, (void)port, (void)own_port;
+    (void)own_address, (void)own_port;
     (void)read_reach(address, &reach);
     guard->refusal[0] = '\0'; /* another address of the host was good */
-    if (!may_go(guard, reach, address, &request))
+    if (!may_go(guard, reach, address, port, &request))
         return CURL_PREREQFUNC_ABORT;
     guard->has_tls = request.has_tls;
     if (!request.is_redirected) {
         guard->is_private = reach == TD_FETCH_PRIVATE && (!has_proxies() || is_private_address(request.host));
+        guard->port = port;
         (void)snprintf(guard->address, sizeof guard->address, "%s", address);
         memcpy(guard->host, request.host, sizeof guard->host);
     }
@@ -224,6 +250,7 @@ void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest)
     guard->refusal[0] = '\0';
     guard->host[0] = guard->address[0] = '\0';
     guard->is_private = guard->has_tls = false;
+    guard->port = 0;
 }
 
 bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, struct td_error *err)

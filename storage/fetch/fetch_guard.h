@@ -1,7 +1,8 @@
 /* Where a request may be led. A server that redirects must not make this process ask the services of its own host or
  * network (server-side request forgery), nor give up what the first URL has promised:
  *
- * - A link-local address is never asked, since clouds hand out credentials there.
+ * - A link-local address is never asked, since clouds hand out credentials there; nor are others that clouds are known
+ *   to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
  * - A redirect does not lead from https to http.
@@ -10,7 +11,8 @@
  * libcurl asks the guard before it opens a connection, with the address that it is going to use, and again before it
  * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then
  * decides by itself where it leads. An address says nothing of the first URL then, so where the environment has proxies
- * only a URL that has a private address for its host counts as private. One guard per handle of libcurl, used by the
+ * only a URL that has a private address for its host counts as private; and what is at the address of a proxy, but at
+ * another port, is not the proxy. One guard per handle of libcurl, used by the
  * handle's thread alone. */
 #ifndef TD_STORAGE_FETCH_GUARD_H
 #define TD_STORAGE_FETCH_GUARD_H
@@ -27,6 +29,7 @@ enum td_fetch_reach {
     TD_FETCH_PUBLIC,
     TD_FETCH_PRIVATE, /* loopback, private, unique local, shared, unspecified */
     TD_FETCH_LINK_LOCAL,
+    TD_FETCH_METADATA, /* a cloud hands out credentials there, although it is not link-local */
 };
 
 struct td_fetch_guard {
@@ -35,6 +38,7 @@ struct td_fetch_guard {
     bool is_private, has_tls;       /* of the first request; has_tls: of a later one, too */
     char host[TD_FETCH_HOST_BYTES]; /* of the first request */
     char address[INET6_ADDRSTRLEN]; /* to which it went: the host's, or that of a proxy */
+    int port;                       /* to which it went, at that address */
     char refusal[400];              /* why a request was refused; empty: none was */
 };
 

@@ -323,3 +323,11 @@ def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, c
         published(server, "org/few")
         server.wait_for(lambda: held(server, "org/few") == 0,
                         "the descriptors are closed as soon as a scan has found the model")
+
+
+
+def test_no_longer_list_is_read_than_a_model_may_have_files(hubs, cache):
+    hub = hubs({"org/long": {f"d{i}/f.txt": b"x" for i in range(4 * 4096 + 1)}})
+    server = cache(hub.url)
+    assert server.get("/models/org/long").status == 503
+    assert "names more than 16384 files and directories" in server.stderr()

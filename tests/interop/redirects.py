@@ -96,12 +96,23 @@ def proxied(out):
             yield name, run(out / name, f"http://{PUBLIC}", env=env)
 
 
+def proxied_by_loopback(out):
+    """Yield redirects from a public host behind a proxy on this host to the proxy's own address, beside the proxy."""
+    with FakeHub({"a.txt": b"text"}, host=LOOPBACK) as proxy, FakeHub({"a.txt": b"text"}, host=LOOPBACK) as local:
+        env = {"http_proxy": proxy.url, "no_proxy": LOOPBACK}
+        for name, base in (("proxied by loopback to proxied", f"http://{OTHER}"),
+                           ("proxied by loopback to loopback", local.url)):
+            proxy.file = lambda h, name, base=base: FakeHub.file(proxy, h, name) if OTHER in h.path else \
+                h.answer(302, b"", Location=base + "/org/m/resolve/main/a.txt")
+            yield name, run(out / name, f"http://{PUBLIC}", env=env)
+
+
 def main():
     out = Path(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in (PUBLIC, OTHER, PRIVATE, LINK_LOCAL):
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-    print(json.dumps(dict([*plain(out), *secure(out), *proxied(out)])))
+    print(json.dumps(dict([*plain(out), *secure(out), *proxied(out), *proxied_by_loopback(out)])))
 
 
 if __name__ == "__main__":

@@ -224,6 +224,31 @@ def test_tls_is_not_given_up(tmp_path, hub):
         assert not hub.requests
 
 
+def trickle(hub):
+    """Let the hub send 2 kB/s of files."""
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=2000)
+
+
+def test_a_trickling_server_is_left_for_another_one(tmp_path):
+    """2 MiB at 2 kB/s would take 17 minutes for each file."""
+    files = {f"f{i}.bin": big(2 * MIB + i) for i in range(4)}
+    with FakeHub(files) as slow, FakeHub(files) as good:
+        trickle(slow)
+        _, err = pull(f"{slow.url},{good.url}", "-o", tmp_path / "out", timeout=40)
+        assert "less than 64 KiB/s came for 5 s" in err
+        assert tree_of(tmp_path / "out") == files
+
+
+def test_of_servers_that_all_trickle_the_last_one_goes_on(tmp_path):
+    files = {"f.bin": big(22_000)}
+    with FakeHub(files) as one, FakeHub(files) as two:
+        trickle(one)
+        trickle(two)
+        _, err = pull(f"{one.url},{two.url}", "-o", tmp_path / "out", timeout=40)
+        assert err.count("less than 64 KiB/s came for 5 s") == 1
+        assert tree_of(tmp_path / "out") == files
+
+
 # what has to come of the cases of redirects.py: None: the files come; else what the error says
 REDIRECTS = {
     "public to public": None,
@@ -245,6 +270,8 @@ REDIRECTS = {
     "http to https to http": "from https to http",
     "proxied to proxied": None,
     "proxied to private, without the proxy": "redirects to 127.0.0.1",
+    "proxied by loopback to proxied": None,
+    "proxied by loopback to loopback": "redirects to 127.0.0.1",
 }
 
 

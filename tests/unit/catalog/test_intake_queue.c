@@ -88,7 +88,55 @@ static void one_client_fills_no_queue(void **state)
         (void)begin(&queue, id, (uint64_t)i);
     }
     assert_int_equal(td_intake_queue_waiting(&queue), TD_UPSTREAM_QUEUE);
+    for (int i = 1; i < TD_UPSTREAM_CLIENT_QUEUE; i++) { /* others take all of its places but one */
+        (void)snprintf(id, sizeof id, "c%d", i);
+        (void)begin(&queue, id, (uint64_t)(100 + i));
+    }
+    assert_non_null(td_intake_queue_find(&queue, TD_TEXT("a0")));
+    assert_null(td_intake_queue_find(&queue, TD_TEXT("a1")));
     assert_int_equal(refuse(&queue, "one-more", 999), TD_QUEUE_IS_FULL);
+    td_intake_queue_fini(&queue);
+}
+
+static void new_clients_go_before_nobody_who_waits(void **state)
+{
+    struct td_intake_queue queue = {.max_names = 1000};
+    char id[16];
+    (void)state;
+    (void)begin(&queue, "old", 7);
+    assert_string_equal(next(&queue), "old");
+    end(&queue, "old");
+    (void)begin(&queue, "again", 7);
+    for (int i = 0; i < 2 * TD_CLIENT_TURNS; i++) { /* so many that the client is forgotten */
+        (void)snprintf(id, sizeof id, "n%d", i);
+        (void)begin(&queue, id, (uint64_t)(100 + i));
+        end(&queue, id);
+    }
+    (void)begin(&queue, "new", 9999);
+    assert_string_equal(next(&queue), "again");
+    assert_string_equal(next(&queue), "new");
+    td_intake_queue_fini(&queue);
+}
+
+static void who_has_nothing_in_a_full_queue_displaces_the_latest_of_who_has_most(void **state)
+{
+    struct td_intake_queue queue = {.max_names = 100};
+    char id[16];
+    (void)state;
+    for (int i = 0; i < TD_UPSTREAM_QUEUE; i++) {
+        int client = i / TD_UPSTREAM_CLIENT_QUEUE;
+        (void)snprintf(id, sizeof id, "%c%d", 'a' + client, i % TD_UPSTREAM_CLIENT_QUEUE);
+        (void)begin(&queue, id, (uint64_t)client);
+    }
+    assert_int_equal(td_intake_queue_waiting(&queue), TD_UPSTREAM_QUEUE);
+    (void)begin(&queue, "e0", 5);
+    assert_int_equal(refuse(&queue, "one-more", 5), TD_QUEUE_IS_FULL);
+    assert_null(
+        td_intake_queue_find(&queue, TD_TEXT("d7"))); /* the latest of all, whose client has as many as others */
+    (void)begin(&queue, "f0", 6);
+    assert_null(td_intake_queue_find(&queue, TD_TEXT("c7")));
+    assert_non_null(td_intake_queue_find(&queue, TD_TEXT("e0")));
+    assert_int_equal(td_intake_queue_waiting(&queue), TD_UPSTREAM_QUEUE);
     td_intake_queue_fini(&queue);
 }
 
@@ -178,6 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clients_take_turns),
         cmocka_unit_test(one_client_fills_no_queue),
+        cmocka_unit_test(new_clients_go_before_nobody_who_waits),
+        cmocka_unit_test(who_has_nothing_in_a_full_queue_displaces_the_latest_of_who_has_most),
         cmocka_unit_test(one_client_may_not_ask_for_ever_more_names),
         cmocka_unit_test(the_table_is_bounded),
         cmocka_unit_test(nothing_is_listed_while_the_upstream_asks_for_patience),

@@ -259,6 +259,33 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     tree_close(&tree);
 }
 
+static void no_model_leaves_for_one_that_the_disk_cannot_take(void **state)
+{
+    const uint64_t max_bytes = UINT64_MAX / 2; /* far more than the disk has */
+    struct tree tree;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_root *folder = NULL;
+    int64_t began_s;
+    uint64_t evicted = 0;
+    size_t count;
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, max_bytes);
+    keep(store, "a", 40);
+    keep(store, "b", 50);
+    assert_false(td_upstream_store_begin(store, "sky", max_bytes - 10, &folder, &began_s, &evicted, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    check_says(&err, "and 90 of models that could leave", "what both would free"); /* 80 are too many; so both */
+    assert_int_equal(evicted, 0);
+    assert_true(exists(&tree, "a/config.json") && exists(&tree, "b/config.json"));
+    assert_int_equal(td_upstream_store_bytes(store, &count), 90);
+    td_error_init(&err);
+    assert_false(td_upstream_store_begin(store, "sky", max_bytes - 51, &folder, &began_s, &evicted, &err));
+    check_says(&err, "and 40 of models that could leave", "what the first would free");
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
 static void what_was_fetched_before_a_kill_goes_on(void **state)
 {
     struct tree tree;
@@ -640,6 +667,7 @@ int main(void)
         cmocka_unit_test(a_record_of_an_older_version_makes_the_model_the_operators),
         cmocka_unit_test(the_least_recently_read_model_leaves_first),
         cmocka_unit_test(a_model_without_room_is_refused_and_changes_nothing),
+        cmocka_unit_test(no_model_leaves_for_one_that_the_disk_cannot_take),
         cmocka_unit_test(what_was_fetched_before_a_kill_goes_on),
         cmocka_unit_test(a_kill_between_record_and_rename_publishes_nothing),
         cmocka_unit_test(a_model_that_the_operator_has_removed_is_fetched_anew),

@@ -129,6 +129,34 @@ static void connections_are_counted(void **state)
     td_registry_fini(&place.registry);
 }
 
+/* RFC 4291 2.5.4: what follows the first 64 bits is the host's own choice; IPv4 addresses stand in the last 32 bits. */
+static void addresses_of_one_ipv6_network_are_one_client(void **state)
+{
+    static const char *const texts[] = {"2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1", "::ffff:203.0.113.1",
+                                        "::ffff:203.0.113.2"};
+    enum { COUNT = COUNT_OF(texts) };
+    struct place place = {.limits = long_limits()};
+    struct pair pairs[COUNT];
+    struct td_connection *connections[COUNT];
+    (void)state;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT; i++) {
+        struct in6_addr address;
+        assert_int_equal(inet_pton(AF_INET6, texts[i], &address), 1);
+        pairs[i] = connect_pair();
+        connections[i] = td_connection_open(&place.registry, pairs[i].server, &address);
+        assert_non_null(connections[i]);
+    }
+    assert_true(connections[0]->client == connections[1]->client);
+    assert_true(connections[0]->client != connections[2]->client);
+    assert_true(connections[3]->client != connections[4]->client);
+    for (size_t i = 0; i < COUNT; i++) {
+        td_connection_close(connections[i]);
+        close_pair(&pairs[i]);
+    }
+    td_registry_fini(&place.registry);
+}
+
 /* Past the total limit, TD_RESERVED_CONNECTIONS are admitted to get an error answer; past an address's limit, none. */
 static void limits_decide_who_is_taken_in(void **state)
 {
@@ -672,6 +700,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_are_counted),
+        cmocka_unit_test(addresses_of_one_ipv6_network_are_one_client),
         cmocka_unit_test(limits_decide_who_is_taken_in),
         cmocka_unit_test(without_memory_nothing_is_opened),
         cmocka_unit_test(accepting_many_is_linear),
