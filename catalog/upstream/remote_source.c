@@ -1,6 +1,6 @@
 #include "catalog/upstream/remote_source.h"
 
-#include "catalog/upstream/intake.h"
+#include "catalog/upstream/upstream_config.h"
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"

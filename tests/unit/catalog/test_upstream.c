@@ -24,6 +24,7 @@ enum behaviour {
     SENDS,          /* all bytes */
     SENDS_WRONG,    /* bytes of another digest, which it finds at the end */
     HAS_FULL_DISK,  /* fails as a full disk does */
+    BREAKS_OFF,     /* fails at the end, of what has nothing to do with the bytes */
     DISCARDS,       /* begins anew in the middle */
     IS_UNREACHABLE, /* fails at once */
     HAS_NO_MEMORY,  /* fails at once, too, as the next */
@@ -150,6 +151,8 @@ static bool fetch_weights(struct source *source, const struct td_upstream_wish *
         ok = td_error_set(err, TD_CONFLICT, "cancelled");
     } else if (behaviour == SENDS_WRONG) {
         ok = td_error_set(err, TD_FAILED_PRECONDITION, "its digest is another");
+    } else if (behaviour == BREAKS_OFF) {
+        ok = td_error_set(err, TD_UNAVAILABLE, "the server has left");
     }
     (void)close(fd);
     return ok && renameat(directory, ".part", directory, "model.safetensors") == 0;
@@ -444,13 +447,15 @@ static void wrong_bytes_are_never_published(void **state)
     char path[TREE_PATH_BYTES];
     (void)state;
     place_open(&place);
-    allow(&place, 1000, SENDS_WRONG); /* the fetch does not end before there is an answer */
+    char etag[TD_SHA256_TEXT_BYTES + 2];
+    (void)snprintf(etag, sizeof etag, "\"%s\"", weights_hex);
+    allow(&place, WEIGHTS_BYTES / 2, SENDS_WRONG);
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    assert_true(td_blob_read(weights_of(snapshot), 0, &byte, 1, &err));
+    assert_false(td_upstream_was_wrong(place.upstream, td_text_of(etag)));
     allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
     check_says(&err, "could not be fetched", "reader");
-    char etag[TD_SHA256_TEXT_BYTES + 2];
-    (void)snprintf(etag, sizeof etag, "\"%s\"", weights_hex);
     assert_true(td_upstream_was_wrong(place.upstream, td_text_of(etag))); /* nobody goes on with this tag */
     assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("\"another\"")));
     assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("")));
@@ -461,6 +466,28 @@ static void wrong_bytes_are_never_published(void **state)
     tree_at(&place.tree, "org", path);
     assert_int_not_equal(access(path, F_OK), 0);
     place_close(&place);
+}
+
+/* Nobody knows whether the bytes that a reader has would have been right. */
+static void tags_are_noted_whatever_a_fetch_fails_of(void **state)
+{
+    (void)state;
+    for (int has_read = 0; has_read < 2; has_read++) {
+        struct place place;
+        struct td_snapshot *snapshot = NULL;
+        uint8_t byte;
+        char etag[TD_SHA256_TEXT_BYTES + 2];
+        place_open(&place);
+        (void)snprintf(etag, sizeof etag, "\"%s\"", weights_hex);
+        allow(&place, WEIGHTS_BYTES / 2, BREAKS_OFF);
+        assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+        assert_true(!has_read || td_blob_read(weights_of(snapshot), 0, &byte, 1, NULL));
+        allow(&place, WEIGHTS_BYTES, BREAKS_OFF);
+        await_failed(&place, TD_UPSTREAM_FAILED_UNREACHABLE, 1);
+        CHECK(td_upstream_was_wrong(place.upstream, td_text_of(etag)) == (has_read == 1), "has read %d", has_read);
+        td_snapshot_unref(snapshot);
+        place_close(&place);
+    }
 }
 
 static void a_fetch_that_begins_anew_ends_its_readers(void **state)
@@ -727,6 +754,7 @@ int main(void)
         cmocka_unit_test(a_model_that_is_not_there_is_remembered),
         cmocka_unit_test(names_of_absent_models_do_not_grow_without_end),
         cmocka_unit_test(wrong_bytes_are_never_published),
+        cmocka_unit_test(tags_are_noted_whatever_a_fetch_fails_of),
         cmocka_unit_test(a_fetch_that_begins_anew_ends_its_readers),
         cmocka_unit_test(a_full_disk_is_an_answer_and_gives_its_room_back),
         cmocka_unit_test(short_memory_is_no_full_disk),
