@@ -13,7 +13,7 @@
 enum {
     CONNECTIONS = 4, /* for a long file; several files are fetched at once */
     LONG_BYTES = 256 * 1024 * 1024,
-    SPAN_BYTES = 16 * 1024 * 1024,        /* of one request: so the front of a file arrives first */
+    SPAN_BYTES = 16 * 1024 * 1024,            /* of one request: so the front of a file arrives first */
     LIST_ITEMS = 4 * TD_UPSTREAM_MODEL_FILES, /* of a list, with directories: a longer one has too many files */
 };
 
