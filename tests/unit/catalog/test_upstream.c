@@ -713,8 +713,12 @@ static void too_many_models_at_once_are_refused(void **state)
     td_upstream_get_status(place.upstream, &status);
     assert_int_equal(status.fetching, TD_UPSTREAM_MODELS);
     assert_int_equal(status.waiting, TD_UPSTREAM_QUEUE);
-    place.client = 99;
+    place.client = 1; /* has some waiting */
     assert_true(ask_in_vain(&place, "one-more", TD_UPSTREAM_LATER, "wait to be fetched") > 1);
+    place.client = 99; /* has none, and takes the place of one */
+    ask_in_vain(&place, "one-more", TD_UPSTREAM_LATER, "the list of files");
+    td_upstream_get_status(place.upstream, &status);
+    assert_int_equal(status.waiting, TD_UPSTREAM_QUEUE);
     place_close(&place);
 }
 
