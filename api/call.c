@@ -168,8 +168,8 @@ void td_call_finish(const struct td_call *call, bool head)
         td_conditional_range_allowed(call->request, response) && /* RFC 9110 section 14.2: Range is for GET */
         td_held_answer_may_go_on(call->api, call->request, response))
         td_range_apply(call->request, response);
-    bool is_ready =
-        head || (td_body_resolve(&response->body, &err) && td_held_answer_apply(call->request, response, &err));
+    bool is_ready = head || (td_body_resolve(&response->body, &err) &&
+                             td_held_answer_apply(call->api, call->request, response, &err));
     if (!is_ready || !td_body_prepare(&response->body, head, &err))
         td_response_fail_error(response, &err);
 }

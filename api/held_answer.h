@@ -10,10 +10,11 @@
 #include <stdbool.h>
 
 /* Has the end of the answer wait until its file is checked (td_incoming_hold_end), unless the client checks it itself:
- * then the answer may be complete before, and no cache may keep it. Nor does the answer go on waiting for bytes
- * when its client has left. Call it when ranges have been applied. Errors:
+ * then the answer may be complete before, and no cache may keep it. Nor does the answer go on waiting for bytes when
+ * its client has left. Does nothing without an upstream. Call it when ranges have been applied. Errors:
  * TD_RESOURCE_EXHAUSTED. */
-bool td_held_answer_apply(const struct td_request *request, struct td_response *response, struct td_error *err);
+bool td_held_answer_apply(const struct td_api *api, const struct td_request *request, struct td_response *response,
+                          struct td_error *err);
 
 /* Returns whether a range may be answered with a part, as far as entity tags have to do with it: not where the client
  * would go on with one under which bytes that were wrong may have been given out. If-Range then gets the whole, and

@@ -42,7 +42,12 @@ static void check_answer(const struct answer *answer)
     td_response_init(&response);
     assert_true(td_body_append(&response.body, blob, 0, 10, NULL));
     const char *before = response.cache_control;
-    CHECK(td_held_answer_apply(&request, &response, &err), "%s", err.message);
+    static struct td_api api; /* without an upstream, and then with one that is asked nothing */
+    api.upstream = NULL;
+    CHECK(td_held_answer_apply(&api, &request, &response, &err), "%s", err.message);
+    assert_true(is_open(&response) && response.cache_control == before);
+    api.upstream = (struct td_upstream *)(void *)&api;
+    CHECK(td_held_answer_apply(&api, &request, &response, &err), "%s", err.message);
     assert_int_equal(is_open(&response), answer->is_open);
     if (answer->cache_control == NULL)
         assert_ptr_equal(response.cache_control, before);
