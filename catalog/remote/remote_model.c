@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a list may cost. A million files, as the Hub tells them, take about 450 MB. */
+/* The bounds of a list. A million files, as the Hub tells them, take about 450 MB. */
 #define LIST_S UINT64_C(600)
 #define LIST_BYTES (UINT64_C(1) << 30)
 enum {
@@ -46,7 +46,7 @@ void td_remote_model_init(struct td_remote_model *model)
     td_remote_listing_init(&model->listing);
 }
 
-/* Prepares for what another server says. */
+/* Prepares for the reply of another server. */
 static void begin_anew(struct td_remote_model *model)
 {
     const struct td_remote_bounds bounds = model->bounds;
@@ -329,7 +329,7 @@ static bool list_once(struct asking *asking)
     return ok;
 }
 
-/* What the servers have said so far. */
+/* The replies of the servers so far. */
 struct replies {
     bool left_out[TD_FETCH_MAX_SERVERS]; /* they have failed, or refused */
     struct td_error refusal, failure;    /* the first ones; TD_OK: none */
@@ -337,7 +337,7 @@ struct replies {
     unsigned status;                     /* of the refusal */
 };
 
-/* Notes what the server of asking has said. */
+/* Notes the reply of the server that was asked. */
 static void note_reply(struct replies *replies, const struct asking *asking)
 {
     replies->left_out[asking->server] = true;

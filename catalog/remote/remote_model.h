@@ -12,7 +12,7 @@
 
 enum { TD_REMOTE_REVISION_BYTES = 256 }; /* of the longest name, with a NUL */
 
-/* What the list of a model's files may cost, with all of its pages, from one server. */
+/* Bounds on the list of a model's files, over all of its pages, from one server. */
 struct td_remote_bounds {
     uint64_t time_ns;
     uint64_t bytes;

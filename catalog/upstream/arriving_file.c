@@ -43,11 +43,6 @@ static void on_discarded(void *context)
     atomic_store(&arriving->intake->is_cancelled, true);
 }
 
-static bool is_cancelled(void *context)
-{
-    return atomic_load(&((struct td_intake *)context)->is_cancelled);
-}
-
 /* Opens the finished file, gives it the model's time and tells the catalog its digest, so that nothing is hashed twice.
  */
 static bool settle(const struct td_arriving_file *arriving, const struct td_remote_file *file,
@@ -73,7 +68,7 @@ static bool settle(const struct td_arriving_file *arriving, const struct td_remo
 static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
 {
     struct td_intake *intake = arriving->intake;
-    const struct td_cancel cancel = {.is_asked = is_cancelled, .context = intake};
+    const struct td_cancel cancel = td_intake_cancel(intake);
     const struct td_upstream_wish wish = {
         .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
     const struct td_upstream_source *source = &arriving->config->source;

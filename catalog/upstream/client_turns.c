@@ -2,25 +2,25 @@
 
 static const uint64_t name_ns = TD_CLIENT_NAME_MS * UINT64_C(1000000);
 
-/* Returns the client's entry, or NULL. */
-static const struct td_client_turn *find(const struct td_client_turns *turns, uint64_t client)
+/* Returns the number of the client's entry; turns->count when it has none. */
+static size_t find(const struct td_client_turns *turns, uint64_t client)
 {
-    for (size_t i = 0; i < turns->count; i++)
-        if (turns->clients[i].client == client)
-            return &turns->clients[i];
-    return NULL;
+    size_t i = 0;
+    while (i < turns->count && turns->clients[i].client != client)
+        i++;
+    return i;
 }
 
 /* Returns the client's entry, a new one where it has none: in the place of the client that has the most names left. */
 static struct td_client_turn *entry_of(struct td_client_turns *turns, uint64_t client)
 {
-    struct td_client_turn *entry = (struct td_client_turn *)(uintptr_t)find(turns, client);
-    if (entry != NULL)
-        return entry;
+    size_t found = find(turns, client);
+    struct td_client_turn *entry = &turns->clients[0];
+    if (found < turns->count)
+        return &turns->clients[found];
     if (turns->count < TD_CLIENT_TURNS) {
         entry = &turns->clients[turns->count++];
     } else {
-        entry = &turns->clients[0];
         for (size_t i = 1; i < turns->count; i++)
             if (turns->clients[i].spent_until_ns < entry->spent_until_ns)
                 entry = &turns->clients[i];
@@ -48,6 +48,6 @@ void td_client_turns_take(struct td_client_turns *turns, uint64_t client)
 
 uint64_t td_client_turns_latest(const struct td_client_turns *turns, uint64_t client)
 {
-    const struct td_client_turn *entry = find(turns, client);
-    return entry == NULL ? 0 : entry->turn;
+    size_t found = find(turns, client);
+    return found < turns->count ? turns->clients[found].turn : 0;
 }

@@ -1,5 +1,5 @@
-/* Who asks for models: how many new names each client may ask for, and whose turn it is. So a client that makes names
- * up neither fills the queue nor keeps others from getting a place. Memory is bounded: of more clients than
+/* The clients that ask for models: how many new names each may ask for, and whose turn it is. So a client that makes
+ * names up neither fills the queue nor keeps others from getting a place. Memory is bounded: of more clients than
  * TD_CLIENT_TURNS, those that asked for least lately are forgotten. Pure: the caller tells the time (td_clock_ns), and
  * sees to it that calls do not overlap. */
 #ifndef TD_CATALOG_UPSTREAM_CLIENT_TURNS_H

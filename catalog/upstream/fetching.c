@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const uint64_t published_ns = 60 * TD_NS_PER_S; /* how long an intake stays if no scan finds its model */
@@ -150,11 +149,6 @@ void td_fetching_put_away(struct td_fetching *f, struct td_intake *intake)
     pthread_cond_broadcast(&f->changed);
 }
 
-static bool is_asked_to_end(void *context)
-{
-    return atomic_load(&((struct td_intake *)context)->is_cancelled);
-}
-
 /* ---- listing ---------------------------------------------------------------------------------------------- */
 
 /* Keeps the answer that the upstream has no such model. */
@@ -192,12 +186,6 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
     intake->file_count = files;
     return true;
 }
-
-/* An intake whose list is being asked for. */
-struct listing {
-    struct td_fetching *fetching;
-    struct td_intake *intake;
-};
 
 /* Pauses all listing because the upstream asks for patience, and queues the intake again. Returns false when it has
  * waited for too long, or was not asked to wait. */
@@ -237,7 +225,7 @@ static bool is_found_by_scans(const char *path)
  * same commit, while it arrives and when it is published. Without the lock. */
 static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
-    const struct td_cancel cancel = {.is_asked = is_asked_to_end, .context = intake};
+    const struct td_cancel cancel = td_intake_cancel(intake);
     const struct td_upstream_wish wish = {
         .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
     if (!f->config.source.list(f->config.source.context, &wish, &intake->model, err))

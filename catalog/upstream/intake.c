@@ -61,6 +61,16 @@ void td_intake_restart(struct td_intake *intake, const char *via)
     td_error_init(&intake->error);
 }
 
+static bool is_cancelled(void *context)
+{
+    return atomic_load(&((struct td_intake *)context)->is_cancelled);
+}
+
+struct td_cancel td_intake_cancel(struct td_intake *intake)
+{
+    return (struct td_cancel){.is_asked = is_cancelled, .context = intake};
+}
+
 bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
 {
     const struct td_remote_listing *listing = &intake->model.listing;

@@ -92,6 +92,9 @@ bool td_intake_has_waiting(const struct td_intake *intake);
 /* Ends it with this error: its readers fail, and are told no details. Working threads are asked to stop. */
 void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns);
 
+/* Returns what tells the intake's threads that it has ended. Borrows the intake. */
+struct td_cancel td_intake_cancel(struct td_intake *intake);
+
 /* Returns how many bytes have arrived. */
 uint64_t td_intake_arrived(const struct td_intake *intake);
 

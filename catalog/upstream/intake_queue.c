@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const uint64_t full_ns = UINT64_C(5000000000);   /* after which a full queue may have room */
-static const uint64_t grace_ns = UINT64_C(60000000000); /* a failure is remembered longer than it is kept */
+static const uint64_t full_ns = 5 * TD_NS_PER_S;   /* after which a full queue may have room */
+static const uint64_t grace_ns = 60 * TD_NS_PER_S; /* a failure is remembered longer than it is kept */
 
 struct td_intake *td_intake_queue_find(const struct td_intake_queue *queue, struct td_text id)
 {

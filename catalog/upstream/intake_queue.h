@@ -45,8 +45,7 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
 
 /* Chooses the next job, and counts the place that a listing takes. Of the models that wait, the one whose client got a
  * place longest ago is next, where no client's is counted as longer ago than the model waits; among these the one that
- * was asked for first. Of files, those that readers wait
- * for come first. Returns false when there is none. */
+ * was asked for first. Of files, those that readers wait for come first. Returns false when there is none. */
 bool td_intake_queue_choose(struct td_intake_queue *queue, struct td_intake_job *job);
 
 /* Returns whether files wait to be fetched. */

@@ -141,6 +141,12 @@ bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char o
     return n > 0 && n < PATH_MAX;
 }
 
+bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX])
+{
+    int n = snprintf(out, PATH_MAX, "%s/%s", disk->root, id);
+    return n > 0 && n < PATH_MAX;
+}
+
 /* Splits an id into the name of the directory that the model is in, "." for one without organisation, and its own. */
 static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
 {
@@ -259,8 +265,8 @@ static bool is_as_published(const struct td_kept_note *note, const char *directo
 bool td_kept_disk_is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note)
 {
     char place[PATH_MAX];
-    int n = snprintf(place, sizeof place, "%s/%s", disk->root, note->id);
-    return n > 0 && n < PATH_MAX && td_kept_disk_is_in_place(disk, note) && is_as_published(note, place);
+    return td_kept_disk_place(disk, note->id, place) && td_kept_disk_is_in_place(disk, note) &&
+           is_as_published(note, place);
 }
 
 /* Moves a model out of the served directory to `check`. Returns false, with errno, when it cannot be moved. */
@@ -298,8 +304,8 @@ void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
     char own_key[TD_TAG_BYTES];
     struct td_kept_note note;
     td_kept_record_name(key, name);
-    bool is_known = td_kept_note_read(disk->fd, name, &note) && td_digest_tag(note.id, strlen(note.id), own_key) &&
-                    strcmp(own_key, key) == 0;
+    bool is_known =
+        td_kept_note_read(disk->fd, name, &note) && td_kept_key(note.id, own_key) && strcmp(own_key, key) == 0;
     (void)snprintf(name, sizeof name, "check/%s", key);
     if (is_known)
         (void)move_back(disk, note.id, name);

@@ -36,6 +36,9 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
 /* Writes the path of something in the store, from the root of the file system. Returns false when it is too long. */
 bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[PATH_MAX]);
 
+/* Writes the path of a model's place, from the root of the file system. Returns false when it is too long. */
+bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX]);
+
 /* Opens the directory that a model has its place in, and sets *name to the model's name there, a part of the id.
  * Returns the descriptor, or -1 with errno. */
 int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name);

@@ -26,6 +26,11 @@ bool td_kept_id_is_valid(struct td_text id)
            !td_text_begins(rest, TD_TEXT("models--"));
 }
 
+bool td_kept_key(const char *id, char key[TD_TAG_BYTES])
+{
+    return td_digest_tag(id, strlen(id), key);
+}
+
 /* Reads a note of at most NOTE_BYTES. Returns its length, or -1. */
 static ssize_t read_bytes(int at, const char *path, char *out)
 {

@@ -31,6 +31,9 @@ struct td_kept_note {
  * begin with "datasets--", which mean something else. */
 bool td_kept_id_is_valid(struct td_text id);
 
+/* Writes the name of a model's files in the store, a hash of the id. Returns false when memory is short. */
+bool td_kept_key(const char *id, char key[TD_TAG_BYTES]);
+
 /* Writes a note durably to a path below the descriptor `at`, by a rename. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
 bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err);
 

@@ -4,7 +4,7 @@
 
 #include "catalog/upstream/kept_disk.h"
 
-/* Which files belong to a model, by their paths below it. */
+/* Tells the files that belong to a model, by their paths below it. */
 struct td_kept_files {
     bool (*belongs)(void *context, const char *path);
     void *context;

@@ -14,11 +14,6 @@ void td_kept_table_fini(struct td_kept_table *table)
     memset(table, 0, sizeof *table);
 }
 
-bool td_kept_key(const char *id, char key[TD_TAG_BYTES])
-{
-    return td_digest_tag(id, strlen(id), key);
-}
-
 static struct td_text row_id(const void *context, size_t i)
 {
     return td_text_of(((const struct td_kept_row *)context)[i].note.id);

@@ -37,9 +37,6 @@ struct td_kept_table {
 /* Frees the rows. */
 void td_kept_table_fini(struct td_kept_table *table);
 
-/* Writes the name of a model's files in the store, a hash of the id. Returns false when memory is short. */
-bool td_kept_key(const char *id, char key[TD_TAG_BYTES]);
-
 /* Returns the row of a model, or NULL. */
 struct td_kept_row *td_kept_table_find(const struct td_kept_table *table, struct td_text id);
 

@@ -17,8 +17,8 @@ enum {
     LIST_ITEMS = 4 * TD_UPSTREAM_MODEL_FILES, /* of a list, with directories: a longer one has too many files */
 };
 
-/* How long it is remembered of which kind a server is. */
-static const uint64_t kind_ns = UINT64_C(60000000000);
+/* The kind of a server is remembered so long. */
+static const uint64_t kind_ns = 60 * TD_NS_PER_S;
 
 struct source {
     pthread_mutex_t lock; /* of the next two */

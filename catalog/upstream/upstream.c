@@ -136,17 +136,17 @@ static bool make_id(struct td_upstream *u, struct td_error *err)
     return true;
 }
 
-static bool init_locks(struct td_upstream *u)
+static bool init_locks(struct td_upstream *u, struct td_error *err)
 {
     if (pthread_mutex_init(&u->f.lock, NULL) != 0)
-        return false;
+        return td_error_no_memory(err);
     bool has_work = td_clock_condition_init(&u->f.work);
     if (has_work && td_clock_condition_init(&u->f.changed))
         return true;
     if (has_work)
         (void)pthread_cond_destroy(&u->f.work);
     (void)pthread_mutex_destroy(&u->f.lock);
-    return false;
+    return td_error_no_memory(err);
 }
 
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err)
@@ -163,7 +163,7 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
                                        .via = u->id,
                                        .first_ns = 2 * config->upkeep_ns,
                                        .stop = &u->f.stop};
-    if (!make_id(u, err) || (!init_locks(u) && !td_error_no_memory(err))) {
+    if (!make_id(u, err) || !init_locks(u, err)) {
         free(u);
         return false;
     }
@@ -216,7 +216,7 @@ void td_upstream_destroy(struct td_upstream *u)
 
 /* ---- asking ----------------------------------------------------------------------------------------------- */
 
-/* Where a request has been. */
+/* The way of a request through other servers. */
 enum way {
     WAY_GOES_ON,
     WAY_HAS_BEEN_HERE,

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Who asks for a model. */
+/* The client that asks for a model. */
 struct td_upstream_asker {
     uint64_t client;    /* stands for the client: what one may ask for is bounded */
     struct td_text via; /* the request's field TD_UPSTREAM_VIA; empty without one */

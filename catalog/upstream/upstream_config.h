@@ -1,4 +1,4 @@
-/* What the upstream is given, and the numbers that it tells. */
+/* The upstream's limits, its configuration, and the numbers that it reports. */
 #ifndef TD_CATALOG_UPSTREAM_CONFIG_H
 #define TD_CATALOG_UPSTREAM_CONFIG_H
 

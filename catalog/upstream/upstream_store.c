@@ -512,8 +512,7 @@ bool td_upstream_store_open_untouched(struct td_upstream_store *store, const str
                                       struct td_root **folder)
 {
     char place[PATH_MAX];
-    int n = snprintf(place, sizeof place, "%s/%s", store->disk.root, note->id);
-    return n > 0 && n < PATH_MAX && td_kept_disk_is_untouched(&store->disk, note) &&
+    return td_kept_disk_place(&store->disk, note->id, place) && td_kept_disk_is_untouched(&store->disk, note) &&
            td_root_create(place, folder, NULL);
 }
 
