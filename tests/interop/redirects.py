@@ -85,23 +85,12 @@ def secure(out):
         yield "http to https to http", run(out / "s2", f"http://{PUBLIC}:{http.server.server_port}", *trust)
 
 
-def proxied(out):
-    """Yield redirects from a public host behind a proxy at a private address, which answers in place of all hosts."""
-    with FakeHub({"a.txt": b"text"}, host=PRIVATE) as proxy, FakeHub({"a.txt": b"text"}, host=LOOPBACK) as local:
+def proxied(out, proxy_host, kind, other_kind):
+    """Yield redirects from a public host behind a proxy, which answers in place of all hosts: to another public host,
+    and to a server on this host beside the proxy."""
+    with FakeHub({"a.txt": b"text"}, host=proxy_host) as proxy, FakeHub({"a.txt": b"text"}, host=LOOPBACK) as local:
         env = {"http_proxy": proxy.url, "no_proxy": LOOPBACK}
-        for name, base in (("proxied to proxied", f"http://{OTHER}"),
-                           ("proxied to private, without the proxy", local.url)):
-            proxy.file = lambda h, name, base=base: FakeHub.file(proxy, h, name) if OTHER in h.path else \
-                h.answer(302, b"", Location=base + "/org/m/resolve/main/a.txt")
-            yield name, run(out / name, f"http://{PUBLIC}", env=env)
-
-
-def proxied_by_loopback(out):
-    """Yield redirects from a public host behind a proxy on this host to the proxy's own address, beside the proxy."""
-    with FakeHub({"a.txt": b"text"}, host=LOOPBACK) as proxy, FakeHub({"a.txt": b"text"}, host=LOOPBACK) as local:
-        env = {"http_proxy": proxy.url, "no_proxy": LOOPBACK}
-        for name, base in (("proxied by loopback to proxied", f"http://{OTHER}"),
-                           ("proxied by loopback to loopback", local.url)):
+        for name, base in ((f"{kind} to proxied", f"http://{OTHER}"), (f"{kind} to {other_kind}", local.url)):
             proxy.file = lambda h, name, base=base: FakeHub.file(proxy, h, name) if OTHER in h.path else \
                 h.answer(302, b"", Location=base + "/org/m/resolve/main/a.txt")
             yield name, run(out / name, f"http://{PUBLIC}", env=env)
@@ -112,7 +101,9 @@ def main():
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in (PUBLIC, OTHER, PRIVATE, LINK_LOCAL):
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-    print(json.dumps(dict([*plain(out), *secure(out), *proxied(out), *proxied_by_loopback(out)])))
+    print(json.dumps(dict([*plain(out), *secure(out),
+                           *proxied(out, PRIVATE, "proxied", "private, without the proxy"),
+                           *proxied(out, LOOPBACK, "proxied by loopback", "loopback")])))
 
 
 if __name__ == "__main__":

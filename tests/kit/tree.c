@@ -97,6 +97,17 @@ void tree_text(const struct tree *tree, const char *name, const char *text)
     tree_write(tree, name, text, strlen(text));
 }
 
+void tree_copy(const struct tree *tree, const char *from, const char *name)
+{
+    char bytes[65536];
+    FILE *file = fopen(from, "rb");
+    KIT_CHECK(file != NULL);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    (void)fclose(file);
+    KIT_CHECK(len > 0 && len < sizeof bytes);
+    tree_write(tree, name, bytes, len);
+}
+
 void tree_poke(const struct tree *tree, const char *name, uint64_t off, const void *bytes, size_t len)
 {
     char path[TREE_PATH_BYTES];

@@ -26,6 +26,9 @@ void tree_directory(const struct tree *tree, const char *name);
 void tree_write(const struct tree *tree, const char *name, const void *bytes, size_t len);
 void tree_text(const struct tree *tree, const char *name, const char *text);
 
+/* Writes a copy of a small file that is elsewhere (`from`, a path). */
+void tree_copy(const struct tree *tree, const char *from, const char *name);
+
 /* Overwrites bytes in place: same inode, same size, new times. */
 void tree_poke(const struct tree *tree, const char *name, uint64_t off, const void *bytes, size_t len);
 

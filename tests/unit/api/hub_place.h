@@ -18,15 +18,9 @@
 /* Copies a file of tests/data into the tree. */
 static inline void copy_data(const struct tree *tree, const char *data, const char *name)
 {
-    char bytes[65536];
     char path[512];
     (void)snprintf(path, sizeof path, TD_TEST_DATA "/%s", data);
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    (void)fclose(file);
-    assert_true(len > 0 && len < sizeof bytes);
-    tree_write(tree, name, bytes, len);
+    tree_copy(tree, path, name);
 }
 
 static inline void copy_pickle(const struct tree *tree, const char *name)

@@ -14,22 +14,11 @@ struct place {
     struct td_repo_view view; /* of the last description */
 };
 
-static void copy_file(const struct tree *tree, const char *from, const char *name)
-{
-    char bytes[65536];
-    FILE *file = fopen(from, "rb");
-    assert_non_null(file);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    (void)fclose(file);
-    assert_true(len > 0 && len < sizeof bytes);
-    tree_write(tree, name, bytes, len);
-}
-
 static void open_place(struct place *place)
 {
     const struct tree *tree = &place->tree;
     tree_open(&place->tree);
-    copy_file(tree, TD_TEST_DATA "/torch/checkpoint.pt", "ns/torch/pytorch_model.bin");
+    tree_copy(tree, TD_TEST_DATA "/torch/checkpoint.pt", "ns/torch/pytorch_model.bin");
     tree_text(tree, "ns/torch/config.json", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"}");
     tree_simple(tree, "ns/card/model.safetensors", "a");
     tree_text(tree, "ns/card/README.md", "---\npipeline_tag: summarization\nlibrary_name: setfit\n---\n");

@@ -18,22 +18,10 @@ struct place {
     struct td_arena arena;
 };
 
-/* Copies a file into the tree. */
-static void copy_file(const struct tree *tree, const char *from, const char *name)
-{
-    char bytes[65536];
-    FILE *file = fopen(from, "rb");
-    assert_non_null(file);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    (void)fclose(file);
-    assert_true(len > 0 && len < sizeof bytes);
-    tree_write(tree, name, bytes, len);
-}
-
 /* Writes a pickle of torch.save. */
 static void copy_pickle(const struct tree *tree, const char *name)
 {
-    copy_file(tree, TD_TEST_DATA "/torch/checkpoint.pt", name);
+    tree_copy(tree, TD_TEST_DATA "/torch/checkpoint.pt", name);
 }
 
 static void fill(const struct tree *tree)
@@ -54,7 +42,7 @@ static void fill(const struct tree *tree)
     copy_pickle(tree, "ns/parts/unet/diffusion_pytorch_model.bin");
     tree_simple(tree, "ns/parts/vae/diffusion_pytorch_model.safetensors", "t");
     tree_text(tree, "ns/shards/index.json", "{}");
-    copy_file(tree, TD_TEST_DATA "/torch/bare.pt", "ns/shards/vae/diffusion_model-00001-of-00001.bin");
+    tree_copy(tree, TD_TEST_DATA "/torch/bare.pt", "ns/shards/vae/diffusion_model-00001-of-00001.bin");
     tree_text(tree, "ns/shards/vae/diffusion_model.bin.index.json",
               "{\"weight_map\":{\"diffusion_model-00001-of-00001\":\"diffusion_model-00001-of-00001.bin\"}}");
     tree_text(tree, "ns/notes/readme.md", "");
