@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the owner of the table does. */
+/* The owner of the table, and its functions. */
 struct td_batched_log_owner {
     const struct td_record_log_kind *kind;
 

@@ -8,7 +8,7 @@
 #include "catalog/hash_work.h"
 #include "core/cancel.h"
 
-/* How a caller waits for a digest. */
+/* The terms on which a caller waits for a digest. */
 struct td_digest_wait {
     uint64_t until_ns;              /* monotonic */
     const struct td_cancel *cancel; /* ends the wait within 0.2 s; NULL: nothing does */

@@ -19,7 +19,7 @@ struct td_hash_job {
     struct td_file *file;
 };
 
-/* What one thread hashes now. Each thread that hashes has one, as long as it lives. */
+/* The file that one thread hashes now. Each thread that hashes has a run as long as it lives. */
 struct td_hash_run {
     const struct td_file *file; /* NULL: nothing; under the lock, as what follows */
     uint64_t since_ns;

@@ -77,9 +77,8 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
 /* Returns how many bytes were hashed since the start, of all files. */
 uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher);
 
-/* Returns whether the digest of the file with this key is known, or the file is in the queue: then it need not be
- * begun.
- */
+/* Returns whether the digest of the file with this key is known, or the file is in the queue, so that nobody need begin
+ * it. */
 bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_virtual_key *key);
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the

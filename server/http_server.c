@@ -140,8 +140,8 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
     return strlen(text);
 }
 
-/* Each session is given its credentials when its connection begins (begin_tls of
- * server/session.c); without them there is no handshake. */
+/* Each session is given its credentials when its connection begins (begin_tls of server/session.c); without them there
+ * is no handshake. */
 static int no_credentials(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
                           const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
                           unsigned int *chain_length, gnutls_privkey_t *key)

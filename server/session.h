@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What all sessions share; all is borrowed. */
+/* The parts that all sessions share; all are borrowed. */
 struct td_serving {
     const struct td_config *config;
     struct td_api *api;
@@ -35,7 +35,7 @@ struct td_serving {
     struct td_waiters *waiters; /* requests that wait for a change */
 };
 
-/* How far a request has come, in this order. */
+/* The stages of a request, in this order. */
 enum td_stage {
     TD_STAGE_NONE,        /* there is no request */
     TD_STAGE_LINE,        /* its request line was read */

@@ -1,4 +1,4 @@
-/* What the kernel knows of a TCP connection. Thread-safe. */
+/* Asks the kernel about a TCP connection. Thread-safe. */
 #ifndef TD_SERVER_SOCKET_FACTS_H
 #define TD_SERVER_SOCKET_FACTS_H
 

@@ -54,7 +54,7 @@ bool td_incoming_take_wanted(struct td_blob *blob);
 /* Returns whether a reader was given bytes before the writer had finished. Any thread. */
 bool td_incoming_has_given(struct td_blob *blob);
 
-/* What the bytes of an answer from incoming blobs are worth. */
+/* The worth of the bytes of an answer from incoming blobs. */
 enum td_incoming_worth {
     TD_INCOMING_CHECKED,   /* no byte is of a blob whose writer has not finished */
     TD_INCOMING_CHECKABLE, /* some are, but readers know the SHA-256 of each such file */

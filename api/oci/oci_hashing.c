@@ -49,7 +49,7 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
     return true;
 }
 
-/* How far hashing was when a request began to wait. */
+/* The state of hashing when a request began to wait. */
 struct beginning {
     uint64_t at_ns, hashed_bytes;
 };
@@ -60,7 +60,7 @@ static struct beginning begin_waiting(const struct td_oci_call *oci)
                               .hashed_bytes = td_virtual_hasher_hashed_bytes(oci->call->api->virtual_hasher)};
 }
 
-/* How far the hashing of some files is. */
+/* The progress of hashing some files. */
 struct sums {
     size_t known;
     double done_bytes, bytes;

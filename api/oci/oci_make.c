@@ -153,7 +153,7 @@ struct searched {
     size_t count, kept_from;
 };
 
-/* What is searched for, and found. */
+/* A search for a document, and its result. */
 struct wanted {
     bool is_manifest;
     struct td_text sha256;                   /* in hexadecimal */

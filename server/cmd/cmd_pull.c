@@ -22,8 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_S UINT64_C(1000000000)
-
 /* Files that are smaller are fetched side by side, with one connection each: of them the way there and back takes
  * longer than the bytes. */
 enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
@@ -348,7 +346,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .ca = arguments->ca,
         .cert = arguments->cert,
         .key = arguments->key,
-        .retry_for_ns = arguments->retry_s * NS_PER_S,
+        .retry_for_ns = arguments->retry_s * TD_NS_PER_S,
         .stall_s = (unsigned)arguments->stall_s,
         .reputation = &pull->reputation,
     };

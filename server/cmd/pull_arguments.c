@@ -56,7 +56,7 @@ static const char *const names[] = {
     NULL,
 };
 
-/* What was given for each option; NULL: it was not. */
+/* The values of the options; NULL: the option was not given. */
 struct values {
     const char *of[OPTION_COUNT];
 };

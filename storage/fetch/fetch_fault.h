@@ -11,9 +11,7 @@
  * names what was asked for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
 bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *what, struct td_error *err);
 
-/* Returns whether a failure with this status may pass, so that it is any use to ask again: 408, 425, 429, 500 and
- * above.
- */
+/* Returns whether a failure with this status may pass, so that asking again may help: 408, 425, 429, 500 and above. */
 bool td_fetch_status_may_pass(unsigned status);
 
 /* Sets the error for an answer whose status is not the wanted one. token_advice, or NULL: what a person does about

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_S UINT64_C(1000000000)
 #define SPAN_BYTES (UINT64_C(16) * 1024 * 1024) /* of one request among several connections */
 
 enum {
@@ -388,7 +387,7 @@ static void leave_slow(struct fetch *f)
     uint64_t now = td_clock_ns();
     for (size_t i = 0; f->has_digest && i < f->connection_count; i++) {
         struct connection *c = &f->connections[i];
-        if (!c->is_busy || !c->is_accepted || now - c->mark_ns < SLOW_S * NS_PER_S)
+        if (!c->is_busy || !c->is_accepted || now - c->mark_ns < SLOW_S * TD_NS_PER_S)
             continue;
         bool is_slow = c->came < SLOW_BYTES;
         c->mark_ns = now;
@@ -410,7 +409,7 @@ static void take_over(struct fetch *f)
         if (c->is_busy && (slowest == NULL || c->active_ns < slowest->active_ns))
             slowest = c;
     }
-    if (slowest == NULL || now - slowest->active_ns < SLOW_S * NS_PER_S || f->health.count < 2)
+    if (slowest == NULL || now - slowest->active_ns < SLOW_S * TD_NS_PER_S || f->health.count < 2)
         return;
     give_up(slowest, "nothing came");
 }

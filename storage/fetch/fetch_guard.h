@@ -1,5 +1,5 @@
-/* Where a request may be led. A server that redirects must not make this process ask the services of its own host or
- * network (server-side request forgery), nor give up what the first URL has promised:
+/* Guards the addresses to which a request may be led. A server that redirects must not make this process ask the
+ * services of its own host or network (server-side request forgery), nor give up what the first URL has promised:
  *
  * - A link-local address is never asked, since clouds hand out credentials there; nor are others that clouds are known
  *   to use for that.
@@ -12,8 +12,7 @@
  * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then
  * decides by itself where it leads. An address says nothing of the first URL then, so where the environment has proxies
  * only a URL that has a private address for its host counts as private; and what is at the address of a proxy, but at
- * another port, is not the proxy. One guard per handle of libcurl, used by the
- * handle's thread alone. */
+ * another port, is not the proxy. One guard per handle of libcurl, used by the handle's thread alone. */
 #ifndef TD_STORAGE_FETCH_GUARD_H
 #define TD_STORAGE_FETCH_GUARD_H
 
