@@ -38,13 +38,20 @@ struct td_fetch_hasher {
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
 
+/* Returns whether there is so much to hash that the thread should begin. Under the lock. */
+static bool is_enough(const struct td_fetch_hasher *hasher)
+{
+    return hasher->front - hasher->hashed >= WAKE_BYTES || hasher->front == hasher->size_bytes ||
+           hasher->queue_count == TD_FETCH_HELD_BLOCKS;
+}
+
 /* Waits until there is something to hash after `done`: sets *block to it, which the caller then owns; or to NULL, and
  * *end to how far the file is to be read. Returns false when the thread has to end. */
 static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct td_fetch_block **block, uint64_t *end)
 {
     pthread_mutex_lock(&hasher->lock);
     hasher->hashed = done;
-    while (!hasher->stop && hasher->front - done < WAKE_BYTES && hasher->front < hasher->size_bytes)
+    while (!hasher->stop && !is_enough(hasher))
         (void)pthread_cond_wait(&hasher->changed, &hasher->lock);
     struct td_fetch_block *first = hasher->queue_count > 0 ? hasher->queue[hasher->queue_at] : NULL;
     bool goes_on = !hasher->stop && done < hasher->size_bytes;
@@ -52,7 +59,8 @@ static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct
     *end = first != NULL ? first->off : hasher->front;
     if (*block != NULL) {
         hasher->queue_at = (hasher->queue_at + 1) % TD_FETCH_HELD_BLOCKS;
-        hasher->queue_count--;
+        if (hasher->queue_count-- == TD_FETCH_HELD_BLOCKS)
+            (void)pthread_cond_broadcast(&hasher->changed); /* there is room again */
     }
     pthread_mutex_unlock(&hasher->lock);
     return goes_on;
@@ -187,7 +195,7 @@ static void advance(struct td_fetch_hasher *hasher, uint64_t front)
 {
     if (front > hasher->front)
         hasher->front = front;
-    if (hasher->front - hasher->hashed >= WAKE_BYTES || hasher->front == hasher->size_bytes)
+    if (is_enough(hasher))
         (void)pthread_cond_broadcast(&hasher->changed);
 }
 
@@ -198,10 +206,20 @@ void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
     pthread_mutex_unlock(&hasher->lock);
 }
 
+/* Returns whether a block that begins at the front will soon have room: the thread is at the blocks that wait, or just
+ * before them, and not still at what an earlier process has fetched. Under the lock. */
+static bool has_room_soon(const struct td_fetch_hasher *hasher)
+{
+    return !hasher->is_done && hasher->front - hasher->hashed <= (TD_FETCH_HELD_BLOCKS + 1) * TD_FETCH_BLOCK_BYTES;
+}
+
 bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block)
 {
     pthread_mutex_lock(&hasher->lock);
-    bool is_taken = block->off == hasher->front && hasher->queue_count < TD_FETCH_HELD_BLOCKS;
+    bool is_next = block->off == hasher->front;
+    while (is_next && hasher->queue_count == TD_FETCH_HELD_BLOCKS && has_room_soon(hasher))
+        (void)pthread_cond_wait(&hasher->changed, &hasher->lock);
+    bool is_taken = is_next && hasher->queue_count < TD_FETCH_HELD_BLOCKS;
     if (is_taken) {
         hasher->queue[(hasher->queue_at + hasher->queue_count++) % TD_FETCH_HELD_BLOCKS] = block;
         advance(hasher, block->off + block->len);

@@ -55,8 +55,10 @@ struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher);
 /* Tells the thread that all before `front` is in the file. A smaller one than before is ignored. */
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front);
 
-/* Gives a block away that is in the file, and so moves the front to its end. Returns false when the caller keeps the
- * block, and the front stays: the block does not begin at the front, or too many wait. */
+/* Gives a block away that is in the file, and so moves the front to its end. Where too many wait, and the thread is at
+ * the first of them, waits until it has hashed one, which takes less than reading the block back. Returns false when
+ * the caller keeps the block, and the front stays: the block does not begin at the front, or too many wait and the
+ * thread is far behind. */
 bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block);
 
 /* Waits until all size_bytes are hashed and sets *sums. Errors: TD_IO; TD_CONFLICT when cancelled. */

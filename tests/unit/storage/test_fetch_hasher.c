@@ -73,11 +73,11 @@ static struct td_fetch_block *block_of(struct td_fetch_hasher *hasher, const uin
 }
 
 /* The file has other bytes than the blocks, so the digest tells that blocks are hashed from memory, in order with what
- * is read from the file. A block that does not begin at the front is refused. */
+ * is read from the file, also when more come than may wait. A block that does not begin at the front is refused. */
 static void blocks_are_hashed_from_memory(void **state)
 {
     (void)state;
-    enum { FROM_FILE = 1024 * 1024 + 7, BLOCKS_END = FROM_FILE + 3 * 100000 };
+    enum { FROM_FILE = 1024 * 1024 + 7, BLOCK = 10000, BLOCKS_END = FROM_FILE + 100 * BLOCK };
     struct tree tree;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
@@ -91,12 +91,12 @@ static void blocks_are_hashed_from_memory(void **state)
     write_at(fd, bytes, 0, FROM_FILE);
     write_at(fd, bytes, BLOCKS_END, SIZE);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
-    struct td_fetch_block *early = block_of(hasher, other, FROM_FILE, 100000);
+    struct td_fetch_block *early = block_of(hasher, other, FROM_FILE, BLOCK);
     assert_false(td_fetch_hasher_give(hasher, early));
     free(early);
     td_fetch_hasher_advance(hasher, FROM_FILE);
-    for (size_t at = FROM_FILE; at < BLOCKS_END; at += 100000)
-        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, at, 100000)));
+    for (size_t at = FROM_FILE; at < BLOCKS_END; at += BLOCK)
+        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, at, BLOCK)));
     td_fetch_hasher_advance(hasher, SIZE);
     assert_true(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
     td_sha256(bytes, SIZE, want);
@@ -108,19 +108,24 @@ static void blocks_are_hashed_from_memory(void **state)
     tree_close(&tree);
 }
 
-/* Blocks that wait are bounded in number, and freed with the hasher. Each is so short that the thread does not wake. */
+/* Blocks that wait are bounded in number, and freed with the hasher. The file is cut, so the thread has ended, and
+ * nobody waits for it. */
 static void blocks_that_wait_are_few(void **state)
 {
     (void)state;
+    enum { FRONT = 2 * 1024 * 1024 };
     struct tree tree;
     struct td_fetch_hasher *hasher;
+    struct td_fetch_sums sums;
     uint8_t *bytes = content();
     tree_open(&tree);
     int fd = open_new(&tree);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
+    td_fetch_hasher_advance(hasher, FRONT);
+    assert_false(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
     for (size_t i = 0; i < TD_FETCH_HELD_BLOCKS; i++)
-        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, i * 10, 10)));
-    struct td_fetch_block *last = block_of(hasher, bytes, TD_FETCH_HELD_BLOCKS * 10, 10);
+        assert_true(td_fetch_hasher_give(hasher, block_of(hasher, bytes, FRONT + i * 10, 10)));
+    struct td_fetch_block *last = block_of(hasher, bytes, FRONT + TD_FETCH_HELD_BLOCKS * 10, 10);
     assert_false(td_fetch_hasher_give(hasher, last));
     free(last);
     td_fetch_hasher_stop(hasher);
