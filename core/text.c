@@ -59,7 +59,7 @@ struct td_text td_text_take_until(struct td_text *text, char separator)
 {
     const char *at = text->len == 0 ? NULL : memchr(text->p, separator, text->len);
     struct td_text part = td_text_n(text->p, at == NULL ? text->len : (size_t)(at - text->p));
-    *text = td_text_skip(*text, part.len + (at == NULL ? 0 : 1));
+    *text = td_text_skip(*text, part.len < text->len ? part.len + 1 : text->len);
     return part;
 }
 

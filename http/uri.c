@@ -50,16 +50,15 @@ static struct td_text without_authority(struct td_text target)
 
 struct td_text td_uri_raw_path(struct td_text target)
 {
-    target = without_authority(target);
-    const char *mark = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
-    return td_text_n(target.p, mark == NULL ? target.len : (size_t)(mark - target.p));
+    struct td_text rest = without_authority(target);
+    return td_text_take_until(&rest, '?');
 }
 
 struct td_text td_uri_raw_query(struct td_text target)
 {
-    target = without_authority(target);
-    size_t path_len = td_uri_raw_path(target).len;
-    return td_text_skip(target, path_len < target.len ? path_len + 1 : path_len);
+    struct td_text rest = without_authority(target);
+    (void)td_text_take_until(&rest, '?');
+    return rest;
 }
 
 static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
