@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -87,7 +88,8 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
                             path, name, (unsigned)geteuid());
     if (!check_outside(*fd, name, root, err))
         return false;
-    if (create)
+    static _Atomic bool has_told; /* all logs have the same directory */
+    if (create && !atomic_exchange(&has_told, true))
         td_log(TD_LOG_INFO,
                "--state-dir: others can write to \"%s\"; digests are kept in its sub-directory \"%s\", "
                "to which nobody else can",

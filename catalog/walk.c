@@ -367,7 +367,8 @@ static int64_t item_until_ns(const struct walker *w, const struct directory *dir
 static bool visit_item(struct walker *w, size_t parent, int fd, const char *name)
 {
     struct stat st;
-    if (td_walk_ignores(name))
+    bool is_of_fsck = parent == 0 && strcmp(name, "lost+found") == 0; /* a file system has it, and only root reads it */
+    if (td_walk_ignores(name) || is_of_fsck)
         return true;
     if (!td_utf8_valid(name, strlen(name))) {
         char shown[4 * NAME_MAX + 1];

@@ -119,9 +119,9 @@ static void hidden_and_unfinished_files_are_passed_over(void **state)
 {
     (void)state;
     struct run run;
-    static const char *const names[] = {".hidden",       ".git/config", "x.incomplete",     "x.tmp",
-                                        ".x.AbCdEf",     "d.tmp/y",     "d.incomplete/y",   "m/.cache/z",
-                                        "m/.locks/lock", "m/.tmp",      "m/blob.incomplete"};
+    static const char *const names[] = {".hidden",       ".git/config", "x.incomplete",      "x.tmp",
+                                        ".x.AbCdEf",     "d.tmp/y",     "d.incomplete/y",    "m/.cache/z",
+                                        "m/.locks/lock", "m/.tmp",      "m/blob.incomplete", "lost+found/x"};
     begin(&run);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[64];
@@ -131,8 +131,9 @@ static void hidden_and_unfinished_files_are_passed_over(void **state)
     tree_text(&run.tree, "root/x.tmpx", "");
     tree_text(&run.tree, "root/tmp", "");
     tree_text(&run.tree, "root/m/..x", "");
+    tree_text(&run.tree, "root/m/lost+found", "");
     assert_true(walk(&run));
-    expect_paths(&run, "tmp x.tmpx");
+    expect_paths(&run, "m/lost+found tmp x.tmpx");
     assert_int_equal(run.problems.count, 0);
     end(&run);
 }
