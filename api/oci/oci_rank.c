@@ -62,7 +62,7 @@ static size_t look_up(const struct td_oci_call *oci, const struct sought *sought
                       struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS])
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
-    size_t count = td_virtual_digests_origins(digests, sought->sum, origins, TD_OCI_RANK_ORIGINS);
+    size_t count = td_virtual_digests_origins(digests, is_document, sought->sum, origins, TD_OCI_RANK_ORIGINS);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         struct td_virtual_digest digest = {.origin = origins[i]};
