@@ -59,8 +59,7 @@ static void fail_ask(const struct td_call *call, const struct td_upstream_reply 
         td_response_set_retry_after(call->response, reply->retry_after_s);
 }
 
-/* Answers 503 and says how far the model is, and what can be done meanwhile. */
-static void fail_underway(const struct td_call *call, struct td_text id, const char *meanwhile)
+void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile)
 {
     struct td_upstream_progress progress;
     struct td_kept_model kept;
@@ -87,7 +86,7 @@ static enum td_incoming_look take_incoming(const struct td_call *call, struct td
         return TD_INCOMING_AGAIN;
     td_snapshot_unref(*snapshot);
     *snapshot = NULL;
-    fail_underway(call, id, "a token that may not see all of its directories reads it when it is complete");
+    td_incoming_call_fail(call, id, "a token that may not see all of its directories reads it when it is complete");
     return TD_INCOMING_ANSWERED;
 }
 
@@ -128,11 +127,6 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
 {
     return snapshot->root == NULL && snapshot->entry_count > 0 && snapshot->entries[0].file->source.incoming != NULL;
-}
-
-void td_incoming_call_fail(const struct td_call *call, struct td_text id)
-{
-    fail_underway(call, id, "its files can be read already");
 }
 
 void td_incoming_call_note_read(const struct td_call *call, struct td_text path)

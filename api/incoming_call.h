@@ -21,8 +21,12 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
 /* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
 
-/* Answers 503 and says how far the model is: for what needs all of its files, such as a manifest. */
-void td_incoming_call_fail(const struct td_call *call, struct td_text id);
+/* What clients can do meanwhile that know how to ask for single files. */
+#define TD_INCOMING_HAS_FILES "its files can be read already"
+
+/* Answers 503 and says how far the model is, and what the client can do meanwhile: for what needs all of its files,
+ * such as a manifest. */
+void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile);
 
 /* Notes that something at this path below the served directory is being read, so that the model that it lies in, if it
  * was fetched from the upstream, is not the next one to be removed. Never waits. */

@@ -45,6 +45,8 @@ struct td_facade {
     const char *error_type;        /* the media type of that body */
     enum td_uri_query query;       /* how the query of a target is read */
     const char *etag_end;          /* the end of each entity tag; may be empty, not NULL */
+    const char *field_name;        /* of a header field that every answer has, errors as well; NULL: there is none */
+    const char *field_value;       /* of that field */
     const char *request_id_header; /* the field that carries the request's id; NULL: X-Request-Id */
     const char *const
         *write_methods; /* NULL-terminated. Clients send a body with these methods to any target. The server

@@ -88,6 +88,18 @@ void *td_lru_get(struct td_lru *lru, const char *key)
     return value;
 }
 
+size_t td_lru_find(struct td_lru *lru, bool (*matches)(const void *value, const void *context), const void *context,
+                   void **out, size_t capacity)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lru->lock);
+    for (struct td_lru_links *links = lru->ring.older; links != &lru->ring && count < capacity; links = links->older)
+        if (matches(entry_of(links)->value, context))
+            out[count++] = lru->class->ref(entry_of(links)->value);
+    pthread_mutex_unlock(&lru->lock);
+    return count;
+}
+
 /* Drops the oldest idle value. Returns false when there is none. Under the lock. */
 static bool drop_idle(struct td_lru *lru)
 {

@@ -10,7 +10,7 @@
 enum { TD_LRU_MAX_ENTRIES = 1024 };
 
 /* How a store takes and drops references on its values. The store calls these functions under its lock, so they must
- * not call the store. */
+ * not call the store; nor may what td_lru_find is given. */
 struct td_lru_class {
     void *(*ref)(void *value);
     void (*unref)(void *value);
@@ -41,6 +41,12 @@ void td_lru_fini(struct td_lru *lru);
 /* Returns the value with this key, or NULL. The caller gets a reference, and the value becomes the most recently used.
  */
 void *td_lru_get(struct td_lru *lru, const char *key);
+
+/* Writes the values that `matches` returns true for, the most recently used first, at most `capacity` of them, each
+ * with a reference for the caller, and returns their number. Takes time in proportion to the number of entries, under
+ * the store's lock, and leaves their order as it is. */
+size_t td_lru_find(struct td_lru *lru, bool (*matches)(const void *value, const void *context), const void *context,
+                   void **out, size_t capacity);
 
 /* Keeps a value of `bytes` bytes under a copy of the key, takes a reference on the value, and drops others beyond the
  * limits. Returns false, with the store unchanged, when the key is taken, when the value is larger than max_bytes, or

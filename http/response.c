@@ -64,6 +64,13 @@ static void add_request_id(struct td_response *response)
         td_response_add_header_text(response, name != NULL ? name : "X-Request-Id", td_text_of(response->request_id));
 }
 
+/* Adds the field that all answers of the facade have. */
+static void add_facade_field(struct td_response *response)
+{
+    if (response->facade != NULL && response->facade->field_name != NULL)
+        td_response_add_header_text(response, response->facade->field_name, td_text_of(response->facade->field_value));
+}
+
 void td_response_init_for(struct td_response *response, const struct td_request *request)
 {
     const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);
@@ -73,6 +80,7 @@ void td_response_init_for(struct td_response *response, const struct td_request 
     response->resource = request->target;
     if (query != NULL)
         response->resource.len = (size_t)(query - request->target.p);
+    add_facade_field(response);
     if (request->facade == NULL || request->facade->request_id_header == NULL)
         return;
     td_request_id_choose(request, response->request_id);
@@ -202,6 +210,7 @@ static void response_reset(struct td_response *response, int status)
     response->resource = old.resource;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
     memcpy(response->token, old.token, sizeof response->token);
+    add_facade_field(response);
     add_request_id(response);
 }
 

@@ -94,8 +94,9 @@ struct td_response {
 /* Starts a 200 answer without a facade. */
 void td_response_init(struct td_response *response);
 
-/* Starts a 200 answer in the form of the request's facade. Where the facade has a field of its own for the request's
- * id, chooses the id and adds that field. The request must live as long as errors can be written. */
+/* Starts a 200 answer in the form of the request's facade: adds the field that all its answers have, and where the
+ * facade has a field of its own for the request's id, chooses the id and adds that field. The request must live as long
+ * as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 /* Frees the body and owned_type. */

@@ -82,15 +82,29 @@ bool td_made_documents_reserve_virtual(struct td_made_documents *made, size_t co
     return true;
 }
 
+/* Returns the number of the virtual file with this SHA-256; virtual_count when there is none. */
+static size_t find_virtual(const struct td_made_documents *made, const uint8_t sum[TD_SHA256_BYTES])
+{
+    size_t i = 0;
+    while (i < made->virtual_count && memcmp(made->virtual_files[i].digest.sum, sum, TD_SHA256_BYTES) != 0)
+        i++;
+    return i;
+}
+
 size_t td_made_documents_find_virtual(const struct td_made_documents *made, struct td_text sha256)
 {
     uint8_t sum[TD_SHA256_BYTES];
-    size_t i = 0;
-    if (!td_hex_read_bytes(sha256, sum, sizeof sum))
-        return made->virtual_count;
-    while (i < made->virtual_count && memcmp(made->virtual_files[i].digest.sum, sum, sizeof sum) != 0)
-        i++;
-    return i;
+    return td_hex_read_bytes(sha256, sum, sizeof sum) ? find_virtual(made, sum) : made->virtual_count;
+}
+
+bool td_made_documents_know(const struct td_made_documents *made, const uint8_t sum[TD_SHA256_BYTES])
+{
+    char hex[TD_SHA256_TEXT_BYTES];
+    td_hex_write(sum, TD_SHA256_BYTES, hex);
+    for (size_t i = 0; i < made->count; i++)
+        if (strcmp(made->items[i].sha256, hex) == 0)
+            return true;
+    return find_virtual(made, sum) < made->virtual_count;
 }
 
 void td_made_documents_note_virtual(const struct td_made_documents *made, struct td_virtual_digests *digests)

@@ -31,6 +31,8 @@ struct td_made_virtual {
 /* Documents that were made together. The last one names the others. */
 struct td_made_documents {
     _Atomic int refs;
+    struct td_virtual_revision origin; /* the virtual revision that they are of; kind TD_REVISION_FILES: of none */
+    uint64_t owner;                    /* td_virtual_owner of the repository that has this revision */
     size_t count;
     struct td_made_document items[TD_MADE_MOST];
     struct td_made_virtual *virtual_files; /* owned; those that the documents name, in the order of the manifest */
@@ -57,6 +59,9 @@ bool td_made_documents_add(struct td_made_documents *made, const char *media_typ
  * none. */
 const struct td_made_document *td_made_documents_find(const struct td_made_documents *made, bool is_manifest,
                                                       struct td_text sha256);
+
+/* Returns whether a document of the set, or a virtual file that the documents name, has this SHA-256. */
+bool td_made_documents_know(const struct td_made_documents *made, const uint8_t sum[TD_SHA256_BYTES]);
 
 /* Makes room for the virtual files that the documents name, and sets virtual_count; the caller fills them in. Call at
  * most once. Errors: TD_RESOURCE_EXHAUSTED. */

@@ -367,30 +367,23 @@ static bool is_same(const struct td_virtual_revision *a, const struct td_virtual
     return a->kind == b->kind && a->engine == b->engine && a->tp_size == b->tp_size && a->rank == b->rank;
 }
 
-/* Adds the origins of the table's records with this SHA-256 that are not in `out` yet. */
-static void add_origins(struct td_virtual_digests *digests, struct table *table, const uint8_t sum[TD_SHA256_BYTES],
-                        struct td_virtual_revision *out, size_t capacity, size_t *count)
+size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_documents,
+                                  const uint8_t sum[TD_SHA256_BYTES], struct td_virtual_revision *out, size_t capacity)
 {
+    struct table *table = &digests->tables[of_documents ? DOCUMENTS : RANKS];
+    size_t count = 0;
     size_t looks = 0;
-    for (uint32_t at = *slot_of_sum(table, sum); at != NONE && *count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
+    pthread_mutex_lock(&digests->log.lock);
+    for (uint32_t at = *slot_of_sum(table, sum); at != NONE && count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
          at = table->records[at - 1].next, looks++) {
         const struct td_virtual_revision *origin = &table->records[at - 1].digest.origin;
         bool is_known = origin->kind == TD_REVISION_FILES;
         table->records[at - 1].last_use = ++digests->uses;
-        for (size_t i = 0; i < *count && !is_known; i++)
+        for (size_t i = 0; i < count && !is_known; i++)
             is_known = is_same(&out[i], origin);
         if (!is_known)
-            out[(*count)++] = *origin;
+            out[count++] = *origin;
     }
-}
-
-size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint8_t sum[TD_SHA256_BYTES],
-                                  struct td_virtual_revision *out, size_t capacity)
-{
-    size_t count = 0;
-    pthread_mutex_lock(&digests->log.lock);
-    add_origins(digests, &digests->tables[RANKS], sum, out, capacity, &count);
-    add_origins(digests, &digests->tables[DOCUMENTS], sum, out, capacity, &count);
     pthread_mutex_unlock(&digests->log.lock);
     return count;
 }

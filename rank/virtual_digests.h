@@ -68,11 +68,11 @@ void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_
 /* Writes the waiting records and waits until they are on the disk. */
 void td_virtual_digests_flush(struct td_virtual_digests *digests);
 
-/* Copies the different origins of digests with this SHA-256, the newest first, at most `capacity`. Returns their
- * number. An origin is a hint: the caller must make the key of the file in that revision, and look for it with
- * td_virtual_digests_find. */
-size_t td_virtual_digests_origins(struct td_virtual_digests *digests, const uint8_t sum[TD_SHA256_BYTES],
-                                  struct td_virtual_revision *out, size_t capacity);
+/* Copies the different origins of documents, or else of rank files, with this SHA-256, the newest first, at most
+ * `capacity`. Returns their number. An origin is a hint: the caller must make the key of the file in that revision, and
+ * look for it with td_virtual_digests_find. */
+size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_documents,
+                                  const uint8_t sum[TD_SHA256_BYTES], struct td_virtual_revision *out, size_t capacity);
 
 /* Returns the number of known digests. */
 size_t td_virtual_digests_count(struct td_virtual_digests *digests);

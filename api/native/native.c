@@ -170,7 +170,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         call->is_post = row->is_post;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_is_of(call->snapshot))
             return row->handle;
-        td_incoming_call_fail(call, td_text_of(call->model->id));
+        td_incoming_call_fail(call, td_text_of(call->model->id), TD_INCOMING_HAS_FILES);
         return NULL;
     }
     char known[256];

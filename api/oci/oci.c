@@ -15,6 +15,13 @@ static void answer_root(struct td_oci_call *oci)
     td_buffer_fini(&text);
 }
 
+static void answer_nothing(struct td_oci_call *oci)
+{
+    (void)td_oci_fail(oci, 404, "UNSUPPORTED",
+                      "the registry has nothing at this path; there are /v2/, /v2/_catalog, and below /v2/{name}/ "
+                      "tags/list, manifests/{tag or digest}, blobs/{digest} and referrers/{digest}");
+}
+
 /* Clients POST to the paths of uploads; another method is answered like a blob that is not there. */
 static void answer_upload(struct td_oci_call *oci)
 {
@@ -26,6 +33,7 @@ static const struct {
     void (*answer)(struct td_oci_call *oci);
     enum td_route route;
 } endpoints[] = {
+    [TD_OCI_NONE] = {answer_nothing, TD_ROUTE_OCI_API},
     [TD_OCI_ROOT] = {answer_root, TD_ROUTE_OCI_API},
     [TD_OCI_CATALOG] = {td_oci_answer_catalog, TD_ROUTE_OCI_API},
     [TD_OCI_TAGS] = {td_oci_answer_tags, TD_ROUTE_OCI_API},
@@ -35,6 +43,16 @@ static const struct {
     [TD_OCI_UPLOAD] = {answer_upload, TD_ROUTE_OCI_API},
 };
 
+/* Splits the decoded path of a call. An escaped '/' may be one of the name, but must not make another endpoint of the
+ * path than that which was counted, and which decided where the call is answered: then there is none. */
+static void split_path(const struct td_call *call, struct td_oci_path *path)
+{
+    struct td_oci_path raw;
+    (void)td_oci_path_parse(&raw, call->uri->raw_path);
+    if (!td_oci_path_parse(path, call->uri->path) || path->endpoint != raw.endpoint)
+        *path = (struct td_oci_path){.endpoint = TD_OCI_NONE};
+}
+
 static void handle(const struct td_call *call)
 {
     struct td_call own = *call;
@@ -43,19 +61,12 @@ static void handle(const struct td_call *call)
                               .until_ns = td_clock_ns() + TD_OCI_WAIT_NS,
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     td_arena_init(&oci.arena, 0); /* no limit: lists are in proportion to the repository */
-    if (!td_oci_path_parse(&oci.path, call->uri->path))
-        (void)td_oci_fail(&oci, 404, "NAME_INVALID", "nothing at this path of /v2/; no tag and no digest has a '/'");
-    else if (oci.path.name.len == 0 || td_oci_find_repo(&oci))
+    split_path(call, &oci.path);
+    if (oci.path.name.len == 0 || td_oci_find_repo(&oci))
         endpoints[oci.path.endpoint].answer(&oci);
     td_snapshot_unref(oci.incoming);
     td_arena_fini(&oci.arena);
     td_reserved_release(&oci.reserved);
-}
-
-/* Tells clients that the answer comes from a registry, whatever it says. */
-static void add_version(const struct td_call *call)
-{
-    td_response_add_header_text(call->response, "Docker-Distribution-API-Version", TD_TEXT("registry/2.0"));
 }
 
 static void answer(struct td_call *call)
@@ -65,13 +76,12 @@ static void answer(struct td_call *call)
     call->response->route = endpoints[path.endpoint].route;
     if (td_call_take_snapshot(call))
         td_call_serve(call, handle);
-    add_version(call);
 }
 
 static bool owns(struct td_text raw_path)
 {
-    struct td_oci_path path;
-    return td_oci_path_parse(&path, raw_path);
+    const struct td_text root = TD_TEXT("/v2");
+    return td_text_begins(raw_path, root) && (raw_path.len == root.len || raw_path.p[root.len] == '/');
 }
 
 static bool is_text(struct td_text raw_path)
@@ -87,7 +97,6 @@ static bool admit(struct td_call *call)
         return true;
     td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
     td_access_add_basic_challenge(call, &refusal);
-    add_version(call);
     return false;
 }
 
@@ -100,6 +109,8 @@ const struct td_facade td_oci_facade = {
     .answer = answer,
     .write_error = td_oci_write_error,
     .error_type = "application/json",
+    .field_name = "Docker-Distribution-API-Version", /* tells clients that a registry answers, whatever it says */
+    .field_value = "registry/2.0",
     .query = TD_URI_REPEATS,
     .etag_end = "",
     .write_methods = write_methods,

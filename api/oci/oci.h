@@ -6,8 +6,7 @@
 
 #include "http/facade.h"
 
-/* The facade (http/facade.h). On the main port it owns /v2/ and the paths below that oci_path.h names, unless another
- * facade owns them. */
+/* The facade (http/facade.h). On the main port it owns /v2 and all paths below, unless another facade owns them. */
 extern const struct td_facade td_oci_facade;
 
 #endif

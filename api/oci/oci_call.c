@@ -59,7 +59,9 @@ static bool find_incoming(struct td_oci_call *oci)
         id = td_text_skip(id, sizeof TD_REPO_DEFAULT_NAMESPACE);
     enum td_incoming_look look = td_incoming_call_look(oci->call, id, &oci->incoming);
     if (look == TD_INCOMING_AGAIN && td_incoming_call_is_of(oci->incoming)) {
-        td_incoming_call_fail(oci->call, id);
+        td_incoming_call_fail(oci->call, id,
+                              "the registry has its tags, manifests and blobs when all are; ask again after the "
+                              "seconds in Retry-After, and pull when this is 200");
         return false;
     }
     if (look == TD_INCOMING_AGAIN) {

@@ -12,6 +12,7 @@
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_ollama.h"
 #include "api/oci/oci_rank.h"
+#include "rank/rank_digest.h"
 
 /* The functions that make the documents of each form. */
 static bool (*const makers[TD_OCI_FORMS])(struct td_oci_call *oci, const struct td_oci_target *target,
@@ -75,6 +76,10 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
                      const char *key, struct td_made_documents **made, struct td_error *err)
 {
     *made = td_made_documents_create(err);
+    if (*made != NULL && view->kind != TD_REVISION_FILES) {
+        (*made)->owner = td_virtual_owner(oci->repo->id);
+        td_rank_digest_origin(view, &(*made)->origin);
+    }
     if (*made != NULL && make_apart(oci, target, view, *made, err)) {
         (void)td_lru_put(&oci->call->api->documents, key, *made, td_made_documents_bytes(*made));
         return true;
@@ -82,19 +87,6 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
     td_made_documents_unref(*made);
     *made = NULL;
     return false;
-}
-
-/* Has the table of virtual digests know all that these documents, which are given out, name, since the client asks for
- * that next: the table may have dropped some while the documents were kept. */
-static void know_named(const struct td_oci_call *oci, const struct td_oci_target *target,
-                       const struct td_made_documents *made)
-{
-    struct td_repo_view view;
-    struct td_error none = TD_ERROR_INIT;
-    td_made_documents_note_virtual(made, td_virtual_hasher_digests(oci->call->api->virtual_hasher));
-    if (td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, &none) &&
-        view.kind != TD_REVISION_FILES)
-        td_oci_rank_note(oci, &view, made);
 }
 
 /* Makes the documents of a target, or takes them from the store. is_new: they may be made. Else *made may be NULL. */
@@ -124,7 +116,7 @@ bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, st
 {
     if (!take(oci, target, true, made, err))
         return false;
-    know_named(oci, target, *made);
+    td_oci_rank_note(oci, *made); /* the client asks for what they name next */
     return true;
 }
 
@@ -199,7 +191,7 @@ static bool search(struct td_oci_call *oci, const struct searched *list, struct 
         wanted->document =
             wanted->made == NULL ? NULL : td_made_documents_find(wanted->made, wanted->is_manifest, wanted->sha256);
         if (wanted->document != NULL) {
-            know_named(oci, &list->targets[i], wanted->made);
+            td_oci_rank_note(oci, wanted->made);
             return true;
         }
         td_made_documents_unref(wanted->made);
@@ -215,7 +207,7 @@ static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct 
     struct td_oci_target targets[TD_OCI_RANK_ORIGINS];
     size_t count;
     *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
-    if (!td_oci_rank_commits(oci, wanted->sha256, commits, &count, &obstacle->err))
+    if (!td_oci_rank_commits(oci, true, wanted->sha256, commits, &count, &obstacle->err))
         return false;
     const struct searched list = {.targets = targets, .count = count, .kept_from = count};
     for (size_t i = 0; i < count; i++)

@@ -3,42 +3,91 @@
 #include "core/digits.h"
 #include "rank/rank_digest.h"
 
-/* Notes that the document with this digest is of the revision. */
-static void note(struct td_virtual_digests *digests, const struct td_virtual_digest *digest)
+#include <string.h>
+
+/* Makes the key under which the table knows that the repository has a document with this SHA-256 at this revision. */
+static bool document_key(uint64_t owner, const struct td_virtual_digest *digest, struct td_virtual_key *key)
 {
-    struct td_virtual_key key;
     struct td_digest *sum = td_digest_create();
-    const uint64_t numbers[] = {digest->origin.kind, digest->origin.engine, digest->origin.tp_size,
-                                digest->origin.rank};
+    const struct td_virtual_revision *origin = &digest->origin;
+    const uint64_t numbers[] = {owner, origin->kind, origin->engine, origin->tp_size, origin->rank};
     td_digest_add_cstring(sum, "document");
     td_digest_add(sum, digest->sum, sizeof digest->sum);
     td_digest_add(sum, numbers, sizeof numbers);
-    if (td_digest_finish_binary(sum, key.bytes))
-        td_virtual_digests_add(digests, &key, digest);
+    return td_digest_finish_binary(sum, key->bytes);
 }
 
-void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *view,
-                      const struct td_made_documents *made)
+void td_oci_rank_note(const struct td_oci_call *oci, const struct td_made_documents *made)
 {
-    struct td_virtual_digest digest = {.is_document = true};
-    td_rank_digest_origin(view, &digest.origin);
-    for (size_t i = 0; i < made->count; i++) {
+    struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
+    struct td_virtual_digest digest = {.is_document = true, .origin = made->origin};
+    struct td_virtual_key key;
+    td_made_documents_note_virtual(made, digests);
+    for (size_t i = 0; made->origin.kind != TD_REVISION_FILES && i < made->count; i++) {
         (void)td_hex_read_bytes(td_text_of(made->items[i].sha256), digest.sum, sizeof digest.sum);
         digest.size_bytes = made->items[i].bytes->len_bytes;
-        note(td_virtual_hasher_digests(oci->call->api->virtual_hasher), &digest);
+        if (document_key(made->owner, &digest, &key))
+            td_virtual_digests_add(digests, &key, &digest);
     }
 }
 
-bool td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
-                         char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err)
+/* Something that a repository may have at virtual revisions. */
+struct sought {
+    uint64_t owner;
+    uint8_t sum[TD_SHA256_BYTES];
+};
+
+static bool knows(const void *value, const void *context)
+{
+    const struct td_made_documents *made = value;
+    const struct sought *sought = context;
+    return made->owner == sought->owner && made->origin.kind != TD_REVISION_FILES &&
+           td_made_documents_know(made, sought->sum);
+}
+
+/* Has the table know again what it has dropped of the kept documents that have to do with what is sought. */
+static void note_kept(const struct td_oci_call *oci, const struct sought *sought)
+{
+    void *kept[TD_OCI_RANK_ORIGINS];
+    size_t count = td_lru_find(&oci->call->api->documents, knows, sought, kept, TD_OCI_RANK_ORIGINS);
+    for (size_t i = 0; i < count; i++) {
+        td_oci_rank_note(oci, kept[i]);
+        td_made_documents_unref(kept[i]);
+    }
+}
+
+/* Writes the revisions that the table tells. Those of documents are known to be of this repository. Returns their
+ * number. */
+static size_t look_up(const struct td_oci_call *oci, const struct sought *sought, bool is_document,
+                      struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS])
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(oci->call->api->virtual_hasher);
+    size_t count = td_virtual_digests_origins(digests, is_document, sought->sum, origins, TD_OCI_RANK_ORIGINS);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct td_virtual_digest digest = {.origin = origins[i]};
+        struct td_virtual_key key;
+        memcpy(digest.sum, sought->sum, sizeof digest.sum);
+        if (!is_document ||
+            (document_key(sought->owner, &digest, &key) && td_virtual_digests_find(digests, &key, &digest)))
+            origins[kept++] = origins[i];
+    }
+    return kept;
+}
+
+bool td_oci_rank_commits(const struct td_oci_call *oci, bool is_document, struct td_text sha256,
+                         char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err)
+{
     struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS];
-    uint8_t sum[TD_SHA256_BYTES];
+    struct sought sought = {.owner = td_virtual_owner(oci->repo->id)};
     *count = 0;
-    if (!td_hex_read_bytes(sha256, sum, sizeof sum))
+    if (!td_hex_read_bytes(sha256, sought.sum, sizeof sought.sum))
         return true;
-    *count = td_virtual_digests_origins(digests, sum, origins, TD_OCI_RANK_ORIGINS);
+    *count = look_up(oci, &sought, is_document, origins);
+    if (*count == 0) {
+        note_kept(oci, &sought);
+        *count = look_up(oci, &sought, is_document, origins);
+    }
     for (size_t i = 0; i < *count; i++)
         if (!td_virtual_revision_write_commit(&origins[i], oci->repo->commit, commits[i]))
             return td_error_no_memory(err);
@@ -91,7 +140,7 @@ bool td_oci_rank_answer_file(struct td_oci_call *oci, struct td_text sha256, str
     const struct td_repo_item *item = NULL;
     struct td_repo_view view;
     size_t count;
-    if (!td_oci_rank_commits(oci, sha256, commits, &count, err))
+    if (!td_oci_rank_commits(oci, false, sha256, commits, &count, err))
         return false;
     for (size_t i = 0; item == NULL && i < count; i++)
         if (!look_at(oci, commits[i], sha256, &view, &item, err))

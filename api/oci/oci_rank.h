@@ -7,16 +7,18 @@
 #include "api/oci/oci_call.h"
 #include "rank/repo_view.h"
 
-/* Notes the revision that these documents of a view of it are of. */
-void td_oci_rank_note(const struct td_oci_call *oci, const struct td_repo_view *view,
-                      const struct td_made_documents *made);
+/* Has the table of virtual digests know all virtual files that these documents name, and of which revision the
+ * documents are, if they are of a virtual one. */
+void td_oci_rank_note(const struct td_oci_call *oci, const struct td_made_documents *made);
 
 /* The most revisions that may have equal bytes and are looked at. */
 enum { TD_OCI_RANK_ORIGINS = 8 };
 
-/* Writes the commits of the revisions of oci->repo that something with this SHA-256, in hexadecimal, may be of, and
- * sets *count to their number. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_oci_rank_commits(const struct td_oci_call *oci, struct td_text sha256,
+/* Writes the commits of the revisions of oci->repo that a document, or else a rank file, with this SHA-256, in
+ * hexadecimal, may be of, and sets *count to their number: as the table tells, or the documents that are kept, where
+ * the table has dropped what these name. What documents of other repositories have is no hint, so that nothing is made
+ * here for those, and nobody sees by its time that they are there. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_oci_rank_commits(const struct td_oci_call *oci, bool is_document, struct td_text sha256,
                          char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err);
 
 /* Answers the rank file with this SHA-256, in hexadecimal. Returns false, with no answer, when none of the repository

@@ -31,8 +31,7 @@ def every_server_ended_well():
 @pytest.fixture(scope="module")
 def srv(root):
     """A server over the module's directory, which has hashed all files. Many modules have a server of their own."""
-    with harness.Server(root) as s:
-        s.wait_hashed()
+    with harness.hashed_server(root) as s:
         yield s
 
 

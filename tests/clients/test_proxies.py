@@ -40,8 +40,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(root):
-    with harness.Server(root, "--s3-listen", "127.0.0.1:0", "--max-connections-per-address", "1024") as s:
-        s.wait_hashed()
+    with harness.hashed_server(root, "--s3-listen", "127.0.0.1:0", "--max-connections-per-address", "1024") as s:
         yield s
 
 

@@ -40,8 +40,7 @@ def tokens(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def endpoint(root, tokens):
-    with harness.Server(root, "--s3-listen", "127.0.0.1:0", "--tokens", tokens) as s:
-        s.wait_hashed()
+    with harness.hashed_server(root, "--s3-listen", "127.0.0.1:0", "--tokens", tokens) as s:
         yield f"http://127.0.0.1:{s3_port(s)}"
 
 

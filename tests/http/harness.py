@@ -759,6 +759,14 @@ class Server:
             Server.live.remove(self)
 
 
+@contextlib.contextmanager
+def hashed_server(root, *args, **kw):
+    """Run a server that has hashed all files, so that entity tags stay and manifests are there."""
+    with Server(root, *args, **kw) as s:
+        s.wait_hashed()
+        yield s
+
+
 NOBODY = 65534
 
 

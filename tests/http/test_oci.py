@@ -359,7 +359,17 @@ def test_errors(s):
         (f"/v2/demo/manifests/sha256:{'0' * 63}g", 400, "DIGEST_INVALID"),
         ("/v2/demo/blobs/x", 400, "DIGEST_INVALID"),
         ("/v2/demo/referrers/x", 400, "DIGEST_INVALID"),
-        ("/v2/demo/manifests/a%2Fb", 404, "NAME_INVALID"),
+        ("/v2", 404, "UNSUPPORTED"),                                           # no path of the specification
+        ("/v2/nonsense", 404, "UNSUPPORTED"),
+        ("/v2/demo/unknown/x?n=1", 404, "UNSUPPORTED"),
+        ("/v2/demo/tags/list/", 404, "UNSUPPORTED"),
+        ("/v2//", 404, "UNSUPPORTED"),
+        ("/v2/demo/manifests/a%2Fb", 404, "UNSUPPORTED"),                      # no tag and no digest has a '/'
+        ("/v2/demo%2Fmanifests/main", 404, "UNSUPPORTED"),
+        ("/v2/demo/manifests%2Fmain", 404, "UNSUPPORTED"),
+        (f"/v2/demo/manifests/x%2Fblobs%2F{nowhere}", 404, "UNSUPPORTED"),
+        ("/v2/demo/manifests/%zz", 400, "UNSUPPORTED"),
+        ("/v2/%00", 400, "UNSUPPORTED"),
         ("/v2/demo/blobs/uploads/", 404, "BLOB_UPLOAD_UNKNOWN"),
         ("/v2/org/pointer/manifests/main", 409, "BLOB_UNKNOWN"),
         ("/v2/g/shards/manifests/Q8_0", 422, "UNSUPPORTED"),
@@ -379,21 +389,20 @@ def test_errors(s):
 @pytest.mark.parametrize("method, path", [
     ("POST", "blobs/uploads/"), ("POST", f"blobs/uploads/?mount={digest_of(b'')}&from=x"), ("PUT", "manifests/main"),
     ("PATCH", "blobs/uploads/1-2"), ("PUT", "blobs/uploads/1-2"), ("DELETE", "manifests/main"),
-    ("DELETE", f"blobs/{digest_of(b'')}")])
+    ("DELETE", f"blobs/{digest_of(b'')}"), ("POST", "unknown/x"), ("PUT", "x"), ("PATCH", "x"), ("DELETE", "x")])
 def test_push_is_refused(s, method, path):
     with s.conn() as c:
         c.send(harness.request_bytes(f"/v2/demo/{path}", [("Content-Length", "100000")], method))
         r = c.read_response(method)
     error_of(r, 405, "UNSUPPORTED")
-    assert r.get("Allow") == "GET, HEAD"
+    assert r.get("Allow") == "GET, HEAD" and r.get("Docker-Distribution-API-Version") == "registry/2.0"
 
 
 def test_paths_of_the_hub_stay(s):
     """A repository of the Hub may have the namespace v2, and files with the words of this facade in their paths."""
     assert s.get("/v2/named/resolve/main/blobs/x.txt").body == b"a file of the Hub"
     assert s.json("/api/models/v2/named")["id"] == "v2/named"
-    assert s.get("/v2/named/nothing/at/all").status == 404
-    assert "errors" not in s.get("/v2/named/nothing/at/all").json()
+    error_of(s.get("/v2/named/nothing/at/all"), 404, "UNSUPPORTED")                # the rest is the registry's
 
 
 # ------------------------------------------------------------------------------------------------ Ollama and llama.cpp
@@ -623,7 +632,8 @@ def guarded(root, tmp_path_factory):
 
 def test_credentials(guarded):
     s, made = guarded
-    for target in ("/v2/", "/v2/demo/manifests/main", "/v2/none/manifests/main", "/v2/_catalog"):
+    for target in ("/v2/", "/v2/demo/manifests/main", "/v2/none/manifests/main", "/v2/_catalog",
+                   "/v2/none"):
         for headers in ([], basic("td_wrong"), [("Authorization", "Basic !")], [("Authorization", "Basic YQ==")],
                         [("Authorization", "Bearer td_wrong")], basic("")):
             r = s.get(target, headers)

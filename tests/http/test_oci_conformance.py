@@ -40,8 +40,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(root):
-    with harness.Server(root) as s:
-        s.wait_hashed()
+    with harness.hashed_server(root) as s:
         yield s
 
 
@@ -249,8 +248,7 @@ def test_names(root, tmp_path):
     for i, name in enumerate(odd):
         harness.write_by_hand(tmp_path / "odd" / name / "model.safetensors", [harness.tensor("w", "U8", (8,), str(i))])
     harness.age(tmp_path)
-    with harness.Server(tmp_path / "odd") as s:
-        s.wait_hashed()
+    with harness.hashed_server(tmp_path / "odd") as s:
         names = s.json("/v2/_catalog")["repositories"]
         assert names and all(NAME.fullmatch(name) and len(name) <= 229 for name in names)
         for name in names:

@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from harness import Conn, Server, age, check_error, parse_metrics, pattern, request_bytes, tensor, write_by_hand
+from harness import (Conn, Server, age, check_error, hashed_server, parse_metrics, pattern, request_bytes, tensor,
+                     write_by_hand)
 
 NS = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 ODD = "sp ace+&<>\"'é%41\n\t.txt"
@@ -69,10 +70,8 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(root):
-    s = Server(root, "--s3-listen", "127.0.0.1:0")
-    s.wait_hashed()  # tags change when a digest becomes known
-    yield s
-    s.stop()
+    with hashed_server(root, "--s3-listen", "127.0.0.1:0") as s:
+        yield s
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +161,7 @@ def test_a_tag_from_before_a_file_was_hashed_goes_on(root):
                "/org/model/shards/fsdp/tp2/model-rank-1-part-0.safetensors": "model/shards/fsdp/tp2/model-rank-1"}
     with Server(root, "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
         before = {target: S3(s).ask(target) for target in objects}
-    with Server(root, "--s3-listen", "127.0.0.1:0") as s:
-        s.wait_hashed()
+    with hashed_server(root, "--s3-listen", "127.0.0.1:0") as s:
         for target, prefix in objects.items():
             old, now = before[target], S3(s).ask(target, method="HEAD")
             assert re.fullmatch(ETAG, old.etag) and re.fullmatch(ETAG, now.etag) and old.etag != now.etag

@@ -37,13 +37,19 @@ static void ask(struct place *place, const char *target, int status, const char 
     CHECK(code == NULL || strstr(answer->body, wanted) != NULL, "%s: %s", target, answer->body);
 }
 
-static void check(struct place *place, const char *kind, const char *hex, int status, const char *code)
+static void check_in(struct place *place, const char *name, const char *kind, const char *hex, int status,
+                     const char *code)
 {
     struct answer answer;
     char target[160];
-    (void)snprintf(target, sizeof target, "/v2/org/m/%s/sha256:%s", kind, hex);
+    (void)snprintf(target, sizeof target, "/v2/%s/%s/sha256:%s", name, kind, hex);
     ask(place, target, status, code, &answer);
     answer_fini(&answer);
+}
+
+static void check(struct place *place, const char *kind, const char *hex, int status, const char *code)
+{
+    check_in(place, "org/m", kind, hex, status, code);
 }
 
 /* Checks that what has the SHA-256 of this text is a blob, or is none. */
@@ -110,7 +116,6 @@ static void what_a_kept_manifest_names_is_known_again(void **state)
             get_tag(&place, "image", hex);
         get_tag(&place, RANK_TAG, hex);
         drop_digests(&place.loop.api, TD_REVISION_RANK);
-        check_blob(&place, RANK_TAG, 404);
         if (by_digest)
             check(&place, "manifests", hex, 200, NULL);
         else
@@ -119,6 +124,63 @@ static void what_a_kept_manifest_names_is_known_again(void **state)
         forget_documents(&place);
         check_layers(&place, 200);
         check_blob(&place, RANK_TAG, 200);
+        close_place(&place);
+    }
+}
+
+/* Gets the manifest of a tag, and writes the SHA-256 of the configuration that it names. */
+static void get_config(struct place *place, const char *tag, char hex[TD_SHA256_TEXT_BYTES])
+{
+    struct answer answer;
+    char target[160];
+    (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tag);
+    ask(place, target, 200, NULL, &answer);
+    cJSON *json = cJSON_Parse(answer.body);
+    assert_non_null(json);
+    const char *digest = string_at(cJSON_GetObjectItem(json, "config"), "digest");
+    assert_int_equal(strlen(digest), strlen("sha256:") + 64);
+    (void)snprintf(hex, TD_SHA256_TEXT_BYTES, "%s", digest + strlen("sha256:"));
+    cJSON_Delete(json);
+    answer_fini(&answer);
+}
+
+/* The same of a rank, whatever the client asks for first: while its documents are kept, all that they name is found. In
+ * another repository it is unknown, without a look at the ranks there. */
+static void what_a_kept_rank_names_is_found(void **state)
+{
+    (void)state;
+    enum { FILE, CONFIG, MANIFEST, KINDS };
+    struct place place;
+    char file[TD_SHA256_TEXT_BYTES];
+    char config[TD_SHA256_TEXT_BYTES];
+    char manifest[TD_SHA256_TEXT_BYTES];
+    uint8_t sum[TD_SHA256_BYTES];
+    virtual_sum(RANK_TAG, sum, file);
+    for (int first = 0; first < KINDS; first++) {
+        open_model(&place);
+        tree_simple(&place.tree, "org/other/model.safetensors", "a b");
+        loopback_rescan(&place.loop);
+        hash_files(&place);
+        note_rank_file(&place.loop.api, "org/m", RANK_TAG);
+        get_tag(&place, RANK_TAG, manifest);
+        get_config(&place, RANK_TAG, config);
+        drop_digests(&place.loop.api, TD_REVISION_RANK);
+        drop_documents(&place.loop.api);
+        for (int i = first; i < first + KINDS; i++)
+            check(&place, i % KINDS == MANIFEST ? "manifests" : "blobs",
+                  i % KINDS == FILE     ? file
+                  : i % KINDS == CONFIG ? config
+                                        : manifest,
+                  200, NULL);
+        check_in(&place, "org/other", "blobs", file, 404, "BLOB_UNKNOWN");
+        check_in(&place, "org/other", "blobs", config, 404, "BLOB_UNKNOWN");
+        check_in(&place, "org/other", "manifests", manifest, 404, "MANIFEST_UNKNOWN");
+        drop_digests(&place.loop.api, TD_REVISION_RANK);
+        drop_documents(&place.loop.api);
+        forget_documents(&place);
+        check(&place, "blobs", file, 404, "BLOB_UNKNOWN"); /* the table had dropped all, indeed */
+        check(&place, "blobs", config, 404, "BLOB_UNKNOWN");
+        check(&place, "manifests", manifest, 404, "MANIFEST_UNKNOWN");
         close_place(&place);
     }
 }
@@ -194,18 +256,10 @@ static void manifests_and_blobs_are_told_apart(void **state)
 {
     (void)state;
     struct place place;
-    struct answer answer;
     char manifest_hex[TD_SHA256_TEXT_BYTES];
     char config_hex[TD_SHA256_TEXT_BYTES];
     open_model(&place);
-    ask(&place, "/v2/org/m/manifests/main", 200, NULL, &answer);
-    cJSON *json = cJSON_Parse(answer.body);
-    assert_non_null(json);
-    const char *digest = string_at(cJSON_GetObjectItem(json, "config"), "digest");
-    assert_int_equal(strlen(digest), strlen("sha256:") + 64);
-    (void)snprintf(config_hex, sizeof config_hex, "%s", digest + strlen("sha256:"));
-    cJSON_Delete(json);
-    answer_fini(&answer);
+    get_config(&place, "main", config_hex);
     get_tag(&place, "main", manifest_hex);
     for (int forgotten = 0; forgotten < 2; forgotten++) {
         check(&place, "manifests", manifest_hex, 200, NULL);
@@ -362,6 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_a_kept_image_are_found),
         cmocka_unit_test(what_a_kept_manifest_names_is_known_again),
+        cmocka_unit_test(what_a_kept_rank_names_is_found),
         cmocka_unit_test(layers_are_found_without_documents),
         cmocka_unit_test(a_layer_costs_nothing_for_the_others),
         cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),

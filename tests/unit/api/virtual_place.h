@@ -67,19 +67,35 @@ static inline void note_rank_file(struct td_api *api, const char *id, const char
     td_snapshot_unref(snapshot);
 }
 
-/* Adds so many digests of other large files that the table drops all small ones of this kind. */
-static inline void drop_digests(struct td_api *api, enum td_revision_kind kind)
+/* Adds so many digests of other large contents that the table drops all small ones like this one. */
+static inline void drop_like(struct td_api *api, const struct td_virtual_digest *like)
 {
     struct td_virtual_digests *digests = td_virtual_hasher_digests(api->virtual_hasher);
-    size_t count = kind == TD_REVISION_FILES ? TD_VIRTUAL_LAYERS_MAX : TD_VIRTUAL_RANKS_MAX;
+    size_t count = like->is_document                        ? TD_VIRTUAL_DOCUMENTS_MAX
+                   : like->origin.kind == TD_REVISION_FILES ? TD_VIRTUAL_LAYERS_MAX
+                                                            : TD_VIRTUAL_RANKS_MAX;
     for (uint64_t i = 0; i < count; i++) {
         struct td_virtual_key key = {{0}};
-        struct td_virtual_digest digest = {.size_bytes = TD_VIRTUAL_LARGE_BYTES,
-                                           .origin = {.kind = kind, .tp_size = 1, .engine = 2}};
+        struct td_virtual_digest digest = *like;
+        digest.size_bytes = TD_VIRTUAL_LARGE_BYTES;
         memcpy(key.bytes, &i, sizeof i);
+        key.bytes[sizeof i] = like->is_document ? 1 : 0;
         memcpy(digest.sum, &i, sizeof i);
         td_virtual_digests_add(digests, &key, &digest);
     }
+}
+
+/* Has the table drop all digests of layers (TD_REVISION_FILES) or of rank files. */
+static inline void drop_digests(struct td_api *api, enum td_revision_kind kind)
+{
+    drop_like(api, &(struct td_virtual_digest){.origin = {.kind = kind, .tp_size = 1, .engine = 2}});
+}
+
+/* Has the table forget of which revisions documents are. */
+static inline void drop_documents(struct td_api *api)
+{
+    drop_like(api, &(struct td_virtual_digest){.is_document = true,
+                                               .origin = {.kind = TD_REVISION_RANK, .tp_size = 1, .engine = 2}});
 }
 
 #endif

@@ -66,6 +66,34 @@ static void the_first_of_two_stays(void **state)
     assert_int_equal(values[0].refs, 1); /* this test's reference */
 }
 
+static bool begins_with(const void *value, const void *letter)
+{
+    return ((const struct value *)value)->text[0] == *(const char *)letter;
+}
+
+/* Those that were used last come first; looking for them is no use. */
+static void values_are_found_by_what_they_hold(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value values[4] = {{.text = "a1"}, {.text = "b"}, {.text = "a2"}, {.text = "a3"}};
+    void *found[4];
+    assert_true(td_lru_init(&lru, &class, 3000));
+    assert_int_equal(td_lru_find(&lru, begins_with, "a", found, COUNT_OF(found)), 0);
+    for (size_t i = 0; i < COUNT_OF(values); i++)
+        assert_true(td_lru_put(&lru, values[i].text, &values[i], 600));
+    assert_true(has(&lru, "a1"));
+    assert_int_equal(td_lru_find(&lru, begins_with, "a", found, COUNT_OF(found)), 3);
+    assert_true(found[0] == &values[0] && found[1] == &values[3] && found[2] == &values[2]);
+    assert_int_equal(td_lru_find(&lru, begins_with, "a", found, 2), 2);
+    assert_true(found[0] == &values[0] && found[1] == &values[3]);
+    assert_true(values[0].refs == 3 && values[1].refs == 1 && values[2].refs == 2 && values[3].refs == 3);
+    struct value last = {.text = "c"};
+    assert_true(td_lru_put(&lru, "c", &last, 600));
+    assert_true(has(&lru, "a1") && !has(&lru, "b") && has(&lru, "a2"));
+    td_lru_fini(&lru);
+}
+
 static void what_is_too_large_is_not_kept(void **state)
 {
     (void)state;
@@ -165,7 +193,7 @@ int main(void)
         cmocka_unit_test(what_was_used_least_recently_goes), cmocka_unit_test(the_first_of_two_stays),
         cmocka_unit_test(what_is_too_large_is_not_kept),     cmocka_unit_test(there_are_never_too_many),
         cmocka_unit_test(what_nobody_has_goes_first),        cmocka_unit_test(what_somebody_has_stays),
-        cmocka_unit_test(want_of_memory_keeps_nothing),
+        cmocka_unit_test(want_of_memory_keeps_nothing),      cmocka_unit_test(values_are_found_by_what_they_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,30 @@ static void timing(void **state)
     td_response_fini(&full);
 }
 
+static void write_nothing(struct td_failure *failure, struct td_buffer *out)
+{
+    (void)failure;
+    (void)out;
+}
+
+/* Errors have it as well, once, and so has the one that is sent without memory for a body. */
+static void answers_have_the_field_of_the_facade(void **state)
+{
+    (void)state;
+    static const struct td_facade facade = {
+        .field_name = "Api-Version", .field_value = "1", .write_error = write_nothing, .etag_end = ""};
+    struct td_request request = {.facade = &facade};
+    struct td_response response;
+    td_response_init_for(&response, &request);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(response.header_count, i == 0 ? 1 : 2); /* and Retry-After */
+        assert_string_equal(response.headers[0].name, "Api-Version");
+        assert_string_equal(response.headers[0].value, "1");
+        td_response_fail(&response, 503, NULL, "busy");
+    }
+    td_response_fini(&response);
+}
+
 /* The facade decides on the field. An error keeps the id; the id needs no room where there is none. */
 static void answers_have_the_id_of_the_request(void **state)
 {
@@ -159,7 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_too_many_is_an_error),       cmocka_unit_test(an_error_keeps_what_is_of_the_request),
         cmocka_unit_test(an_error_says_when_to_ask_again),    cmocka_unit_test(timing),
-        cmocka_unit_test(answers_have_the_id_of_the_request),
+        cmocka_unit_test(answers_have_the_id_of_the_request), cmocka_unit_test(answers_have_the_field_of_the_facade),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

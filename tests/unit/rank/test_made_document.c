@@ -94,6 +94,9 @@ static void virtual_files_are_found_by_their_sums(void **state)
     assert_int_equal(td_made_documents_find_virtual(made, TD_TEXT(LONG_SHA256)), 1);
     assert_int_equal(td_made_documents_find_virtual(made, TD_TEXT("00" ABC_SHA256)), 2);
     assert_int_equal(td_made_documents_find_virtual(made, TD_TEXT("")), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(td_made_documents_know(made, made->virtual_files[i].digest.sum));
+    assert_false(td_made_documents_know(made, (const uint8_t[TD_SHA256_BYTES]){0}));
     assert_true(td_made_documents_bytes(made) >= sizeof *made + 2 * sizeof *made->virtual_files);
     td_made_documents_unref(made);
     made = td_made_documents_create(NULL);

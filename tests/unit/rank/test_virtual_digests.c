@@ -90,7 +90,7 @@ static bool has(struct td_virtual_digests *digests, uint64_t i)
     struct td_virtual_revision origins[2];
     bool is_known = td_virtual_digests_find(digests, &key, &found);
     assert_true(!is_known || is_equal(&found, &wanted));
-    size_t count = td_virtual_digests_origins(digests, wanted.sum, origins, COUNT_OF(origins));
+    size_t count = td_virtual_digests_origins(digests, false, wanted.sum, origins, COUNT_OF(origins));
     assert_int_equal(count, is_known ? 1 : 0);
     assert_true(!is_known || (origins[0].rank == i % 512 && origins[0].tp_size == 512));
     return is_known;
@@ -119,11 +119,18 @@ static void one_content_may_have_several_origins(void **state)
     struct td_virtual_key key = key_of(100);
     digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_FILES}; /* a layer of an image is in none */
     td_virtual_digests_add(digests, &key, &digest);
-    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, COUNT_OF(origins)), 3);
+    assert_int_equal(td_virtual_digests_origins(digests, false, digest.sum, origins, COUNT_OF(origins)), 3);
     assert_true(origins[0].rank == 2 && origins[1].rank == 1 && origins[2].rank == 0);
-    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, 2), 2);
+    assert_int_equal(td_virtual_digests_origins(digests, false, digest.sum, origins, 2), 2);
+    key = key_of(101);
+    digest.is_document = true;
+    digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_RANK, .engine = 2, .tp_size = 9, .rank = 8};
+    td_virtual_digests_add(digests, &key, &digest);
+    assert_int_equal(td_virtual_digests_origins(digests, false, digest.sum, origins, COUNT_OF(origins)), 3);
+    assert_int_equal(td_virtual_digests_origins(digests, true, digest.sum, origins, COUNT_OF(origins)), 1);
+    assert_int_equal(origins[0].rank, 8);
     digest.sum[31] ^= 1;
-    assert_int_equal(td_virtual_digests_origins(digests, digest.sum, origins, COUNT_OF(origins)), 0);
+    assert_int_equal(td_virtual_digests_origins(digests, false, digest.sum, origins, COUNT_OF(origins)), 0);
     td_virtual_digests_destroy(digests);
 }
 
@@ -152,7 +159,7 @@ static void an_impossible_origin_is_none(void **state)
         struct td_virtual_digest found;
         struct td_virtual_revision origin;
         assert_true(td_virtual_digests_find(digests, &key, &found));
-        CHECK(td_virtual_digests_origins(digests, found.sum, &origin, 1) == 0, "%zu", i);
+        CHECK(td_virtual_digests_origins(digests, false, found.sum, &origin, 1) == 0, "%zu", i);
     }
     td_virtual_digests_destroy(digests);
     tree_close(&place.tree);
