@@ -177,7 +177,7 @@ static void check(struct td_late_digests *late, const struct td_kept_note *note)
     if (outcome != WRONG)
         return;
     atomic_fetch_add(&late->wrong_count, 1);
-    if (td_upstream_store_evict(late->store, note) && late->catalog != NULL)
+    if (td_upstream_store_evict_wrong(late->store, note) && late->catalog != NULL)
         td_catalog_request_scan(late->catalog);
 }
 

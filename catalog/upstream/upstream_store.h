@@ -82,8 +82,9 @@ void td_upstream_store_write_reads(struct td_upstream_store *store);
 enum { TD_KEPT_CHECK_MOST_S = 86400 };
 
 /* Takes the published model without digests for all files whose time to be compared has come first: first_ns after it
- * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. at_ns: now, by td_clock_ns.
- * Copies its note, by which the functions below know it. Returns false when no model's time has come. */
+ * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. A copy in the place of one
+ * that was wrong (td_upstream_store_evict_wrong) goes on with that one's time. at_ns: now, by td_clock_ns. Copies its
+ * note, by which the functions below know it. Returns false when no model's time has come. */
 bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
                                        struct td_kept_note *out);
 
@@ -97,8 +98,10 @@ bool td_upstream_store_open_untouched(struct td_upstream_store *store, const str
 bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
                                     struct td_error *err);
 
-/* Removes a published model, as making room does. Returns whether it has left. */
-bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note);
+/* Removes a published model whose bytes are not the upstream's, as making room does. The next copy of it is first
+ * compared after twice the time that this one has waited, until a copy is verified, or after another start; the latest
+ * TD_WRONG_COPIES models are remembered. Returns whether it has left. */
+bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct td_kept_note *note);
 
 /* Returns the number of published models without digests for all files. */
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store);
