@@ -124,6 +124,8 @@ bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const str
     td_kept_incoming_name(key, "/files", files);
     td_kept_record_name(key, record);
     td_kept_incoming_name(key, "", left);
+    if (!td_kept_disk_check(disk, err)) /* the files' path could lead to another server's */
+        return false;
     if (!td_kept_disk_path(disk, files, path))
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
     if (!settle_files(path, belonging, note, &changed_ns, err) || !td_kept_note_write(disk->fd, record, note, err))

@@ -317,7 +317,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
                              int64_t *began_s, uint64_t *evicted, struct td_error *err)
 {
     struct td_kept_row before;
-    if (!claim_row(store, id, &before, err))
+    if (!td_kept_disk_check(&store->disk, err) || !claim_row(store, id, &before, err))
         return false;
     struct td_kept_row row = before;
     row.stage = TD_KEPT_FETCHED;

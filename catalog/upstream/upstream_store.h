@@ -50,7 +50,8 @@ void td_upstream_store_close(struct td_upstream_store *store);
  * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
  * Waits for a model of this id that is leaving, and for others that make room.
  * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
- * name already, or what has the name of its organisation is no directory of this file system; TD_IO. */
+ * name already, or what has the name of its organisation is no directory of this file system; TD_FAILED_PRECONDITION
+ * when the store's folder was removed or replaced since it was opened; TD_PERMISSION_DENIED, TD_IO. */
 bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_root **folder,
                              int64_t *began_s, uint64_t *evicted, struct td_error *err);
 
@@ -62,7 +63,7 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 
 /* Publishes a model that is complete: removes files for which `belongs` returns false, by their paths below the model,
  * and gives the folder its place in the served directory by one rename. Errors: TD_CONFLICT when something else has the
- * name; TD_IO. */
+ * name; TD_FAILED_PRECONDITION as td_upstream_store_begin; TD_PERMISSION_DENIED, TD_IO. */
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*belongs)(void *context, const char *path), void *context, struct td_error *err);
 

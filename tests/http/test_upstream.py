@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -577,6 +578,31 @@ def test_two_servers_cannot_share_a_directory(hubs, cache):
     cache(hub.url)
     with pytest.raises(AssertionError, match="another tensord with --upstream"):
         cache(hub.url)
+
+
+def test_a_store_that_is_removed_while_the_server_runs_is_told(hubs, cache, tmp_path):
+    hub = hubs({"org/m": model(), "org/n": model("n"), "org/o": model("o")})
+    server = cache(hub.url)
+    assert server.get("/org/m/resolve/main/README.md").status == 200
+    published(server, "org/m")
+    hub.open_gate(MIB)
+    assert server.get("/models/org/n/files/config.json").status == 200        # org/n is on its way
+    shutil.rmtree(tmp_path / "cache" / ".tensord-upstream")
+    r = server.get("/models/org/o/files/config.json")
+    assert (r.status, b'"org/o\\" cannot be fetched from the upstream at present' in r.body) == (503, True), r
+    assert r.get("Retry-After") is not None
+    said = '.tensord-upstream", or what is in it, was removed or replaced while the server runs; restart the server'
+    assert f'upstream: "org/o" could not be fetched: "{tmp_path / "cache"}/{said}' in server.stderr()
+    second = cache(hub.url)
+    hub.open_gate(None)
+    server.wait_for(lambda: 'upstream: "org/n" could not be fetched' in server.stderr(), "the fetch has ended")
+    assert server.get("/org/m/resolve/main/README.md").status == 200
+    assert not (tmp_path / "cache" / "org" / "n").exists()
+    assert second.get("/org/n/resolve/main/model.safetensors").body == model("n")["model.safetensors"]
+    published(second, "org/n")
+    assert sorted(p.name for p in (tmp_path / "cache" / ".tensord-upstream").rglob("*") if p.name != "lock") == sorted(
+        ["incoming", "records", "check", "trash"] +
+        [p.name for p in (tmp_path / "cache" / ".tensord-upstream" / "records").iterdir()])
 
 
 def test_sigterm_ends_a_fetch_and_its_readers(hubs, cache):
