@@ -124,9 +124,31 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
     }
 }
 
+struct td_text td_incoming_call_id(struct td_text path)
+{
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text second = td_text_take_until(&rest, '/');
+    return td_text_n(path.p, second.len == 0 ? first.len : first.len + 1 + second.len);
+}
+
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
 {
     return snapshot->root == NULL && snapshot->entry_count > 0 && snapshot->entries[0].file->source.incoming != NULL;
+}
+
+bool td_incoming_call_awaits(const struct td_call *call)
+{
+    const struct td_model *model = call->model;
+    if (!td_incoming_call_is_of(call->snapshot))
+        return false;
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
+        bool is_below = strchr(td_model_relative(model, entry), '/') != NULL;
+        if (!is_below && entry->file->kind != TD_FILE_PLAIN)
+            return true;
+    }
+    return false;
 }
 
 void td_incoming_call_note_read(const struct td_call *call, struct td_text path)

@@ -18,14 +18,22 @@ enum td_incoming_look {
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot);
 
+/* Returns the beginning of a path that is the id of a model at the upstream, if there is one: its first two segments,
+ * since the path may go on in a directory of the model. */
+struct td_text td_incoming_call_id(struct td_text path);
+
 /* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
+
+/* Returns whether what needs the checkpoints of the call's model has to wait: it is on its way, and names of its files
+ * are those of checkpoints. */
+bool td_incoming_call_awaits(const struct td_call *call);
 
 /* What clients can do meanwhile that know how to ask for single files. */
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
 /* Answers 503 and says how far the model is, and what the client can do meanwhile: for what needs all of its files,
- * such as a manifest. */
+ * such as a manifest. `id` is the model's at the upstream. */
 void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile);
 
 /* Notes that something at this path below the served directory is being read, so that the model that it lies in, if it

@@ -93,7 +93,7 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
-    for (size_t i = first; i < end && model->revision == NULL; i++) {
+    for (size_t i = first; i < end && model->revision == NULL && g->found != NULL; i++) {
         if (g->candidates[i].entry == NULL)
             continue;
         const struct td_found *found = g->found[g->candidates[i].entry - snapshot->entries];
@@ -225,7 +225,7 @@ static bool build_model(struct td_grouping *g, size_t first, size_t end)
     model->id = id;
     model->directory_len = candidate->directory_len;
     model_files(g, model, first, end);
-    if (!td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
+    if (!g->names_only && !td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
         return false;
     add_plain_errors(g, model);
     return td_model_make_tag(snapshot, model, g->err);
@@ -295,9 +295,10 @@ bool td_grouping_build(struct td_grouping *g)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    return td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err) &&
-           td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
-           td_oci_names_build(snapshot, g->err);
+    if (!td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err))
+        return false;
+    return g->names_only || (td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
+                             td_oci_names_build(snapshot, g->err));
 }
 
 void td_grouping_fini(struct td_grouping *g)

@@ -11,8 +11,9 @@
 struct td_grouping {
     struct td_snapshot *snapshot;       /* has its root and its entries already */
     const struct td_snapshot *previous; /* may be NULL; lends what is unchanged */
-    const struct td_found **found;      /* for each entry, what the walk found */
+    const struct td_found **found;      /* for each entry, what the walk found; NULL when names_only */
     const struct td_walk *walk;         /* lists the Hugging Face cache folders */
+    bool names_only; /* no file can be read yet: models get no checkpoints, and only they and repositories are made */
     struct td_error *err;
 
     struct td_candidate *candidates;

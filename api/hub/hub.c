@@ -169,12 +169,13 @@ static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL || no_repository(hub);
 }
 
-/* Returns whether the view can be answered: of a model on its way, only its files are here. Else answers. */
+/* Returns whether the view can be answered: of a model on its way that has checkpoints, only its files are here. Else
+ * answers. */
 static bool has_content(struct td_hub_call *hub)
 {
     struct td_virtual_revision virtual;
     struct td_error err = TD_ERROR_INIT;
-    if (hub->incoming == NULL || !td_incoming_call_is_of(hub->incoming) ||
+    if (hub->incoming == NULL || !td_incoming_call_is_of(hub->incoming) || !hub->repo->has_checkpoint ||
         !td_virtual_revision_read_name(hub->revision, &virtual, &err))
         return true;
     td_incoming_call_fail(hub->call, hub->id, TD_INCOMING_HAS_FILES);

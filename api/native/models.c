@@ -188,7 +188,7 @@ static void add_upstream(struct td_description *description)
 {
     const struct td_call *call = description->call;
     struct td_json_builder *json = &description->json;
-    struct td_text id = td_text_of(call->model->id);
+    struct td_text id = td_incoming_call_id(td_text_of(call->model->id));
     struct td_upstream_progress progress;
     struct td_kept_model kept;
     if (call->api->upstream == NULL)

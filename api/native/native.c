@@ -129,7 +129,7 @@ static bool is_below_models(struct td_text raw_path)
 static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
 {
     struct td_snapshot *snapshot = NULL;
-    enum td_incoming_look look = td_incoming_call_look(call, supposed_id(path), &snapshot);
+    enum td_incoming_look look = td_incoming_call_look(call, td_incoming_call_id(supposed_id(path)), &snapshot);
     if (look == TD_INCOMING_AGAIN) {
         td_snapshot_unref(call->snapshot);
         call->snapshot = snapshot;
@@ -151,8 +151,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];
         td_name_advise(call->snapshot, id, advice);
+        bool is_nowhere = call->api->upstream != NULL && advice[0] == '\0';
         td_response_fail(response, 404, NULL, "model \"%.*s\" %s%s; GET /models lists models", TD_SHOW(id, 400),
-                         call->api->upstream == NULL ? "not found" : "is neither here nor at the upstream", advice);
+                         is_nowhere ? "is neither here nor at the upstream" : "not found", advice);
         return NULL;
     }
     td_incoming_call_note_read(call, td_text_of(call->model->id));
@@ -168,9 +169,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
             continue;
         response->route = row->route;
         call->is_post = row->is_post;
-        if (row->route == TD_ROUTE_FILE || !td_incoming_call_is_of(call->snapshot))
+        if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
             return row->handle;
-        td_incoming_call_fail(call, td_text_of(call->model->id), TD_INCOMING_HAS_FILES);
+        td_incoming_call_fail(call, td_incoming_call_id(td_text_of(call->model->id)), TD_INCOMING_HAS_FILES);
         return NULL;
     }
     char known[256];

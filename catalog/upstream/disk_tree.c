@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Returns whether the item could not be looked at: then it has no state, or what is in it is not known. */
@@ -10,17 +11,22 @@ static bool has_failed(const FTSENT *item)
     return item->fts_info == FTS_ERR || item->fts_info == FTS_DNR || item->fts_info == FTS_NS;
 }
 
-bool td_disk_tree_visit(char *path, bool (*visit)(void *context, const FTSENT *item), void *context)
+static int compare_names(const FTSENT **a, const FTSENT **b)
 {
-    char *const paths[] = {path, NULL};
-    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+bool td_disk_tree_visit(const char *path, bool (*visit)(void *context, const FTSENT *item), void *context)
+{
+    char *const paths[] = {(char *)(uintptr_t)path, NULL}; /* which fts only reads */
+    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, compare_names);
     FTSENT *item;
     bool ok = tree != NULL;
     while (ok && (item = fts_read(tree)) != NULL) {
         if (has_failed(item)) {
             errno = item->fts_errno;
             ok = false;
-        } else if (item->fts_info != FTS_D) {
+        } else {
             ok = visit(context, item);
         }
     }
@@ -36,10 +42,10 @@ static bool remove_item(void *context, const FTSENT *item)
 {
     (void)context;
     int flags = item->fts_info == FTS_DP ? AT_REMOVEDIR : 0;
-    return unlinkat(AT_FDCWD, item->fts_path, flags) == 0 || errno == ENOENT;
+    return item->fts_info == FTS_D || unlinkat(AT_FDCWD, item->fts_path, flags) == 0 || errno == ENOENT;
 }
 
-bool td_disk_tree_remove(char *path)
+bool td_disk_tree_remove(const char *path)
 {
     return td_disk_tree_visit(path, remove_item, NULL);
 }
@@ -51,7 +57,7 @@ static bool add_blocks(void *context, const FTSENT *item)
     return true;
 }
 
-uint64_t td_disk_tree_bytes(char *path)
+uint64_t td_disk_tree_bytes(const char *path)
 {
     uint64_t bytes = 0;
     (void)td_disk_tree_visit(path, add_blocks, &bytes);

@@ -2,8 +2,6 @@
 
 #include "catalog/file_content.h"
 #include "catalog/grouping.h"
-#include "catalog/repo.h"
-#include "core/checked.h"
 #include "core/clock.h"
 
 #include <stdio.h>
@@ -46,26 +44,22 @@ static bool add_entry(struct td_snapshot *snapshot, const struct td_incoming_mod
     return true;
 }
 
-/* Makes the one model, which has all entries. */
-static bool add_model(struct td_snapshot *snapshot, const struct td_incoming_model *from, struct td_error *err)
+/* Makes the models that a scan will make of the files, as far as their names tell: a directory of the model may be one
+ * of its own, and the model's directory none. */
+static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
 {
-    size_t id_bytes = strlen(from->id) + 1;
-    char *id = td_arena_array(&snapshot->arena, id_bytes, 1);
-    snapshot->models = calloc(1, sizeof *snapshot->models);
-    if (id == NULL || snapshot->models == NULL)
-        return td_error_no_memory(err);
-    memcpy(id, from->id, id_bytes);
-    struct td_model *model = &snapshot->models[0];
-    snapshot->model_count = 1;
-    model->id = id;
-    model->directory_len = id_bytes - 1;
-    model->entry_count = snapshot->entry_count;
-    model->updated_ns = from->time_s * TD_NS_PER_S;
-    for (size_t i = 0; i < snapshot->entry_count; i++)
-        if (!td_add_u64(model->file_bytes, snapshot->entries[i].file->source.id.size_bytes, &model->file_bytes))
-            model->file_bytes = UINT64_MAX;
-    model->config = td_model_find_file(snapshot, model, TD_TEXT("config.json"));
-    return td_model_make_tag(snapshot, model, err);
+    static const struct td_walk walk = {.count = 0};
+    struct td_grouping grouping = {.snapshot = snapshot, .walk = &walk, .names_only = true, .err = err};
+    bool ok = true;
+    for (size_t i = 0; ok && i < snapshot->entry_count; i++) {
+        const struct td_entry *entry = &snapshot->entries[i];
+        /* a .metadata belongs to a checkpoint only beside its parts, which have kinds of their own */
+        if (entry->file->kind != TD_FILE_PLAIN && entry->file->kind != TD_FILE_DCP_METADATA)
+            ok = td_grouping_add(&grouping, entry->path, entry, NULL);
+    }
+    ok = ok && td_grouping_build(&grouping);
+    td_grouping_fini(&grouping);
+    return ok;
 }
 
 static bool build(struct td_snapshot *snapshot, const struct td_incoming_model *model, struct td_error *err)
@@ -76,7 +70,7 @@ static bool build(struct td_snapshot *snapshot, const struct td_incoming_model *
     for (size_t i = 0; i < model->file_count; i++)
         if (!add_entry(snapshot, model, &model->files[i], err))
             return false;
-    return add_model(snapshot, model, err) && td_repos_build(snapshot, NULL, 0, err);
+    return add_models(snapshot, err);
 }
 
 bool td_incoming_model_snapshot(const struct td_incoming_model *model, struct td_snapshot **out, struct td_error *err)

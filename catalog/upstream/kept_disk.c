@@ -39,6 +39,12 @@ static bool make_folder(int at, const char *name)
     return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
 }
 
+static bool make_folders(const struct td_kept_disk *disk)
+{
+    return make_folder(disk->fd, "incoming") && make_folder(disk->fd, "records") && make_folder(disk->fd, "check") &&
+           make_folder(disk->fd, "trash");
+}
+
 static bool cannot_write(const char *root, struct td_error *err)
 {
     int sys = errno;
@@ -92,8 +98,7 @@ bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_er
     if (!make_folder(disk->root_fd, TD_UPSTREAM_FOLDER))
         return cannot_write(root, err);
     disk->fd = openat(disk->root_fd, TD_UPSTREAM_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (disk->fd < 0 || !make_folder(disk->fd, "incoming") || !make_folder(disk->fd, "records") ||
-        !make_folder(disk->fd, "check") || !make_folder(disk->fd, "trash"))
+    if (disk->fd < 0 || !make_folders(disk))
         return cannot_write(root, err);
     return take_lock(disk, root, err) && check_renames(disk, root, err);
 }
@@ -105,6 +110,26 @@ void td_kept_disk_close(struct td_kept_disk *disk)
         if (fds[i] >= 0)
             (void)close(fds[i]);
     free(disk->root);
+}
+
+/* Returns whether what a path leads to is what was opened as `fd`. */
+static bool is_still(int at, const char *path, int fd)
+{
+    struct stat now;
+    struct stat opened;
+    return fstatat(at, path, &now, 0) == 0 && fstat(fd, &opened) == 0 && now.st_dev == opened.st_dev &&
+           now.st_ino == opened.st_ino;
+}
+
+bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err)
+{
+    if (!is_still(AT_FDCWD, disk->root, disk->root_fd) || !is_still(disk->root_fd, TD_UPSTREAM_FOLDER, disk->fd) ||
+        !is_still(disk->fd, "lock", disk->lock_fd))
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "\"%s/%s\", or what is in it, was removed or replaced while the server runs; restart the "
+                            "server",
+                            disk->root, TD_UPSTREAM_FOLDER);
+    return make_folders(disk) || cannot_write(disk->root, err);
 }
 
 /* ---- looking --------------------------------------------------------------------------------------------- */

@@ -28,6 +28,11 @@ void td_kept_incoming_name(const char *key, const char *part, char out[TD_KEPT_N
 bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err);
 void td_kept_disk_close(struct td_kept_disk *disk);
 
+/* Checks that the served directory, the store's folder and its lock are still those that were opened: whoever removes
+ * them lets another server take the place. Makes folders in the store that are missing. Errors: TD_FAILED_PRECONDITION
+ * when they are others, with advice; as td_upstream_store_open when a folder cannot be made. */
+bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err);
+
 /* Calls `look` for each name in a folder of the store, until it returns false. Errors: TD_IO, and those of `look`. */
 bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
                        bool (*look)(void *context, const char *name, struct td_error *err), void *context,

@@ -38,6 +38,8 @@ static void sync_directory(const char *path)
 static bool prune_item(void *context, const FTSENT *item)
 {
     struct pruning *pruning = context;
+    if (item->fts_info == FTS_D)
+        return true;
     if (item->fts_info == FTS_DP) {
         bool is_top = item->fts_pathlen <= pruning->prefix_len;
         if (is_top || unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR) != 0)
@@ -99,11 +101,9 @@ static bool move_in_place(const struct td_kept_disk *disk, const char *id, const
 static bool settle_files(const char *path, const struct td_kept_files *belonging, struct td_kept_note *note,
                          int64_t *changed_ns, struct td_error *err)
 {
-    char walked[PATH_MAX];
     struct pruning pruning = {.prefix_len = strlen(path) + 1, .belonging = belonging};
     struct stat st;
-    (void)snprintf(walked, sizeof walked, "%s", path);
-    if (!td_disk_tree_visit(walked, prune_item, &pruning) || lstat(path, &st) != 0)
+    if (!td_disk_tree_visit(path, prune_item, &pruning) || lstat(path, &st) != 0)
         return td_error_sys(err, TD_IO, errno, "cannot list \"%s\"", path);
     if (!td_published_tree_tag(path, note->tree))
         return td_error_set(err, TD_IO, "cannot look at all files in \"%s\"", path);
@@ -124,6 +124,8 @@ bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const str
     td_kept_incoming_name(key, "/files", files);
     td_kept_record_name(key, record);
     td_kept_incoming_name(key, "", left);
+    if (!td_kept_disk_check(disk, err)) /* the files' path could lead to another server's */
+        return false;
     if (!td_kept_disk_path(disk, files, path))
         return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
     if (!settle_files(path, belonging, note, &changed_ns, err) || !td_kept_note_write(disk->fd, record, note, err))

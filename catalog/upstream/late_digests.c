@@ -132,12 +132,10 @@ static void take_catalog(struct comparison *c)
 static enum outcome compare(const struct td_late_digests *late, const struct td_kept_note *note,
                             const struct td_remote_listing *listing, struct td_root *folder)
 {
-    char path[PATH_MAX];
     struct comparison c = {
         .late = late, .note = note, .listing = listing, .folder = folder, .prefix_len = strlen(folder->path) + 1};
-    (void)snprintf(path, sizeof path, "%s", folder->path);
     take_catalog(&c);
-    bool is_done = td_disk_tree_visit(path, visit, &c);
+    bool is_done = td_disk_tree_visit(folder->path, visit, &c);
     td_snapshot_unref(c.snapshot);
     return is_done || c.outcome == WRONG ? c.outcome : UNKNOWN;
 }
@@ -177,7 +175,7 @@ static void check(struct td_late_digests *late, const struct td_kept_note *note)
     if (outcome != WRONG)
         return;
     atomic_fetch_add(&late->wrong_count, 1);
-    if (td_upstream_store_evict(late->store, note) && late->catalog != NULL)
+    if (td_upstream_store_evict_wrong(late->store, note) && late->catalog != NULL)
         td_catalog_request_scan(late->catalog);
 }
 

@@ -23,8 +23,8 @@ struct td_late_digests {
 /* Compares one model whose time has come, if there is one, and no other thread compares one. Asks the upstream for its
  * list of files. If that has a digest for each file of the model and all are those of our bytes, the model is verified
  * from now on. If a file of the same length has another digest, the log says so, and the model is removed, unless the
- * operator has changed it; the next request fetches it anew. In any other case it is compared again after twice the
- * time. Waits for the upstream and the disk. Thread-safe. */
+ * operator has changed it; the next request fetches it anew, and that copy is compared after twice the time. In any
+ * other case the model is compared again after twice the time. Waits for the upstream and the disk. Thread-safe. */
 void td_late_digests_check(struct td_late_digests *late);
 
 /* Returns how many models were found to have wrong bytes. Never waits. */

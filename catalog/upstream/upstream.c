@@ -6,7 +6,8 @@
  *
  * What is hard:
  *   - Readers of incoming blobs wait without the lock, and say only by a flag of the blob that they do; so while files
- *     wait to be fetched, idle threads look for wanted ones every LOOK_NS.
+ *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. Whoever may have been it
+ *     and does something else wakes another one, which takes its place if there is none.
  *   - A model that has been published is shown from its intake until a scan has found it: until then the catalog's
  *     snapshot lacks it, and asking leads here. Then the intake goes, since it holds a descriptor for each file. */
 #include "catalog/upstream/upstream.h"
@@ -40,6 +41,7 @@ struct td_upstream {
     struct td_late_digests late;
     bool has_warned_of_loop, has_warned_of_way;
     bool ends_waits; /* no request waits for a list any more */
+    bool has_looker; /* a thread that is waiting for work looks now and then for what has no event */
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
 };
@@ -75,6 +77,7 @@ static void do_upkeep(struct td_upstream *u)
         return;
     u->noted_ns = now_ns;
     td_intake_queue_drop_old(&u->f.queue);
+    pthread_cond_signal(&u->f.work);
     pthread_mutex_unlock(&u->f.lock);
     td_upstream_store_write_reads(u->f.config.store);
     td_late_digests_check(&u->late);
@@ -85,6 +88,7 @@ static void do_upkeep(struct td_upstream *u)
 static void run(struct td_upstream *u, const struct td_intake_job *job)
 {
     struct td_intake *intake = job->intake;
+    pthread_cond_signal(&u->f.work);
     intake->running++;
     if (job->file == SIZE_MAX)
         td_fetching_list(&u->f, intake);
@@ -100,14 +104,19 @@ static void run(struct td_upstream *u, const struct td_intake_job *job)
 static void wait_for_work(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    bool is_looking = drop_found(u) || td_intake_queue_has_files(&u->f.queue);
+    bool is_looking = !u->has_looker && (drop_found(u) || td_intake_queue_has_files(&u->f.queue));
     uint64_t until_ns = now_ns + (is_looking ? look_ns : u->f.config.upkeep_ns);
     uint64_t paused_until_ns = u->f.queue.paused_until_ns;
     if (paused_until_ns > now_ns && paused_until_ns < until_ns)
         until_ns = paused_until_ns;
     const struct timespec until = td_clock_timespec(until_ns);
-    if (!atomic_load(&u->f.stop))
-        (void)pthread_cond_timedwait(&u->f.work, &u->f.lock, &until);
+    if (atomic_load(&u->f.stop))
+        return;
+    if (is_looking)
+        u->has_looker = true;
+    (void)pthread_cond_timedwait(&u->f.work, &u->f.lock, &until);
+    if (is_looking)
+        u->has_looker = false;
 }
 
 static void *worker_main(void *argument)

@@ -7,6 +7,7 @@
 #include "catalog/upstream/kept_disk.h"
 #include "catalog/upstream/kept_publish.h"
 #include "catalog/upstream/kept_table.h"
+#include "catalog/upstream/wrong_copies.h"
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -27,7 +28,9 @@ struct td_upstream_store {
     pthread_cond_t changed;   /* a row has left a stage in which something is under way */
     struct td_kept_disk disk; /* does not change */
     uint64_t max_bytes;
-    struct td_kept_table table; /* under the lock */
+    /* Under the lock. */
+    struct td_kept_table table;
+    struct td_wrong_copies wrong;
 };
 
 static int64_t now_s(void)
@@ -314,7 +317,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
                              int64_t *began_s, uint64_t *evicted, struct td_error *err)
 {
     struct td_kept_row before;
-    if (!claim_row(store, id, &before, err))
+    if (!td_kept_disk_check(&store->disk, err) || !claim_row(store, id, &before, err))
         return false;
     struct td_kept_row row = before;
     row.stage = TD_KEPT_FETCHED;
@@ -356,6 +359,17 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
         (void)remove_model(store, &leaving);
 }
 
+/* Returns how long a copy that has been published waits for its first comparison; 0: as any. Takes the lock. */
+static uint64_t first_wait_ns(struct td_upstream_store *store, const struct td_kept_note *note)
+{
+    pthread_mutex_lock(&store->lock);
+    if (note->is_verified)
+        td_wrong_copies_forget(&store->wrong, note->id);
+    uint64_t wait_ns = td_wrong_copies_wait_ns(&store->wrong, note->id);
+    pthread_mutex_unlock(&store->lock);
+    return wait_ns;
+}
+
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*belongs)(void *context, const char *path), void *context, struct td_error *err)
 {
@@ -376,6 +390,7 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
     ok = td_kept_publish(&store->disk, row.key, &files, &row.note, err);
     row.read_ns = now_ns();
     row.checked_ns = td_clock_ns();
+    row.wait_ns = ok ? first_wait_ns(store, &row.note) : 0;
     row.stage = TD_KEPT_PUBLISHED;
     before.stage = TD_KEPT_LEFT;
     put_row(store, ok ? &row : &before);
@@ -534,15 +549,22 @@ bool td_upstream_store_set_verified(struct td_upstream_store *store, const struc
         found->stage = TD_KEPT_PUBLISHED;
         found->note.is_verified = ok;
     }
+    if (ok)
+        td_wrong_copies_forget(&store->wrong, note->id);
     pthread_cond_broadcast(&store->changed);
     pthread_mutex_unlock(&store->lock);
     return ok;
 }
 
-bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note)
+bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct td_kept_note *note)
 {
     struct td_kept_row row;
-    return begin_stage(store, note, TD_KEPT_LEAVING, &row) && remove_model(store, &row);
+    if (!begin_stage(store, note, TD_KEPT_LEAVING, &row))
+        return false;
+    pthread_mutex_lock(&store->lock);
+    td_wrong_copies_note(&store->wrong, row.note.id, row.wait_ns); /* twice the time that it has waited */
+    pthread_mutex_unlock(&store->lock);
+    return remove_model(store, &row);
 }
 
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store)

@@ -50,7 +50,8 @@ void td_upstream_store_close(struct td_upstream_store *store);
  * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
  * Waits for a model of this id that is leaving, and for others that make room.
  * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
- * name already, or what has the name of its organisation is no directory of this file system; TD_IO. */
+ * name already, or what has the name of its organisation is no directory of this file system; TD_FAILED_PRECONDITION
+ * when the store's folder was removed or replaced since it was opened; TD_PERMISSION_DENIED, TD_IO. */
 bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_root **folder,
                              int64_t *began_s, uint64_t *evicted, struct td_error *err);
 
@@ -62,7 +63,7 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 
 /* Publishes a model that is complete: removes files for which `belongs` returns false, by their paths below the model,
  * and gives the folder its place in the served directory by one rename. Errors: TD_CONFLICT when something else has the
- * name; TD_IO. */
+ * name; TD_FAILED_PRECONDITION as td_upstream_store_begin; TD_PERMISSION_DENIED, TD_IO. */
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*belongs)(void *context, const char *path), void *context, struct td_error *err);
 
@@ -82,8 +83,9 @@ void td_upstream_store_write_reads(struct td_upstream_store *store);
 enum { TD_KEPT_CHECK_MOST_S = 86400 };
 
 /* Takes the published model without digests for all files whose time to be compared has come first: first_ns after it
- * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. at_ns: now, by td_clock_ns.
- * Copies its note, by which the functions below know it. Returns false when no model's time has come. */
+ * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. A copy in the place of one
+ * that was wrong (td_upstream_store_evict_wrong) goes on with that one's time. at_ns: now, by td_clock_ns. Copies its
+ * note, by which the functions below know it. Returns false when no model's time has come. */
 bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
                                        struct td_kept_note *out);
 
@@ -97,8 +99,10 @@ bool td_upstream_store_open_untouched(struct td_upstream_store *store, const str
 bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
                                     struct td_error *err);
 
-/* Removes a published model, as making room does. Returns whether it has left. */
-bool td_upstream_store_evict(struct td_upstream_store *store, const struct td_kept_note *note);
+/* Removes a published model whose bytes are not the upstream's, as making room does. The next copy of it is first
+ * compared after twice the time that this one has waited, until a copy is verified, or after another start; the latest
+ * TD_WRONG_COPIES models are remembered. Returns whether it has left. */
+bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct td_kept_note *note);
 
 /* Returns the number of published models without digests for all files. */
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store);

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -148,6 +149,66 @@ def test_bytes_come_before_the_fetch_has_ended(hubs, cache):
         assert after.get(name) == head.get(name), name
 
 
+SLOW = {"slow.txt": pattern(2 * WINDOW, "slow")}      # the one file that a gate holds up
+DESCRIBED = {"config.json": CONFIG, "README.md": b"# hello\n"}
+ARRIVING = {        # the files that a model has beside SLOW, and the URLs below it that answer 503 until all are here
+    "described": (DESCRIBED | {"tokenizer.json": b"{}"}, ""),
+    "bare": ({"README.md": b"# hello\n", "tokenizer.json": b"{}"}, ""),
+    "rows": ({"config.json": CONFIG, "train.jsonl": b'{"a": 1}\n'}, ""),
+    "whole": (DESCRIBED | {"model.safetensors": weights(1000)},
+              "tensors tensors/a model.safetensors shards plans rank"),
+    "parts": ({"model_index.json": b"{}", "unet/config.json": CONFIG, "unet/x.safetensors": weights(1000)},
+              "unet/tensors rank"),
+}
+WORDS = {"shards": "shards/vllm/tp2/rank-0.safetensors", "plans": "plans/x"}
+
+
+def answers_of(server, name):
+    """The statuses of a model's URLs, by short names, and what else must not differ."""
+    below = ("tensors", "tensors/a", "model.safetensors", "shards", "plans", "files", "files/README.md",
+             "files/none", "none", "unet", "unet/tensors", "unet/files/config.json", "unet/files/none")
+    urls = {word: f"/models/{name}/{WORDS.get(word, word)}" for word in below}
+    hub = {"": f"/models/{name}", "/": f"/models/{name}/", "api": f"/api/models/{name}",
+           "tree": f"/api/models/{name}/tree/main", "refs": f"/api/models/{name}/refs",
+           "rank": f"/api/models/{name}/revision/tp2-rank0-vllm", "file": f"/{name}/resolve/main/README.md",
+           "absent": f"/{name}/resolve/main/none"}
+    got = {word: server.get(url) for word, url in (urls | hub).items()}
+    described = got[""].json() if got[""].status == 200 else {}
+    same = (described.get("files"), got["api"].json()["sha"], got["api"].json()["siblings"])
+    return {word: r.status for word, r in got.items()}, same, got
+
+
+@pytest.mark.parametrize("is_tensord", [False, True])
+@pytest.mark.parametrize("kind", ARRIVING)
+def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, kind, is_tensord):
+    """What is a model, a model in a directory of another, or none is told by the names of the files."""
+    files, waits = ARRIVING[kind]
+    name = f"org/{kind}"
+    hub = hubs({name: SLOW | files})
+    hub.is_tensord = is_tensord
+    for path, content in (SLOW | files).items():
+        place = tmp_path / "local" / name / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    local = start(tmp_path / "local")
+    hub.open_gate(WINDOW)
+    server = cache(hub.url)
+    before, same, got = answers_of(server, name)
+    assert {word for word, status in before.items() if status == 503} == set(waits.split())
+    assert all(f'model \\"{name}\\" is being fetched' in r.body.decode() for r in got.values()
+               if r.status == 503 and r.asked.startswith("GET /models")), got
+    assert b"neither here nor at the upstream" not in got[""].body
+    for word in waits.split():
+        del before[word]
+    hub.open_gate(None)
+    server.wait_for(lambda: re.search('published "', server.stderr()), "it is published")
+    assert server.post("/rescan", b"").status == 200
+    after, same_after, _ = answers_of(server, name)
+    assert after == answers_of(local, name)[0]
+    assert before.items() <= after.items()
+    assert same_after == same
+
+
 def test_files_that_are_wanted_come_before_others(hubs, cache):
     """Of 10 large files, few are fetched unasked; while these stand still, a later one is read."""
     hub = hubs({"org/m": {f"part-{i}.bin": pattern(MIB + WINDOW * 2, f"part-{i}") for i in range(10)}})
@@ -155,9 +216,10 @@ def test_files_that_are_wanted_come_before_others(hubs, cache):
     server = cache(hub.url)
     assert server.get("/models/org/m").status == 200
     server.wait_for(lambda: hub.count("/resolve/") == 4, "4 files are fetched unasked")
-    r = server.get("/org/m/resolve/main/part-9.bin", [("Range", "bytes=0-99"), CHECKS])
-    assert (r.status, r.body) == (206, pattern(100, "part-9"))
-    assert hub.count("/resolve/") == 5
+    for begun, i in enumerate((9, 8, 7), 5):    # the thread that has found one goes on with it, and another one looks
+        r = server.get(f"/org/m/resolve/main/part-{i}.bin", [("Range", "bytes=0-99"), CHECKS])
+        assert (r.status, r.body) == (206, pattern(100, f"part-{i}"))
+        assert hub.count("/resolve/") == begun
 
 
 def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
@@ -517,6 +579,31 @@ def test_two_servers_cannot_share_a_directory(hubs, cache):
     cache(hub.url)
     with pytest.raises(AssertionError, match="another tensord with --upstream"):
         cache(hub.url)
+
+
+def test_a_store_that_is_removed_while_the_server_runs_is_told(hubs, cache, tmp_path):
+    hub = hubs({"org/m": model(), "org/n": model("n"), "org/o": model("o")})
+    server = cache(hub.url)
+    assert server.get("/org/m/resolve/main/README.md").status == 200
+    published(server, "org/m")
+    hub.open_gate(MIB)
+    assert server.get("/models/org/n/files/config.json").status == 200        # org/n is on its way
+    shutil.rmtree(tmp_path / "cache" / ".tensord-upstream")
+    r = server.get("/models/org/o/files/config.json")
+    assert (r.status, b'"org/o\\" cannot be fetched from the upstream at present' in r.body) == (503, True), r
+    assert r.get("Retry-After") is not None
+    said = '.tensord-upstream", or what is in it, was removed or replaced while the server runs; restart the server'
+    assert f'upstream: "org/o" could not be fetched: "{tmp_path / "cache"}/{said}' in server.stderr()
+    second = cache(hub.url)
+    hub.open_gate(None)
+    server.wait_for(lambda: 'upstream: "org/n" could not be fetched' in server.stderr(), "the fetch has ended")
+    assert server.get("/org/m/resolve/main/README.md").status == 200
+    assert not (tmp_path / "cache" / "org" / "n").exists()
+    assert second.get("/org/n/resolve/main/model.safetensors").body == model("n")["model.safetensors"]
+    published(second, "org/n")
+    assert sorted(p.name for p in (tmp_path / "cache" / ".tensord-upstream").rglob("*") if p.name != "lock") == sorted(
+        ["incoming", "records", "check", "trash"] +
+        [p.name for p in (tmp_path / "cache" / ".tensord-upstream" / "records").iterdir()])
 
 
 def test_sigterm_ends_a_fetch_and_its_readers(hubs, cache):

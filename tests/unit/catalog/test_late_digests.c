@@ -3,6 +3,7 @@
 
 #include "catalog/content_hash.h"
 #include "catalog/upstream/upstream.h"
+#include "catalog/upstream/wrong_copies.h"
 #include "core/clock.h"
 #include "tests/unit/catalog/store_place.h"
 
@@ -291,6 +292,112 @@ static void the_time_between_comparisons_doubles_up_to_a_day(void **state)
     place_close(&place);
 }
 
+/* Checks that the next unverified copy of org/m is first compared after this time. Leaves it there, taken. */
+static void check_first_wait(struct place *place, uint64_t first_ns, uint64_t wait_ns, struct td_kept_note *note)
+{
+    uint64_t before_ns = td_clock_ns();
+    keep_unverified(place->store, "org/m");
+    assert_false(td_upstream_store_take_unverified(place->store, first_ns, before_ns + wait_ns - 1, note));
+    assert_true(td_upstream_store_take_unverified(place->store, first_ns, td_clock_ns() + wait_ns, note));
+    assert_string_equal(note->id, "org/m");
+}
+
+static void copies_that_are_wrong_again_and_again_are_compared_ever_more_rarely(void **state)
+{
+    static const uint64_t first_ns = UINT64_C(1000000000000);
+    static const uint64_t day_ns = UINT64_C(86400000000000);
+    struct place place;
+    struct td_kept_note note;
+    struct td_error err = TD_ERROR_INIT;
+    (void)state;
+    place_open(&place);
+    assert_true(td_upstream_store_take_unverified(place.store, first_ns, td_clock_ns() + first_ns, &note));
+    for (uint64_t wait_ns = 2 * first_ns; wait_ns < 4 * day_ns; wait_ns *= 2) {
+        assert_true(td_upstream_store_evict_wrong(place.store, &note));
+        check_first_wait(&place, first_ns, wait_ns < day_ns ? wait_ns : day_ns, &note);
+    }
+    assert_true(td_upstream_store_set_verified(place.store, &note, &err)); /* the upstream is right after all */
+    assert_true(td_upstream_store_evict_wrong(place.store, &note));
+    td_upstream_store_close(place.store);
+    place.store = open_store(&place.tree, 0); /* a start remembers none */
+    check_first_wait(&place, first_ns, first_ns, &note);
+    place_close(&place);
+}
+
+static void a_verified_copy_ends_the_memory_of_wrong_ones(void **state)
+{
+    static const uint64_t first_ns = UINT64_C(1000000000000);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct place place;
+        struct td_kept_note note;
+        struct td_error err = TD_ERROR_INIT;
+        uint64_t evicted = 0;
+        struct td_root *folder = NULL;
+        int64_t began_s;
+        place_open(&place);
+        td_upstream_store_close(place.store);
+        place.store = open_store(&place.tree, 100);
+        assert_true(td_upstream_store_take_unverified(place.store, first_ns, td_clock_ns() + first_ns, &note));
+        assert_true(td_upstream_store_evict_wrong(place.store, &note));
+        keep_deep(place.store, "org/m", 4, i == 0); /* verified at once, or later */
+        if (i == 1) {
+            assert_true(td_upstream_store_take_unverified(place.store, 1, td_clock_ns() + 4 * first_ns, &note));
+            assert_true(td_upstream_store_set_verified(place.store, &note, &err));
+        }
+        CHECK(td_upstream_store_begin(place.store, "large", 100, &folder, &began_s, &evicted, &err), "%s", err.message);
+        td_root_unref(folder);
+        td_upstream_store_discard(place.store, "large");
+        assert_int_equal(evicted, 1); /* makes room, which is no fault of its */
+        check_first_wait(&place, first_ns, first_ns, &note);
+        place_close(&place);
+    }
+}
+
+static void a_copy_in_the_place_of_a_wrong_one_has_its_time(void **state)
+{
+    static const char wrong[] = "[" LFS_OF("config.json", "2", WRONG_SHA256) "]";
+    struct place place;
+    (void)state;
+    place_open(&place);
+    place.late.first_ns = 1;
+    check(&place, wrong);
+    assert_false(exists(&place.tree, "org/m"));
+    keep_unverified(place.store, "org/m");
+    keep_unverified(place.store, "other");
+    place.late.first_ns = UINT64_C(3600000000000);
+    check(&place, wrong); /* of the two, the one that has waited for 2 ns by now */
+    assert_false(exists(&place.tree, "org/m"));
+    check(&place, wrong);
+    assert_true(exists(&place.tree, "other"));
+    assert_int_equal(lists, 2);
+    place_close(&place);
+}
+
+static void the_oldest_wrong_copies_are_forgotten(void **state)
+{
+    static struct td_wrong_copies copies;
+    char id[TD_UPSTREAM_ID_BYTES];
+    (void)state;
+    memset(&copies, 0, sizeof copies);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, ""), 0);
+    td_wrong_copies_forget(&copies, "m0");
+    for (int i = 0; i < TD_WRONG_COPIES; i++) {
+        (void)snprintf(id, sizeof id, "m%d", i);
+        td_wrong_copies_note(&copies, id, 100 + (uint64_t)i);
+    }
+    td_wrong_copies_note(&copies, "m0", 1000); /* is the latest one now */
+    td_wrong_copies_note(&copies, "new", 1);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "m0"), 1000);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "m1"), 0);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "m2"), 102);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "new"), 1);
+    td_wrong_copies_forget(&copies, "m2");
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "m2"), 0);
+    assert_int_equal(td_wrong_copies_wait_ns(&copies, "m3"), 103);
+    assert_int_equal(copies.count, TD_WRONG_COPIES - 1);
+}
+
 static void wait_for_scans(struct td_catalog *catalog, uint64_t count)
 {
     const struct timespec step = {.tv_nsec = 1000000};
@@ -389,6 +496,10 @@ int main(void)
         cmocka_unit_test(what_the_operator_writes_during_a_comparison_stays),
         cmocka_unit_test(one_model_is_compared_at_a_time),
         cmocka_unit_test(the_time_between_comparisons_doubles_up_to_a_day),
+        cmocka_unit_test(copies_that_are_wrong_again_and_again_are_compared_ever_more_rarely),
+        cmocka_unit_test(a_verified_copy_ends_the_memory_of_wrong_ones),
+        cmocka_unit_test(a_copy_in_the_place_of_a_wrong_one_has_its_time),
+        cmocka_unit_test(the_oldest_wrong_copies_are_forgotten),
         cmocka_unit_test(what_the_catalog_hashes_is_not_hashed_here),
         cmocka_unit_test(idle_threads_of_the_upstream_compare),
     };

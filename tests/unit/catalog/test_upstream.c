@@ -17,7 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WEIGHTS_BYTES = 3 * 1024 * 1024 + 5, NAMES = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE + 10 };
+enum {
+    WEIGHTS_BYTES = 3 * 1024 * 1024 + 5,
+    NAMES = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE + 10,
+    OTHERS = TD_UPSTREAM_BACKGROUND_FILES + 1
+};
 
 /* What the source does with the next fetch of the large file. */
 enum behaviour {
@@ -43,6 +47,20 @@ struct source {
     char via[TD_UPSTREAM_VIA_BYTES];
 };
 
+static pthread_cond_t *_Atomic of_source; /* waits for it are not counted */
+static _Atomic int timeouts;
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *until);
+int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *until);
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *until)
+{
+    int sys = __real_pthread_cond_timedwait(condition, lock, until);
+    if (sys == ETIMEDOUT && condition != of_source)
+        timeouts++;
+    return sys;
+}
+
 static uint8_t byte_at(uint64_t i)
 {
     return tree_data_byte(i, 3);
@@ -67,6 +85,21 @@ static void wait_a_little(struct source *source)
     (void)pthread_cond_timedwait(&source->changed, &source->lock, &until);
 }
 
+/* Adds the further large files that the model org/many has. */
+static bool add_others(const struct td_upstream_wish *wish, struct td_remote_model *model, struct td_error *err)
+{
+    bool ok = true;
+    for (int i = 0; i < OTHERS && ok && strcmp(wish->id, "org/many") == 0; i++) {
+        char page[256];
+        (void)snprintf(page, sizeof page,
+                       "[{\"type\":\"file\",\"path\":\"other-%d\",\"size\":200,\"lfs\":{\"oid\":\"%s\",\"size\":200,"
+                       "\"pointerSize\":134}}]",
+                       i, weights_hex);
+        ok = td_remote_listing_add_page(&model->listing, td_text_of(page), true, err);
+    }
+    return ok;
+}
+
 static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err)
 {
@@ -89,7 +122,7 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
                    "\"0000000000000000000000000000000000000000\",\"lfs\":{\"oid\":\"%s\",\"size\":%d,"
                    "\"pointerSize\":134}}]",
                    WEIGHTS_BYTES, weights_hex, WEIGHTS_BYTES);
-    return td_remote_listing_add_page(&model->listing, td_text_of(page), true, err) &&
+    return add_others(wish, model, err) && td_remote_listing_add_page(&model->listing, td_text_of(page), true, err) &&
            td_remote_listing_finish(&model->listing, err);
 }
 
@@ -733,6 +766,28 @@ static void what_the_operator_has_is_not_fetched(void **state)
     place_close(&place);
 }
 
+static void one_idle_thread_looks_for_what_is_wanted(void **state)
+{
+    enum { LOOKS = 8 };
+    const struct timespec step = {.tv_nsec = 2000000};
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    (void)state;
+    place_open(&place);
+    of_source = &place.source.changed;
+    allow(&place, 0, SENDS);
+    assert_int_equal(ask(&place, "org/many", &snapshot), TD_UPSTREAM_SENDS); /* of whose files some wait */
+    uint64_t began_ns = td_clock_ns();
+    timeouts = 0;
+    while (timeouts < LOOKS)
+        (void)nanosleep(&step, NULL);
+    uint64_t took_ns = td_clock_ns() - began_ns;
+    CHECK(took_ns >= UINT64_C(100000000) * (LOOKS - 2), "%d looks in %llu ns", LOOKS, (unsigned long long)took_ns);
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+    of_source = NULL;
+}
+
 static void the_oldest_wrong_tags_are_forgotten(void **state)
 {
     static struct td_wrong_tags tags;
@@ -771,6 +826,7 @@ int main(void)
         cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),
         cmocka_unit_test(too_many_models_at_once_are_refused),
         cmocka_unit_test(what_the_operator_has_is_not_fetched),
+        cmocka_unit_test(one_idle_thread_looks_for_what_is_wanted),
         cmocka_unit_test(the_oldest_wrong_tags_are_forgotten),
     };
     hex_of_weights(weights_hex);

@@ -545,6 +545,94 @@ static void a_second_process_is_kept_out(void **state)
     tree_close(&tree);
 }
 
+/* Begins a model, and checks that the store says that it is not the one at its path any more. */
+static void check_gone(struct td_upstream_store *store, const char *id)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_root *folder = NULL;
+    int64_t began_s;
+    uint64_t evicted = 0;
+    assert_false(td_upstream_store_begin(store, id, 2, &folder, &began_s, &evicted, &err));
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    check_says(&err, "was removed or replaced while the server runs; restart the server", id);
+}
+
+static void a_store_that_is_removed_or_replaced_is_not_used(void **state)
+{
+    static const char *const gone[] = {".tensord-upstream", ".tensord-upstream/lock"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(gone); i++) {
+        struct tree tree;
+        struct td_error err = TD_ERROR_INIT;
+        char stray[128];
+        char text[1024];
+        tree_open(&tree);
+        struct td_upstream_store *store = open_store(&tree, 100);
+        keep(store, "kept", 60);
+        begin(store, "org/name", 2);
+        tree_remove(&tree, gone[i]);
+        check_gone(store, "other");
+        struct td_upstream_store *second = open_store(&tree, 0); /* nothing keeps it out */
+        if (i == 0)
+            begin(second, "org/name", 2);
+        name_in_store("incoming/%s/files/part", "org/name", stray);
+        tree_text(&tree, stray, "of the second");
+        check_gone(store, "other");
+        assert_false(td_upstream_store_publish(store, "org/name", true, is_config, NULL, &err));
+        check_says(&err, "was removed or replaced while the server runs", gone[i]);
+        assert_false(exists(&tree, "org/name"));
+        read_text(&tree, stray, text);
+        assert_string_equal(text, "of the second");
+        assert_true(exists(&tree, "kept/config.json")); /* nothing has made room */
+        td_upstream_store_close(store);
+        if (i == 0)
+            publish(second, "org/name");
+        td_upstream_store_close(second);
+        tree_close(&tree);
+    }
+}
+
+static void a_served_directory_that_is_replaced_is_not_used(void **state)
+{
+    struct tree tree;
+    char old[TREE_PATH_BYTES + 8];
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 0);
+    (void)snprintf(old, sizeof old, "%s-old", tree.path);
+    assert_int_equal(rename(tree.path, old), 0);
+    check_gone(store, "m");
+    assert_int_equal(mkdir(tree.path, 0755), 0);
+    check_gone(store, "m");
+    assert_int_equal(rmdir(tree.path), 0);
+    assert_int_equal(rename(old, tree.path), 0);
+    keep(store, "m", 2);
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
+static void folders_of_the_store_that_are_removed_are_made_anew(void **state)
+{
+    static const char *const folders[] = {"incoming", "records", "check", "trash"};
+    struct tree tree;
+    (void)state;
+    tree_open(&tree);
+    struct td_upstream_store *store = open_store(&tree, 10);
+    begin(store, "org/name", 2);
+    for (size_t i = 0; i < COUNT_OF(folders); i++) {
+        char name[128];
+        (void)snprintf(name, sizeof name, ".tensord-upstream/%s", folders[i]);
+        if (i > 0)
+            tree_remove(&tree, name);
+    }
+    publish(store, "org/name");
+    tree_remove(&tree, ".tensord-upstream/incoming");
+    keep(store, "new", 10); /* the other one leaves by check/ and trash/ */
+    assert_true(exists(&tree, "new/config.json") && !exists(&tree, "org/name"));
+    td_upstream_store_close(store);
+    tree_close(&tree);
+}
+
 /* Returns the inode of something in the tree. */
 static ino_t inode_of(const struct tree *tree, const char *name)
 {
@@ -675,6 +763,9 @@ int main(void)
         cmocka_unit_test(notes_that_lead_elsewhere_or_are_old_are_dropped),
         cmocka_unit_test(a_file_system_that_cannot_publish_is_said_at_the_start),
         cmocka_unit_test(a_second_process_is_kept_out),
+        cmocka_unit_test(a_store_that_is_removed_or_replaced_is_not_used),
+        cmocka_unit_test(a_served_directory_that_is_replaced_is_not_used),
+        cmocka_unit_test(folders_of_the_store_that_are_removed_are_made_anew),
         cmocka_unit_test(the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
         cmocka_unit_test(a_place_that_is_in_the_way_is_found_before_anything_is_fetched),
         cmocka_unit_test(a_place_that_has_become_a_link_is_not_entered),
