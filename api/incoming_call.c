@@ -57,6 +57,8 @@ static void fail_ask(const struct td_call *call, const struct td_upstream_reply 
     td_response_fail(call->response, status, NULL, "%s", reply->why);
     if (status == 429 || status == 503)
         td_response_set_retry_after(call->response, reply->retry_after_s);
+    else if (status == 507 && reply->retry_after_s > 0)
+        td_response_add_header(call->response, "Retry-After", "%u", reply->retry_after_s);
 }
 
 void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile)

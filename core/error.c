@@ -15,6 +15,18 @@ void td_error_init(struct td_error *err)
     err->message[0] = '\0';
 }
 
+/* Escapes the text into the message; when that is too long, or the text `is_cut`, dots follow what fits. */
+static void write_message(struct td_text text, bool is_cut, struct td_error *err)
+{
+    static const char dots[] = "...";
+    char whole[4 * TD_ERROR_MESSAGE_BYTES]; /* a byte becomes \xNN at most */
+    td_utf8_escape(text, whole, sizeof whole);
+    bool fits = !is_cut && strlen(whole) < sizeof err->message;
+    td_utf8_escape(text, err->message, sizeof err->message - (fits ? 0 : sizeof dots - 1));
+    if (!fits)
+        memcpy(err->message + strlen(err->message), dots, sizeof dots);
+}
+
 /* Records a failure unless *err holds one; appends the text of `sys` unless that is 0. Returns false. */
 __attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *err, enum td_code code, uint64_t pos,
                                                                int sys, const char *format, va_list args)
@@ -35,7 +47,7 @@ __attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *
         (void)snprintf(raw + len, sizeof raw - len, ": %s", known);
         len = strlen(raw);
     }
-    td_utf8_escape(td_text_n(raw, len), err->message, sizeof err->message);
+    write_message(td_text_n(raw, len), written >= (int)sizeof raw, err);
     return false;
 }
 

@@ -41,8 +41,8 @@ struct td_error {
 void td_error_init(struct td_error *err);
 
 /* Records a failure, unless *err holds one already. Always returns false, so that callers write `return
- * td_error_set(...)`. The message is escaped as td_utf8_escape does, because it may hold names of files and tensors,
- * and cut to TD_ERROR_MESSAGE_BYTES. */
+ * td_error_set(...)`. The message is escaped as td_utf8_escape does, because it may hold names of files and tensors;
+ * one that is longer than TD_ERROR_MESSAGE_BYTES is cut and ends with "...". */
 bool td_error_set(struct td_error *err, enum td_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -164,12 +164,17 @@ static bool read_member(struct td_json *json, struct item *item)
     return td_json_equals(json, "lfs") ? read_lfs(json, item) : td_json_skip(json);
 }
 
-/* Returns whether the item is empty and has the SHA-256 of something else. An empty file is complete at once: nothing
- * of it would ever be checked. */
-static bool is_empty_under_another_digest(const struct item *item, uint64_t size_bytes)
+/* Returns whether the item is empty and has the digest of something else. An empty file on its way is complete at once,
+ * for readers too, before a digest of it could be checked. */
+static bool is_empty_under_another_digest(const struct item *item, uint64_t size_bytes, bool git_oids)
 {
-    static const char of_nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    return size_bytes == 0 && item->has_lfs && strcmp(item->sha256, of_nothing) != 0;
+    static const char sha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    static const char git_sha1[] = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391";
+    if (size_bytes > 0)
+        return false;
+    if (item->has_lfs)
+        return strcmp(item->sha256, sha256) != 0;
+    return git_oids && item->oid[0] != '\0' && strcmp(item->oid, git_sha1) != 0;
 }
 
 static bool add_file(struct td_remote_listing *listing, const struct item *item, bool git_oids, struct td_error *err)
@@ -181,9 +186,9 @@ static bool add_file(struct td_remote_listing *listing, const struct item *item,
         return td_error_set(
             err, TD_INVALID_ARGUMENT, "the server lists \"%.*s\" with %" PRIu64 " bytes; a file may have %" PRIu64,
             TD_SHOW(td_text_n(item->path, item->path_len), 100), file.expected.size_bytes, TD_REMOTE_MAX_FILE_BYTES);
-    if (is_empty_under_another_digest(item, file.expected.size_bytes))
+    if (is_empty_under_another_digest(item, file.expected.size_bytes, git_oids))
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "the server lists \"%.*s\" with 0 bytes and a SHA-256 that is not that of 0 bytes",
+                            "the server lists \"%.*s\" with 0 bytes and a digest that is not that of 0 bytes",
                             TD_SHOW(td_text_n(item->path, item->path_len), 100));
     if (!td_add_u64(listing->total_bytes, file.expected.size_bytes, &listing->total_bytes) ||
         listing->total_bytes > INT64_MAX)

@@ -107,18 +107,19 @@ static void set_api_path(struct asking *asking, const char *word)
 /* Sets the error for an answer other than 200. A base URL with a path is a likely reason for 404. */
 static bool refuse_answer(struct asking *asking, const char *what)
 {
-    struct td_error why = TD_ERROR_INIT;
     const struct td_fetch_client *client = td_fetch_session_client(asking->session);
-    const char *url = td_fetch_client_url(client, asking->server);
-    struct td_text path = td_fetch_url_path(td_text_of(url));
-    (void)td_fetch_fault_of_answer(&asking->answer, td_fetch_client_token_advice(client), what, &why);
-    if (asking->answer.status != 404)
-        return td_error_copy(asking->err, &why);
-    if (path.len == 0)
-        return td_error_set(asking->err, why.code, "%s%s", why.message,
-                            td_fetch_client_has_token(client) ? ", or the token may not see it" : "");
-    return td_error_set(asking->err, why.code, "%s (the URL is the server's alone: perhaps without \"%.*s\"?)",
-                        why.message, TD_SHOW(path, 100));
+    struct td_text path = td_fetch_url_path(td_text_of(td_fetch_client_url(client, asking->server)));
+    unsigned status = asking->answer.status;
+    char text[TD_FETCH_ADVICE_BYTES];
+    const char *advice = NULL;
+    (void)snprintf(text, sizeof text, "the URL is the server's alone: perhaps without \"%.*s\"?", TD_SHOW(path, 80));
+    if (status == 401)
+        advice = td_fetch_client_token_advice(client);
+    else if (status == 404 && path.len > 0)
+        advice = text;
+    else if (status == 404 && td_fetch_client_has_token(client))
+        advice = "it is not there, or the token may not see it";
+    return td_fetch_fault_of_answer(&asking->answer, advice, what, asking->err);
 }
 
 /* Gets the answer at asking->path. Returns false for a status other than 200. */

@@ -173,11 +173,14 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
     if (files > TD_UPSTREAM_MODEL_FILES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
                             intake->id, files, TD_UPSTREAM_MODEL_FILES);
-    if (files > f->config.max_files)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
-                            "open files, %zu are for that: raise it (ulimit -n)",
-                            intake->id, files, f->config.max_files);
+    if (files > f->config.max_files) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                           "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
+                           "open files, %zu are for that: raise it (ulimit -n)",
+                           intake->id, files, f->config.max_files);
+        err->sys = EFBIG; /* it never fits */
+        return false;
+    }
     if (files > f->config.max_files - others)
         return td_error_set(err, TD_UNAVAILABLE,
                             "\"%s\" has %zu files, each of which takes a descriptor while it arrives; other models on "

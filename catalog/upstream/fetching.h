@@ -32,7 +32,7 @@ void td_fetching_file(struct td_fetching *fetching, struct td_intake *intake, si
 void td_fetching_fail(struct td_fetching *fetching, struct td_intake *intake, const struct td_error *why);
 
 /* Returns the kind of a failure that the upstream has not caused: TD_UPSTREAM_FAILED_SPACE or
- * TD_UPSTREAM_FAILED_OTHER. */
+ * TD_UPSTREAM_FAILED_OTHER. Of the former, sys is EFBIG when the model never fits, whatever else leaves. */
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why);
 
 /* Puts away an intake that has ended, when the last thread has left it: its files stay on disk, or make room. It is

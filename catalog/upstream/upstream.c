@@ -280,6 +280,18 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
     return true;
 }
 
+/* Answers that there is no room, and when to ask again, unless the model never fits. Returns true. */
+static bool refuse_room(const struct td_intake *intake, uint64_t wait_ns, struct td_upstream_reply *reply)
+{
+    bool never_fits = intake->error.sys == EFBIG;
+    (void)refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
+                 "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
+                 never_fits ? ", whatever else leaves: it is too large for this server" : "");
+    if (never_fits)
+        reply->retry_after_s = 0;
+    return true;
+}
+
 /* Answers from a failure. The log has the reason, which may tell of other models and servers. Returns true. */
 static bool answer_failure(const struct td_intake *intake, struct td_upstream_reply *reply)
 {
@@ -292,8 +304,7 @@ static bool answer_failure(const struct td_intake *intake, struct td_upstream_re
                       "the served directory; the server's log says more",
                       intake->id);
     if (td_fetching_own_failure(&intake->error) == TD_UPSTREAM_FAILED_SPACE)
-        return refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, 0,
-                      "there is no room for \"%s\" from the upstream; the server's log has the numbers", intake->id);
+        return refuse_room(intake, wait_ns, reply);
     return refuse(reply, TD_UPSTREAM_LATER, wait_ns,
                   "\"%s\" cannot be fetched from the upstream at present; the server's log has the reason", intake->id);
 }

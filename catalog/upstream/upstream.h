@@ -32,7 +32,7 @@ enum td_upstream_answer {
 struct td_upstream_reply {
     enum td_upstream_answer answer;
     struct td_snapshot *snapshot; /* of TD_UPSTREAM_SENDS, with a reference for the caller; else NULL */
-    unsigned retry_after_s;       /* of the last two answers: when to ask again */
+    unsigned retry_after_s;       /* of the last three answers: when to ask again; 0: it never fits, do not ask */
     char why[384];                /* of the last four answers, for the client: no address, nothing of other models */
 };
 

@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -230,7 +231,7 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
     if (store->max_bytes == 0)
         return true;
     if (bytes > store->max_bytes)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, EFBIG,
                             "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64, bytes, store->max_bytes);
     while (!fits(store, td_kept_table_bytes(table), bytes)) {
         bool fits_soon = fits(store, td_kept_table_staying_bytes(table), bytes);

@@ -49,9 +49,10 @@ void td_upstream_store_close(struct td_upstream_store *store);
  * runs before those. Sets *folder to the folder for its files, with a reference for the caller, and *began_s to when
  * the first fetch of it began, seconds since 1970. *evicted is increased by the number of models that were removed.
  * Waits for a model of this id that is leaving, and for others that make room.
- * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers; TD_CONFLICT when something has the model's
- * name already, or what has the name of its organisation is no directory of this file system; TD_FAILED_PRECONDITION
- * when the store's folder was removed or replaced since it was opened; TD_PERMISSION_DENIED, TD_IO. */
+ * Errors: TD_RESOURCE_EXHAUSTED when there is no room, with the numbers (sys is EFBIG: it has more bytes than the
+ * store may have); TD_CONFLICT when something has the model's name already, or what has the name of its organisation is
+ * no directory of this file system; TD_FAILED_PRECONDITION when the store's folder was removed or replaced since it was
+ * opened; TD_PERMISSION_DENIED, TD_IO. */
 bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, uint64_t bytes, struct td_root **folder,
                              int64_t *began_s, uint64_t *evicted, struct td_error *err);
 

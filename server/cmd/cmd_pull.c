@@ -3,6 +3,7 @@
 
 #include "catalog/remote/remote_model.h"
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/glob.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/pull_arguments.h"
@@ -11,10 +12,12 @@
 #include "server/cmd/pull_report.h"
 #include "server/config.h"
 #include "server/terminal.h"
+#include "storage/fetch/fetch_fault.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,8 +34,8 @@ enum { MAX_NOTES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
-    struct td_fetch_reputation reputation; /* of the servers */
-    char token_advice[160];                /* for answers of 401; must outlive the client */
+    struct td_fetch_reputation reputation;    /* of the servers */
+    char token_advice[TD_FETCH_ADVICE_BYTES]; /* for answers of 401; must outlive the client */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
@@ -362,7 +365,33 @@ static bool list_files(struct pull *pull, struct td_error *err)
     const struct td_pull_arguments *arguments = pull->arguments;
     struct td_error why = TD_ERROR_INIT;
     return td_remote_model_list(pull->session, arguments->model, arguments->revision, NULL, &pull->model, &why) ||
-           td_error_set(err, why.code, "%s: %s", arguments->model, why.message);
+           td_error_set(err, why.code, "%.96s: %s", arguments->model, why.message);
+}
+
+/* Returns whether the path is that of another rank's weights, beside those of this one. */
+static bool is_of_a_rank(const struct pull *pull, const char *path)
+{
+    static const char begin[] = "rank-";
+    const char *slash = strrchr(path, '/');
+    size_t above = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    uint64_t rank;
+    char weights[PATH_MAX];
+    struct td_text name = td_text_of(path + above);
+    if (!pull->arguments->has_rank || !td_text_begins(name, td_text_of(begin)))
+        return false;
+    name = td_text_skip(name, sizeof begin - 1);
+    (void)snprintf(weights, sizeof weights, "%.*smodel.safetensors", (int)above, path);
+    return td_number_read(td_text_take_until(&name, '.'), UINT64_MAX, &rank) && td_text_equals(name, "safetensors") &&
+           td_remote_listing_find(&pull->model.listing, weights) != NULL && is_wanted(pull->arguments, weights);
+}
+
+/* Returns whether a file of the staging directory belongs to this pull, or to one of another rank. */
+static bool belongs(void *context, const char *path)
+{
+    const struct pull *pull = context;
+    if (is_of_a_rank(pull, path))
+        return true;
+    return td_remote_listing_find(&pull->model.listing, path) != NULL && is_wanted(pull->arguments, path);
 }
 
 /* Opens the directory. Ranks of one engine and size may come together, since their files have different names. */
@@ -376,7 +405,8 @@ static bool open_directory(struct pull *pull, struct td_error *err)
     else
         (void)snprintf(content, sizeof content, "%s at %.*s-rank*%s", arguments->model,
                        (int)(rank - arguments->revision), arguments->revision, strchr(rank + 1, '-'));
-    return td_pull_directory_open(arguments->directory, content, &pull->directory, err);
+    const struct td_pull_belonging belonging = {.belongs = belongs, .context = pull};
+    return td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err);
 }
 
 static bool run(struct pull *pull, struct td_error *err)
@@ -452,24 +482,27 @@ void td_cmd_pull_help(FILE *out)
         "  URL                a tensord, or another server with the interface of the Hugging Face Hub, such as\n"
         "                     http://weights:8080; with several, each file comes from all of them, and goes on from\n"
         "                     the others when one fails\n"
-        "  MODEL              its id, such as org/name\n"
+        "  MODEL              the id of a model, such as org/name; datasets are not pulled\n"
+        "\n"
+        "options, defaults in parentheses; TIME is a number with s, m, h or d, such as 60s:\n"
         "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL). One that is\n"
         "                     not there appears when all files have come; until then they are in\n"
         "                     .NAME.tensord-pull beside it. One that is there gets each file when it is complete\n"
         "  --engine NAME --tp SIZE --rank R\n"
-        "                     of the weights only what rank R of SIZE needs, as rank-R.safetensors, beside all\n"
-        "                     other files\n"
-        "  --revision NAME    a branch, tag or commit (main)\n"
+        "                     of the weights only what rank R, 0 to SIZE - 1, needs, as rank-R.safetensors, beside\n"
+        "                     all other files (not set)\n"
+        "  --revision NAME    branch, tag or commit (main)\n"
         "  --include GLOB     only files whose path matches; * stands for any text, / too; may be given several times\n"
-        "  --exclude GLOB     no files whose path matches; may be given several times\n"
-        "  --connections N    at once, 1 to 64 (8)\n"
-        "  --retry-for TIME   how long to try again without any progress before giving up (60s); 0: not at all\n"
-        "  --stall TIME       a connection with less than 1 KiB/s for so long has failed (30s)\n"
-        "  --token-file FILE  file with the token to send to all URLs; or the variable TENSORD_TOKEN\n"
-        "  --cacert FILE      authorities to trust for https://, in PEM (those of the system)\n"
-        "  --cert FILE --key FILE\n"
-        "                     certificate of the client, and its key, in PEM\n"
-        "  --json             one JSON object at the end, on standard output\n"
+        "                     (all files)\n"
+        "  --exclude GLOB     no files whose path matches; may be given several times (not set)\n"
+        "  --connections N    connections at once, over all servers, 1 to 64 (8)\n"
+        "  --retry-for TIME   time to try again without any progress before giving up; 0 = not at all (60s)\n"
+        "  --stall TIME       time after which a connection with less than 1 KiB/s has failed (30s)\n"
+        "  --token-file FILE  file with the token to send to all URLs (the variable TENSORD_TOKEN)\n"
+        "  --cacert FILE      authorities in PEM to trust for https:// (those of the system)\n"
+        "  --cert FILE        certificate of the client in PEM, with --key (not set)\n"
+        "  --key FILE         private key of the certificate, in PEM (not set)\n"
+        "  --json             one JSON object at the end, on standard output, instead of a line\n"
         "  --quiet            no progress and no notes\n"
         "\n"
         "What is interrupted goes on where it ended when the same command is run again. A file gets its name when\n"
@@ -484,7 +517,7 @@ int td_cmd_pull(int argc, char **argv)
 {
     struct td_pull_arguments arguments;
     struct td_error err = TD_ERROR_INIT;
-    struct pull pull = {.arguments = &arguments};
+    struct pull pull = {.arguments = &arguments, .directory = {.lock = -1}};
     int status = TD_EXIT_USAGE;
     if (td_pull_arguments_read(argc, argv, &arguments)) {
         uint64_t begin_ns = td_clock_ns();

@@ -195,12 +195,26 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
     return true;
 }
 
+/* Returns whether the model is named as a dataset is in URLs, after it has told how datasets are got. */
+static bool is_dataset(const char *model)
+{
+    static const char begin[] = "datasets/";
+    if (strncmp(model, begin, sizeof begin - 1) != 0)
+        return false;
+    td_terminal_complain("pull copies models, and \"%s\" names a dataset: get it by HF_ENDPOINT=URL hf download "
+                         "--repo-type dataset %s",
+                         model, model + sizeof begin - 1);
+    return true;
+}
+
 /* Checks what was given, and fills in what was not. */
 static bool check(const char *list, const struct values *values, struct td_pull_arguments *out)
 {
     struct td_error err = TD_ERROR_INIT;
     if (list == NULL || out->model == NULL)
         return usage("give the URL of a server and a model", "");
+    if (is_dataset(out->model))
+        return false;
     if (!td_remote_id_check(td_text_of(out->model), &err)) {
         bool has_url = strstr(out->model, "://") != NULL;
         bool has_revision = !has_url && strpbrk(out->model, ":@") != NULL;

@@ -1,20 +1,36 @@
+/* Locks: whoever puts files into a staging directory holds a shared lock of the directory from the beginning to the
+ * end. Whoever finds nobody there, since the exclusive lock can be had, removes what does not belong, and shares the
+ * lock from then on. So no pull removes the files of another one that is at work. */
 #include "server/cmd/pull_directory.h"
 
+#include "catalog/upstream/disk_tree.h"
+#include "core/clock.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* In the staging directory: what is pulled there. No file of a model has such a name. */
 #define NOTE_NAME ".tensord-pull-of"
 
 enum { NOTE_BYTES = 512 };
+
+static const uint64_t lock_poll_ns = TD_NS_PER_S / 50;
+static const uint64_t lock_most_ns = 5 * TD_NS_PER_S;
+
+/* The removal of files that do not belong to the pull. */
+struct tidying {
+    size_t prefix_len; /* of the paths, up to the file's own */
+    const struct td_pull_belonging *belonging;
+};
 
 /* Returns the length of the path before its last component: 0, or past a '/'. */
 static size_t above(const char *path)
@@ -70,6 +86,38 @@ static bool set_final(const char *path, struct td_pull_directory *out, struct td
     return out->final != NULL || td_error_no_memory(err);
 }
 
+/* Returns whether the staging directory, as the root has it open, is what has its name, and no symlink to it. */
+static bool is_staging(const struct td_pull_directory *directory, struct stat *st)
+{
+    return lstat(directory->staging, st) == 0 && S_ISDIR(st->st_mode) && st->st_dev == directory->root->device &&
+           st->st_ino == directory->root->inode;
+}
+
+/* Refuses a staging directory that was there and that another user has made where everybody may, to change files in it
+ * later: the rule of the kernel's fs.protected_regular. Where the directory above is not sticky, whoever may write into
+ * it may rename what is in it, so the owner tells nothing. */
+static bool check_owner(const struct td_pull_directory *directory, bool is_new, struct td_error *err)
+{
+    struct stat st;
+    struct stat above_it;
+    size_t parent = above(directory->final);
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%.*s", parent == 0 ? 1 : (int)parent, parent == 0 ? "." : directory->final);
+    if (!is_staging(directory, &st))
+        return td_error_set(err, TD_IO, "\"%s\" has been renamed or replaced meanwhile; try again", directory->staging);
+    if (is_new)
+        return true;
+    if (stat(path, &above_it) != 0)
+        return td_error_sys(err, TD_IO, errno, "cannot look at \"%s\"", path);
+    bool is_shared = (above_it.st_mode & S_ISVTX) != 0 && (above_it.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (!is_shared || st.st_uid == geteuid() || st.st_uid == above_it.st_uid)
+        return true;
+    return td_error_set(err, TD_PERMISSION_DENIED,
+                        "\"%s\", where the files are until all are there, is of another user, who may change them: "
+                        "have it removed, or give another -o",
+                        directory->staging);
+}
+
 /* Makes and opens the staging directory. */
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
@@ -77,16 +125,28 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
     struct stat st;
     if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
         out->staging = NULL;
-        return td_error_no_memory(err);
+        (void)td_error_no_memory(err);
+        return false;
     }
     if (!make_directories(out->final, parent, err))
         return false;
-    if (mkdir(out->staging, 0777) != 0 && errno != EEXIST)
+    bool is_new = mkdir(out->staging, 0777) == 0;
+    if (!is_new && errno != EEXIST)
         return td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", out->staging);
     if (lstat(out->staging, &st) == 0 && !S_ISDIR(st.st_mode))
         return td_error_set(err, TD_IO, "\"%s\", where the files are until all are there, is no directory; remove it",
                             out->staging);
-    return td_root_create(out->staging, &out->root, err);
+    return td_root_create(out->staging, &out->root, err) && check_owner(out, is_new, err);
+}
+
+/* Locks, or waits for lock_most_ns and goes on without, as on file systems without locks: every user who may read a
+ * file can lock it, and must hold up nobody. */
+static void lock_soon(int fd, int how)
+{
+    const struct timespec pause = {.tv_nsec = (long)lock_poll_ns};
+    uint64_t until_ns = td_clock_ns() + lock_most_ns;
+    while (flock(fd, how | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR) && td_clock_ns() < until_ns)
+        (void)nanosleep(&pause, NULL);
 }
 
 /* Notes the content in the staging directory, or compares it with the note that is there. Of pulls that begin at the
@@ -97,7 +157,7 @@ static bool check_content(const struct td_pull_directory *directory, const char 
     int fd = openat(directory->root->fd, NOTE_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", directory->staging);
-    (void)flock(fd, LOCK_EX); /* not all file systems have locks */
+    lock_soon(fd, LOCK_EX);
     ssize_t n = pread(fd, noted, sizeof noted - 1, 0);
     bool ok = n > 0 || (n == 0 && pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
     if (!ok)
@@ -110,11 +170,78 @@ static bool check_content(const struct td_pull_directory *directory, const char 
                         noted);
 }
 
+/* Copies the path of a file; the one of an unfinished file, or of its journal, becomes that of the file. */
+static void copy_path(const char *path, char out[PATH_MAX])
+{
+    static const char *const ends[] = {TD_FETCH_PART_END, TD_FETCH_JOURNAL_END};
+    size_t name = above(path);
+    size_t len = strlen(path);
+    (void)snprintf(out, PATH_MAX, "%s", path);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t end = strlen(ends[i]);
+        if (len < PATH_MAX && path[name] == '.' && len > name + 1 + end && strcmp(path + len - end, ends[i]) == 0)
+            (void)snprintf(out + name, PATH_MAX - name, "%.*s", (int)(len - end - name - 1), path + name + 1);
+    }
+}
+
+/* Removes an item that does not belong to the pull, also a directory that is empty. */
+static bool tidy_item(void *context, const FTSENT *item)
+{
+    const struct tidying *tidying = context;
+    char path[PATH_MAX];
+    if (item->fts_info == FTS_DP) {
+        if (item->fts_pathlen > tidying->prefix_len)
+            (void)unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR);
+        return true;
+    }
+    const char *own = item->fts_path + tidying->prefix_len;
+    copy_path(own, path);
+    return strcmp(own, NOTE_NAME) == 0 || tidying->belonging->belongs(tidying->belonging->context, path) ||
+           unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+}
+
+/* Removes what an earlier pull has left and does not belong to this one, by the descriptor, which no rename leads
+ * elsewhere. */
+static bool tidy(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
+                 struct td_error *err)
+{
+    char path[64];
+    int len = snprintf(path, sizeof path, "/proc/self/fd/%d/.", directory->lock);
+    struct tidying tidying = {.prefix_len = (size_t)len + 1, .belonging = belonging};
+    return td_disk_tree_visit(path, tidy_item, &tidying) ||
+           td_error_sys(err, TD_IO, errno, "cannot remove what an earlier pull has left in \"%s\"; remove it",
+                        directory->staging);
+}
+
+/* Enters the staging directory: locks it, checks what is pulled there, and tidies it when nobody else is there. */
+static bool enter(struct td_pull_directory *out, const char *content, const struct td_pull_belonging *belonging,
+                  struct td_error *err)
+{
+    struct stat st;
+    out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->lock < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
+    bool is_alone = flock(out->lock, LOCK_EX | LOCK_NB) == 0;
+    bool ok = check_content(out, content, err);
+    if (ok && is_alone && is_staging(out, &st)) /* else another pull has just given it the final name */
+        ok = tidy(out, belonging, err);
+    lock_soon(out->lock, LOCK_SH);
+    return ok;
+}
+
+static void close_lock(struct td_pull_directory *directory)
+{
+    if (directory->lock >= 0)
+        (void)close(directory->lock);
+    directory->lock = -1;
+}
+
 /* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
 static void leave_staging(struct td_pull_directory *out)
 {
     if (out->root != NULL)
         (void)unlinkat(out->root->fd, NOTE_NAME, 0);
+    close_lock(out);
     td_root_unref(out->root);
     out->root = NULL;
     (void)rmdir(out->staging);
@@ -129,14 +256,16 @@ static bool check_writable(const struct td_pull_directory *directory, struct td_
            td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", path);
 }
 
-bool td_pull_directory_open(const char *path, const char *content, struct td_pull_directory *out, struct td_error *err)
+bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
+                            struct td_pull_directory *out, struct td_error *err)
 {
     memset(out, 0, sizeof *out);
+    out->lock = -1;
     if (!set_final(path, out, err))
         return false;
     if (!is_taken(out)) {
         /* another pull may have renamed the staging directory in between: then the final one is there */
-        bool ok = open_staging(out, err) && check_content(out, content, err);
+        bool ok = open_staging(out, err) && enter(out, content, belonging, err);
         if (!is_taken(out))
             return ok && check_writable(out, err);
         if (out->staging == NULL)
@@ -179,8 +308,10 @@ const char *td_pull_directory_kept(const struct td_pull_directory *directory)
 
 void td_pull_directory_close(struct td_pull_directory *directory)
 {
+    close_lock(directory);
     td_root_unref(directory->root);
     free(directory->staging);
     free(directory->final);
     memset(directory, 0, sizeof *directory);
+    directory->lock = -1;
 }

@@ -13,14 +13,26 @@ struct td_pull_directory {
     char *final;          /* the directory that was asked for, without slashes at its end */
     char *staging;        /* ".NAME.tensord-pull" beside it, where the files are until all are there; NULL: in final */
     struct td_root *root; /* the one of the two that files go to */
+    int lock;             /* the staging directory, locked while files are put there; -1: none */
+};
+
+/* Returns whether a file belongs to what is pulled. `path` is below the directory. */
+struct td_pull_belonging {
+    bool (*belongs)(void *context, const char *path);
+    void *context;
 };
 
 /* Opens the directory for files, and makes what is missing: a directory that is there is used as it is; for one that is
  * not there the staging directory is used, which an earlier pull may have left. `content` says what is pulled, such as
- * "org/m at main", and is noted there, so that files of two contents never come together. Zeroes *out first; the caller
- * closes it in any case. Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there; TD_IO,
- * with the directory, when it cannot be made or written into; as td_root_create; TD_RESOURCE_EXHAUSTED. */
-bool td_pull_directory_open(const char *path, const char *content, struct td_pull_directory *out, struct td_error *err);
+ * "org/m at main", and is noted there, so that files of two contents never come together. From what an earlier pull has
+ * left, files and parts of files that do not belong to this one are removed, unless another pull is at work there: it
+ * may have listed other files, and removed them after all if it began alone. File systems that do not lock directories
+ * (NFS) do not tell, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
+ * Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there; TD_PERMISSION_DENIED when the
+ * staging directory is another user's, in a directory where everybody may make one; TD_IO, with the directory, when it
+ * cannot be made, written into or tidied; as td_root_create; TD_RESOURCE_EXHAUSTED. */
+bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
+                            struct td_pull_directory *out, struct td_error *err);
 
 /* Gives the staging directory its final name; does nothing without one, or when another pull of the same directory has
  * done so. Errors, TD_IO: the name was taken meanwhile. */

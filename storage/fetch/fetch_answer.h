@@ -12,7 +12,7 @@
 enum {
     TD_FETCH_ETAG_BYTES = 256,  /* with a NUL; a longer tag counts as none */
     TD_FETCH_LINK_BYTES = 4096, /* with a NUL; a longer link is a fault */
-    TD_FETCH_MESSAGE_BYTES = 200,
+    TD_FETCH_MESSAGE_BYTES = 400,
 };
 
 struct td_fetch_answer {

@@ -42,26 +42,30 @@ bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *
     return td_error_set(err, code_of(curl, text), "%s: %s", what, why);
 }
 
-bool td_fetch_status_may_pass(unsigned status)
+bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer)
 {
+    unsigned status = answer->status;
+    if (status == 507)
+        return answer->retry_after_s > 0;
     return status >= 500 || status == 408 || status == 425 || status == 429;
 }
 
-static enum td_code code_of_status(unsigned status)
+static enum td_code code_of_answer(const struct td_fetch_answer *answer)
 {
-    if (td_fetch_status_may_pass(status))
+    unsigned status = answer->status;
+    if (td_fetch_fault_may_pass(answer))
         return TD_UNAVAILABLE;
     if (status == 401 || status == 403)
         return TD_PERMISSION_DENIED;
     return status == 404 || status == 410 ? TD_NOT_FOUND : TD_FAILED_PRECONDITION;
 }
 
-bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
                               struct td_error *err)
 {
-    const char *advice = token_advice != NULL ? token_advice : "a token is needed: none that may read it was given";
-    bool needs_token = answer->status == 401;
-    return td_error_set(err, code_of_status(answer->status), "%s: the server answered %u%s%s%s%s", what, answer->status,
-                        answer->message[0] != '\0' ? ", " : "", answer->message, needs_token ? "; " : "",
-                        needs_token ? advice : "");
+    if (advice == NULL && answer->status == 401)
+        advice = "a token is needed: none that may read it was given";
+    return td_error_set(err, code_of_answer(answer), "%s: the server answered %u%s%s%s%s%s", what, answer->status,
+                        advice != NULL ? " (" : "", advice != NULL ? advice : "", advice != NULL ? ")" : "",
+                        answer->message[0] != '\0' ? ", " : "", answer->message);
 }

@@ -11,12 +11,16 @@
  * names what was asked for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
 bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *what, struct td_error *err);
 
-/* Returns whether a failure with this status may pass, so that asking again may help: 408, 425, 429, 500 and above. */
-bool td_fetch_status_may_pass(unsigned status);
+enum { TD_FETCH_ADVICE_BYTES = 140 }; /* with a NUL; so much fits beside two long names */
 
-/* Sets the error for an answer whose status is not the wanted one. token_advice, or NULL: what a person does about
- * 401. TD_UNAVAILABLE for a status that may pass. Returns false. */
-bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *token_advice, const char *what,
+/* Returns whether the failure that the answer tells may pass, so that asking again may help: 408, 425, 429, 500 and
+ * above. Of 507, no room (RFC 4918 section 11.5: "MUST NOT be repeated"), that is so only with Retry-After. */
+bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer);
+
+/* Sets the error for an answer whose status is not the wanted one. advice: what a person does about it; NULL: for 401
+ * that a token is needed, for others none. What the server says comes last, so that nothing else is cut with it.
+ * TD_UNAVAILABLE for a failure that may pass. Returns false. */
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
                               struct td_error *err);
 
 #endif

@@ -152,7 +152,8 @@ static bool accept_answer(struct connection *c)
     char what[320];
     if (c->answer.status != 200 && c->answer.status != 206) {
         write_what(c, what, sizeof what);
-        return td_fetch_fault_of_answer(&c->answer, td_fetch_client_token_advice(f->client), what, &c->fault);
+        return td_fetch_fault_of_answer(
+            &c->answer, c->answer.status == 401 ? td_fetch_client_token_advice(f->client) : NULL, what, &c->fault);
     }
     if (!check_range(c) || !check_tag(c))
         return false;

@@ -190,7 +190,7 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
     if (code != CURLE_OK)
         return td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
     td_fetch_answer_take_reason(answer, td_buffer_text(body));
-    if (td_fetch_status_may_pass(answer->status))
+    if (td_fetch_fault_may_pass(answer))
         return td_fetch_fault_of_answer(answer, NULL, url, err);
     if (answer->status >= 400)
         td_buffer_clear(body);

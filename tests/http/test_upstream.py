@@ -501,6 +501,10 @@ def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
         assert r.status == 507
         assert b"there is no room for \\\"org/m\\\"" in r.body or b'there is no room for "org/m"' in r.body, r.body
         assert b"1048576" not in r.body
+        assert b"too large for this server" in r.body and r.get("Retry-After") is None
+    p = subprocess.run([harness.tensord_binary(), "pull", f"http://127.0.0.1:{server.port}", "org/m", "-o",
+                        tmp_path / "out", "--retry-for", "100s"], capture_output=True, text=True, timeout=50)
+    assert p.returncode == 1 and "too large for this server; the server's log" in p.stderr, p.stderr
     assert "more than --cache-max-bytes 1048576" in server.stderr()
     assert count(server, "failures_total") == 1
     assert list((tmp_path / "cache" / ".tensord-upstream" / "incoming").iterdir()) == []
@@ -633,6 +637,7 @@ def test_a_full_disk_is_an_answer(hubs, tmp_path):
         r = server.get("/org/m/resolve/main/model.safetensors")
         assert r.status == 507
         assert b"there is no room" in r.body
+        assert b"too large" not in r.body and 1 <= int(r.get("Retry-After")) <= 30
         assert "the disk has" in server.stderr()
         r = server.get("/org/small/resolve/main/model.safetensors")
         assert r.status == 200

@@ -185,6 +185,12 @@ def test_a_hub_with_git_names(tmp_path):
         (tmp_path / "out/a.txt").unlink()
         _, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, code=1)
         assert git_oid(b"tex") in err and not (tmp_path / "out/a.txt").exists()
+        hub.tree = lambda: [hub.item("a.txt", b"") | {"oid": git_oid(b"tex")}]
+        _, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, code=1)
+        assert '"a.txt" with 0 bytes and a digest that is not that of 0 bytes' in err
+        hub.files = {"a.txt": b""}
+        hub.tree = lambda: [hub.item("a.txt", b"")]
+        assert pull(hub.url, "-o", tmp_path / "out", *QUICK)[0]["verified"]
 
 
 @pytest.mark.parametrize("size, words", [
@@ -334,13 +340,28 @@ def test_retry_after(hub, tmp_path):
     assert "503" in fails(hub, tmp_path / "out2", args=("--retry-for", "1s", "--connections", 1)) and len(asked) == 1
 
 
+def test_no_room_for_the_moment(hub, tmp_path):
+    """507 with Retry-After passes, as one without does not."""
+    told = iter(["1"])
+
+    def file(handler, name):
+        wait = next(told, None)
+        if wait:
+            handler.answer(507, Retry_After=wait, X_Error_Message="other models are on their way")
+        else:
+            FakeHub.file(hub, handler, name)
+    hub.file = file
+    _, err = check(hub, tmp_path / "out")
+    assert "the server answered 507, other models are on their way; next try in 1." in err
+
+
 def test_no_retries(hub, tmp_path):
     hub.file = lambda h, name: h.answer(500)
     fails(hub, tmp_path / "out", "500", args=("--retry-for", "0"))
     assert hub.count("config.json") == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 409, 416])
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 416, 507])
 def test_refusals_that_stay(hub, tmp_path, status):
     hub.file = lambda h, name: h.answer(status, b"x" * 200, X_Error_Message="because")
     fails(hub, tmp_path / "out", str(status), "because")
@@ -609,6 +630,62 @@ def test_another_content_is_not_resumed(hub, tmp_path):
     hub.file = lambda h, name: FakeHub.file(hub, h, name)
     report, _ = check(hub, out)
     assert report["resumed_bytes"] == 0
+
+
+def break_off(hub, out, *args):
+    """Have a pull end in the middle of model.safetensors, with all small files."""
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name),
+                                           cut=4 * MIB if name == "model.safetensors" else None)
+    pull(hub.url, "-o", out, "--retry-for", "0", "--connections", 1, *args, code=1)
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+
+
+def test_what_a_model_no_longer_has_is_removed(hub, tmp_path):
+    """Of an earlier try, files and parts of files that the model has no more, or that are excluded now."""
+    out = tmp_path / "out"
+    hub.files |= {"old/a.txt": b"a", "now_a_directory": b"b", "notes.txt": b"c"}
+    break_off(hub, out)
+    assert {".model.safetensors.tensord-part", "old/a.txt", "notes.txt"} <= set(tree_of(staging(out)))
+    hub.files = {"config.json": hub.files["config.json"], "now_a_directory/x": b"d", "notes.txt": b"c"}
+    pull(hub.url, "-o", out, *QUICK, "--exclude", "notes.*")
+    assert tree_of(out) == {name: data for name, data in hub.files.items() if name != "notes.txt"}
+    assert sorted(os.listdir(out)) == ["config.json", "now_a_directory"] and os.listdir(tmp_path) == ["out"]
+
+
+def test_what_another_rank_has_left_is_not_removed(hub, tmp_path):
+    out, ranks = tmp_path / "out", [("--engine", "fsdp", "--tp", 2, "--rank", rank) for rank in range(2)]
+    hub.files["old.txt"] = b"old"
+    break_off(hub, out, *ranks[1])
+    del hub.files["old.txt"]
+    pull(hub.url, "-o", out, *QUICK, *ranks[0])
+    assert set(tree_of(out)) == {"config.json", "rank-0.safetensors", ".rank-1.safetensors.tensord-part",
+                                 ".rank-1.safetensors.tensord-journal"}
+    report, _ = pull(hub.url, "-o", out, *QUICK, *ranks[1])
+    assert report["resumed_bytes"] == 4 * MIB
+    assert tree_of(out) == {"config.json": hub.files["config.json"],
+                            **{f"rank-{rank}.safetensors": hub.files["model.safetensors"] for rank in range(2)}}
+
+
+def test_a_pull_that_is_at_work_loses_nothing(hub, tmp_path):
+    """It listed the model before it changed; another one, of after the change, comes and ends while it waits."""
+    out, waits = tmp_path / "out", threading.Event()
+    old = hub.files | {"old.txt": b"old"}
+    hub.files = old
+
+    def file(handler, name):
+        if name == "model.safetensors":
+            waits.wait(60)
+        handler.send_file(old[name], f'"{hashlib.sha256(old[name]).hexdigest()}"')
+    hub.file = file
+    p = start(hub.url, "-o", out)
+    while "old.txt" not in tree_of(staging(out)):
+        assert p.poll() is None
+        time.sleep(0.01)
+    hub.files = {"config.json": old["config.json"]}
+    pull(hub.url, "-o", out, *QUICK)
+    waits.set()
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 0 and tree_of(out) == old, err
 
 
 def test_the_last_line_tells_what_was_resumed(hub, tmp_path):

@@ -157,6 +157,11 @@ def test_tokens_of_a_tensord(model, tmp_path):
         assert "401" in err and "the token of TENSORD_TOKEN is wrong, expired or revoked" in err
         _, err = pull(url, "-o", tmp_path / "out", env={"TENSORD_TOKEN": secret}, model="org/none", code=1)
         assert "404" in err and ", or the token may not see it" in err
+        file = tmp_path / ("t" * 100)
+        file.write_text("wrong")
+        _, err = pull(url + "/models" * 30, "-o", tmp_path / "out", "--token-file", file, code=1,
+                      model="o" * 96 + "/" + "m" * 96)    # the longest that there are: our advice is whole
+        assert "401 (the token of --token-file /" in err and " is wrong, expired or revoked)" in err
         pull(url, "-o", tmp_path / "crlf", env={"TENSORD_TOKEN": secret + "\r\n"})
         pull(url, "-o", tmp_path / "out", env={"TENSORD_TOKEN": secret + "\n"})
         assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m")
@@ -203,7 +208,7 @@ def test_reasons_in_bodies_are_told(hub, tmp_path, body, words):
         with FakeHub(hub.files) as busy:
             setattr(busy, where, lambda h, path: h.answer(503, json.dumps(body).encode()))
             err = fails(busy, tmp_path / "out", words, args=("--retry-for", "0"))
-            assert "y" * 200 not in err and "\x1b" not in err and ("yyy..." in err) == ("yyy" in words)
+            assert "y" * 400 not in err and "\x1b" not in err and ("yyy..." in err) == ("yyy" in words)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"error":', b'{"error":{"message":7}}', b'{"error":"a\\u0000b"}',

@@ -11,7 +11,9 @@ from pulls import big, pull, staging, start, tree_of
 
 HINTS = {"http://swapped": "(URL and model are swapped?)", "m:main": "given by --revision",
          "m@main": "given by --revision", "m:after": "no space", "http://space": "(no space after the comma?)",
-         "directory": "(its directory is given by -o DIR)"}
+         "directory": "(its directory is given by -o DIR)",
+         "datasets/qa": "get it by HF_ENDPOINT=URL hf download --repo-type dataset qa",
+         "datasets/org/qa": "get it by HF_ENDPOINT=URL hf download --repo-type dataset org/qa"}
 
 
 @pytest.mark.parametrize("args", [
@@ -26,6 +28,7 @@ HINTS = {"http://swapped": "(URL and model are swapped?)", "m:main": "given by -
     ["http://h", "m", "-o"], ["http://h", "m", "--stall", "0"], ["http://h", "m", "--jsn"],
     *([("m" if word.startswith("http:") else "http://h"), word] for word in ("http://swapped", "m:main", "m@main")),
     ["http://h,", "http://space", "m:after"], ["http://h,", "http://space"], ["http://h", "m", "directory"],
+    ["http://h", "datasets/qa"], ["http://h", "datasets/org/qa"],
 ])
 def test_usage(args):
     p = subprocess.run([tensord_binary(), "pull", *args], capture_output=True, text=True, timeout=30)

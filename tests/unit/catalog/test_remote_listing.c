@@ -45,6 +45,9 @@ static void other_numbers_are_no_names_of_git(void **state)
     td_remote_listing_fini(&listing);
 }
 
+/* printf '' | git hash-object --stdin */
+#define GIT_OF_NOTHING "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+
 /* printf '' | sha256sum */
 #define SHA_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -81,6 +84,7 @@ static void wrong_lists(void **state)
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" OID "\"}"),
         ONE("\"path\":\"x\",\"size\":1,\"lfs\":{\"oid\":\"" SHA "\",\"size\":-1}"),
         ONE("\"path\":\"x\",\"size\":0,\"lfs\":{\"oid\":\"" SHA "\",\"size\":0}"),
+        ONE("\"path\":\"x\",\"size\":0,\"oid\":\"" OID "\""),
         ONE("\"path\":\"x\",\"size\":1") ",",
     };
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
@@ -98,10 +102,15 @@ static void an_empty_file_has_the_digest_of_nothing(void **state)
     (void)state;
     static const char *const list =
         ONE("\"path\":\"x\",\"size\":0,\"lfs\":{\"oid\":\"" SHA_OF_NOTHING "\",\"size\":0}");
+    static const char *const git = ONE("\"path\":\"y\",\"size\":0,\"oid\":\"" GIT_OF_NOTHING "\"");
+    static const char *const other = ONE("\"path\":\"z\",\"size\":0,\"oid\":\"" OID "\"");
     struct td_remote_listing listing;
     td_remote_listing_init(&listing);
     assert_true(td_remote_listing_add_page(&listing, td_text_of(list), true, NULL));
+    assert_true(td_remote_listing_add_page(&listing, td_text_of(git), true, NULL));
+    assert_true(td_remote_listing_add_page(&listing, td_text_of(other), false, NULL)); /* no name of Git's */
     assert_true(listing.files[0].expected.has_sha256 && listing.files[0].expected.size_bytes == 0);
+    assert_true(listing.files[1].expected.has_git_sha1 && listing.files[1].expected.size_bytes == 0);
     td_remote_listing_fini(&listing);
 }
 

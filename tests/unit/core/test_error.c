@@ -82,8 +82,25 @@ static void long_messages_are_cut_to_utf8(void **state)
             struct td_error err = TD_ERROR_INIT;
             (void)td_error_sys(&err, TD_INTERNAL, ENOENT, "%s", text);
             check_error(&err, 0, false, units[i]);
-            assert_true(strlen(err.message) > TD_ERROR_MESSAGE_BYTES - 8);
+            assert_true(strlen(err.message) > TD_ERROR_MESSAGE_BYTES - 12);
+            assert_string_equal(err.message + strlen(err.message) - 3, "...");
         }
+    }
+}
+
+/* Only what does not fit is cut. */
+static void messages_that_fit_have_no_dots(void **state)
+{
+    (void)state;
+    char text[TD_ERROR_MESSAGE_BYTES + 1];
+    for (size_t len = TD_ERROR_MESSAGE_BYTES - 2; len <= TD_ERROR_MESSAGE_BYTES; len++) {
+        struct td_error err = TD_ERROR_INIT;
+        memset(text, 'x', len);
+        text[len] = '\0';
+        (void)td_error_set(&err, TD_INTERNAL, "%s", text);
+        bool fits = len < TD_ERROR_MESSAGE_BYTES;
+        CHECK((strcmp(err.message, text) == 0) == fits, "%zu bytes", len);
+        CHECK((strstr(err.message, "x...") == NULL) == fits, "%zu bytes", len);
     }
 }
 
@@ -126,6 +143,7 @@ int main(void)
         cmocka_unit_test(out_of_memory_has_a_code),
         cmocka_unit_test(control_bytes_are_escaped),
         cmocka_unit_test(long_messages_are_cut_to_utf8),
+        cmocka_unit_test(messages_that_fit_have_no_dots),
         cmocka_unit_test(a_path_is_named_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

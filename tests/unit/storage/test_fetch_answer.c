@@ -1,6 +1,7 @@
 #include "storage/fetch/fetch_answer.h"
 
 #include "storage/fetch/fetch_client.h"
+#include "storage/fetch/fetch_fault.h"
 #include "tests/unit/unit.h"
 
 /* Reads a header whose lines end in LF. */
@@ -149,6 +150,58 @@ static void a_header_does_not_grow_without_end(void **state)
                 answer.header_bytes > TD_FETCH_MAX_HEADER_BYTES - 20);
 }
 
+/* RFC 9110 section 15.6: a failure of the server's own. RFC 4918 section 11.5, of 507: "If the request that received
+ * this status code was the result of a user action, the request MUST NOT be repeated until it is requested by a
+ * separate user action." */
+static void failures_that_may_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        bool may_pass;
+        enum td_code code;
+    } cases[] = {
+        {"HTTP/1.1 500 x", true, TD_UNAVAILABLE},
+        {"HTTP/1.1 503 x", true, TD_UNAVAILABLE},
+        {"HTTP/1.1 408 x", true, TD_UNAVAILABLE},
+        {"HTTP/1.1 429 x", true, TD_UNAVAILABLE},
+        {"HTTP/1.1 507 x\nRetry-After: 2", true, TD_UNAVAILABLE},
+        {"HTTP/1.1 507 x", false, TD_FAILED_PRECONDITION},
+        {"HTTP/1.1 507 x\nRetry-After: 0", false, TD_FAILED_PRECONDITION},
+        {"HTTP/1.1 409 x\nRetry-After: 2", false, TD_FAILED_PRECONDITION},
+        {"HTTP/1.1 404 x", false, TD_NOT_FOUND},
+        {"HTTP/1.1 401 x", false, TD_PERMISSION_DENIED},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_fetch_answer answer;
+        struct td_error err = TD_ERROR_INIT;
+        assert_true(read(cases[i].header, &answer));
+        CHECK(td_fetch_fault_may_pass(&answer) == cases[i].may_pass, "%s", cases[i].header);
+        assert_false(td_fetch_fault_of_answer(&answer, NULL, "x", &err));
+        CHECK(err.code == cases[i].code, "%s: %s", cases[i].header, err.message);
+    }
+}
+
+/* However long the names and the server's text are: its end alone is cut. */
+static void our_advice_is_whole(void **state)
+{
+    (void)state;
+    struct td_fetch_answer answer;
+    struct td_error err = TD_ERROR_INIT;
+    char what[287]; /* as fetch_file writes it, of 120, 6 and 160 bytes */
+    char advice[TD_FETCH_ADVICE_BYTES];
+    memset(what, 'w', sizeof what - 1);
+    memset(advice, 'a', sizeof advice - 1);
+    what[sizeof what - 1] = advice[sizeof advice - 1] = '\0';
+    td_fetch_answer_init(&answer);
+    answer.status = 401;
+    memset(answer.message, 's', sizeof answer.message - 1);
+    assert_false(td_fetch_fault_of_answer(&answer, advice, what, &err));
+    CHECK(strstr(err.message, what) == err.message && strstr(err.message, advice) != NULL, "%s", err.message);
+    CHECK(strstr(err.message, "a), ss") != NULL, "%s", err.message);
+    assert_string_equal(err.message + strlen(err.message) - 4, "s...");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +213,8 @@ int main(void)
         cmocka_unit_test(links),
         cmocka_unit_test(waits_are_bounded),
         cmocka_unit_test(a_header_does_not_grow_without_end),
+        cmocka_unit_test(failures_that_may_pass),
+        cmocka_unit_test(our_advice_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

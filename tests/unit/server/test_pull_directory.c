@@ -1,0 +1,259 @@
+/* Whose staging directory is used, and what is removed from it. Owners are told by the wrapped calls, since only root
+ * can give a file to another user. */
+#include "server/cmd/pull_directory.h"
+
+#include "core/clock.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STAGING ".m.tensord-pull"
+#define NOTE STAGING "/.tensord-pull-of"
+
+static uid_t staging_owner, above_owner; /* as the wrapped calls tell them */
+static bool tells_owners;
+static uint64_t clock_step_ns; /* by which each look at the clock moves it on */
+static uint64_t clock_ns;
+
+int __real_lstat64(const char *path, struct stat *st);
+int __real_stat64(const char *path, struct stat *st);
+uint64_t __real_td_clock_ns(void);
+
+int __wrap_lstat64(const char *path, struct stat *st);
+int __wrap_lstat64(const char *path, struct stat *st)
+{
+    int result = __real_lstat64(path, st);
+    if (tells_owners && strstr(path, STAGING) != NULL)
+        st->st_uid = staging_owner;
+    return result;
+}
+
+int __wrap_stat64(const char *path, struct stat *st);
+int __wrap_stat64(const char *path, struct stat *st)
+{
+    int result = __real_stat64(path, st);
+    if (tells_owners)
+        st->st_uid = above_owner;
+    return result;
+}
+
+uint64_t __wrap_td_clock_ns(void);
+uint64_t __wrap_td_clock_ns(void)
+{
+    return clock_step_ns == 0 ? __real_td_clock_ns() : (clock_ns += clock_step_ns);
+}
+
+/* All files belong that are called "wanted", wherever they are. */
+static bool belongs(void *context, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    (void)context;
+    return strcmp(slash == NULL ? path : slash + 1, "wanted") == 0;
+}
+
+static const struct td_pull_belonging belonging = {.belongs = belongs};
+
+static bool open_at(const struct tree *tree, struct td_pull_directory *out, struct td_error *err)
+{
+    char path[TREE_PATH_BYTES];
+    tree_at(tree, "m", path);
+    return td_pull_directory_open(path, "org/m at main", &belonging, out, err);
+}
+
+static bool has(const struct tree *tree, const char *name)
+{
+    struct stat st;
+    char path[TREE_PATH_BYTES];
+    tree_at(tree, name, path);
+    return __real_lstat64(path, &st) == 0;
+}
+
+/* The rule of fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst): in a sticky directory that others may
+ * write to, only the user's own, or one of the directory's owner. */
+static void another_users_directory_is_refused(void **state)
+{
+    (void)state;
+    const uid_t me = geteuid();
+    const uid_t other = me + 1;
+    const uid_t third = me + 2;
+    const struct {
+        mode_t above;
+        uid_t above_owner, owner;
+        bool is_refused;
+    } cases[] = {
+        {01777, third, other, true}, {01770, third, other, true},  {01777, me, other, true},
+        {01777, third, me, false},   {01777, other, other, false}, {0777, third, other, false},
+        {0700, third, other, false}, {01755, third, other, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tree tree;
+        struct td_pull_directory directory;
+        struct td_error err = TD_ERROR_INIT;
+        tree_open(&tree);
+        tree_directory(&tree, STAGING);
+        assert_int_equal(chmod(tree.path, cases[i].above), 0);
+        above_owner = cases[i].above_owner;
+        staging_owner = cases[i].owner;
+        tells_owners = true;
+        bool ok = open_at(&tree, &directory, &err);
+        tells_owners = false;
+        CHECK(ok == !cases[i].is_refused, "case %zu: %s", i, err.message);
+        CHECK(ok || err.code == TD_PERMISSION_DENIED, "case %zu: %s", i, err.message);
+        CHECK(ok || strstr(err.message, "is of another user") != NULL, "case %zu: %s", i, err.message);
+        CHECK(has(&tree, NOTE) == ok, "case %zu", i); /* nothing is written */
+        td_pull_directory_close(&directory);
+        tree_close(&tree);
+    }
+}
+
+/* What the pull itself makes is its own, whatever the file system tells of it. */
+static void a_new_directory_is_not_refused(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    assert_int_equal(chmod(tree.path, 01777), 0);
+    above_owner = geteuid() + 1;
+    staging_owner = geteuid() + 2;
+    tells_owners = true;
+    bool ok = open_at(&tree, &directory, &err);
+    tells_owners = false;
+    CHECK(ok, "%s", err.message);
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+static const char *const kept[] = {"/wanted", "/d/wanted", "/d/.wanted.tensord-part", "/.wanted.tensord-journal"};
+static const char *const left[] = {"/old",      "/d/old",      "/.old.tensord-part", "/d/.old.tensord-journal",
+                                   "/gone/x/y", "/wanted.txt", "/.wanted",           "/d/..tensord-part"};
+
+static void fill(const struct tree *tree)
+{
+    char name[100];
+    for (size_t i = 0; i < COUNT_OF(kept) + COUNT_OF(left); i++) {
+        const char *end = i < COUNT_OF(kept) ? kept[i] : left[i - COUNT_OF(kept)];
+        (void)snprintf(name, sizeof name, STAGING "%s", end);
+        tree_text(tree, name, "x");
+    }
+    tree_directory(tree, "outside");
+    tree_text(tree, "outside/old", "x");
+    tree_symlink(tree, STAGING "/link", "../outside");
+    tree_text(tree, NOTE, "org/m at main");
+}
+
+static void check_names(const struct tree *tree, bool is_tidy)
+{
+    char name[100];
+    for (size_t i = 0; i < COUNT_OF(kept); i++) {
+        (void)snprintf(name, sizeof name, STAGING "%s", kept[i]);
+        CHECK(has(tree, name), "%s", name);
+    }
+    for (size_t i = 0; i < COUNT_OF(left); i++) {
+        (void)snprintf(name, sizeof name, STAGING "%s", left[i]);
+        CHECK(has(tree, name) == !is_tidy, "%s", name);
+    }
+    assert_true(has(tree, STAGING "/link") == !is_tidy && has(tree, STAGING "/gone") == !is_tidy);
+    assert_true(has(tree, "outside/old") && has(tree, NOTE));
+}
+
+static void what_does_not_belong_is_removed(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    fill(&tree);
+    CHECK(open_at(&tree, &directory, &err), "%s", err.message);
+    check_names(&tree, true);
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+/* The first pull may have listed other files; the second one must not remove them. */
+static void nothing_is_removed_while_another_pull_is_there(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory first;
+    struct td_pull_directory second;
+    struct td_pull_directory third;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    fill(&tree);
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    check_names(&tree, false);
+    td_pull_directory_close(&first);
+    CHECK(open_at(&tree, &third, &err), "%s", err.message); /* the second one is there */
+    check_names(&tree, false);
+    td_pull_directory_close(&second);
+    td_pull_directory_close(&third);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    check_names(&tree, true);
+    td_pull_directory_close(&first);
+    tree_close(&tree);
+}
+
+static void another_content_is_not_removed(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    fill(&tree);
+    tree_text(&tree, NOTE, "org/n at main");
+    assert_false(open_at(&tree, &directory, &err));
+    CHECK(strstr(err.message, "unfinished pull of org/n at main") != NULL, "%s", err.message);
+    check_names(&tree, false);
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+/* Every user who may read a file may lock it. */
+static void a_lock_that_is_held_for_ever_holds_up_nobody(void **state)
+{
+    (void)state;
+    static const char *const locked[] = {STAGING, NOTE};
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    char path[TREE_PATH_BYTES];
+    int fds[COUNT_OF(locked)];
+    tree_open(&tree);
+    fill(&tree);
+    for (size_t i = 0; i < COUNT_OF(locked); i++) {
+        tree_at(&tree, locked[i], path);
+        fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+        assert_int_equal(flock(fds[i], LOCK_EX), 0);
+    }
+    clock_step_ns = TD_NS_PER_S;
+    bool ok = open_at(&tree, &directory, &err);
+    clock_step_ns = 0;
+    CHECK(ok, "%s", err.message);
+    check_names(&tree, false);
+    td_pull_directory_close(&directory);
+    for (size_t i = 0; i < COUNT_OF(locked); i++)
+        (void)close(fds[i]);
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_users_directory_is_refused),
+        cmocka_unit_test(a_new_directory_is_not_refused),
+        cmocka_unit_test(what_does_not_belong_is_removed),
+        cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
+        cmocka_unit_test(another_content_is_not_removed),
+        cmocka_unit_test(a_lock_that_is_held_for_ever_holds_up_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
