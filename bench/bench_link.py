@@ -1,5 +1,5 @@
 """Two hosts on one machine: two network namespaces with a link between them whose server's end sends at a given rate
-(tbf), and a tensord in one of them."""
+(tbf), and a tensord in each of them."""
 
 import contextlib
 import os
@@ -8,8 +8,10 @@ import subprocess
 from bench_servers import Tensord
 
 SERVER = "10.77.0.1"
+LOOPBACK = "127.0.0.1"
 BURST_BYTES = 128 << 10
 QUEUE_MS = 50
+SHAPE = "ip netns exec %%s tc qdisc add dev %%s root tbf rate %%dmbit burst %d latency %dms" % (BURST_BYTES, QUEUE_MS)
 
 
 class NoLink(Exception):
@@ -17,9 +19,10 @@ class NoLink(Exception):
 
 
 @contextlib.contextmanager
-def shaped_link(mbit, congestion=None, mtu=1500):
+def shaped_link(mbit, congestion=None, mtu=1500, loopback_mbit=0):
     """Makes two network namespaces with a link whose server's end sends mbit Mbit/s (0: as fast as it can), and gives
-    their names, the server's first. congestion: the default of both; None: the host's. Raises NoLink."""
+    their names, the server's first. congestion: the default of both; None: the host's. loopback_mbit: the rate within
+    the other host. Raises NoLink."""
     ends = ["tdb%d%s" % (os.getpid(), side) for side in "sc"]
 
     def run(text):
@@ -36,8 +39,9 @@ def shaped_link(mbit, congestion=None, mtu=1500):
             if congestion:
                 run("ip netns exec %s sysctl -w net.ipv4.tcp_congestion_control=%s" % (name, congestion))
         if mbit:
-            run("ip netns exec %s tc qdisc add dev v0 root tbf rate %dmbit burst %d latency %dms"
-                % (ends[0], mbit, BURST_BYTES, QUEUE_MS))
+            run(SHAPE % (ends[0], "v0", mbit))
+        if loopback_mbit:
+            run(SHAPE % (ends[1], "lo", loopback_mbit))
 
     try:
         try:
@@ -54,19 +58,26 @@ def shaped_link(mbit, congestion=None, mtu=1500):
 class FarTensord(Tensord):
     """A server in a namespace of its own, which this process cannot reach."""
 
-    name = "tensord-far"
+    name, address = "tensord-far", SERVER
 
-    def __init__(self, work, binary, root, namespace):
-        super().__init__(work, None, binary, root, ["--settle", "0"])
+    def __init__(self, work, binary, root, namespace, options=()):
+        super().__init__(work, None, binary, root, ["--settle", "0", *options])
         self.namespace = namespace
 
     def command(self):
-        return ["ip", "netns", "exec", self.namespace] + super().command() + ["--listen", "%s:0" % SERVER]
+        return ["ip", "netns", "exec", self.namespace] + super().command() + ["--listen", "%s:0" % self.address]
+
+    def url(self, path=""):
+        return "http://%s:%d%s" % (self.address, self.port, path)
+
+    def log_has(self, text):
+        with open(self.log, errors="replace") as f:
+            return text in f.read()
 
     def read_port(self):
         with open(self.log, errors="replace") as f:
             text = f.read()
-        _, found, after = text.partition("listening on http://%s:" % SERVER)
+        _, found, after = text.partition("listening on http://%s:" % self.address)
         if found:
             self.port = int(after.split()[0].rstrip("/,"))
         return bool(found)
@@ -74,4 +85,15 @@ class FarTensord(Tensord):
     def wait_ready(self):
         """Waits for the line of the log."""
         self.wait_for(self.read_port, "listening")
-        self.wait_for(lambda: "ready: /readyz" in self.last_log(), "ready")
+        self.wait_for(lambda: self.log_has("ready: /readyz"), "ready")
+
+
+class NearCache(FarTensord):
+    """A cold cache on the clients' host, in a directory of its own, which fetches models from a FarTensord."""
+
+    name, address = "tensord-near", LOOPBACK
+
+    def __init__(self, work, binary, namespace, upstream):
+        root = os.path.join(work, "cache")
+        os.mkdir(root)
+        super().__init__(work, binary, root, namespace, ["--upstream", upstream.url()])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What nginx as a cache in front of tensord costs in processor time: to fetch a file in slices and store it, and to
-answer from the cache. Standard library alone; needs nginx with its slice module.
+"""What nginx as a cache in front of tensord costs in processor time: to fetch a file in slices and store it, to answer
+from the cache, and to do that where each piece has to be asked for again (304). Standard library alone; needs nginx
+with its slice module.
 
     bench/cache_cost.py build/tensord [--slice 4m] [--size-mib 1024] [--rounds 5]
 """
@@ -9,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 
@@ -24,7 +26,8 @@ CACHE = """location / {{
         proxy_cache_key $uri$slice_range;
         proxy_set_header Range $slice_range;
         proxy_ignore_headers Cache-Control;
-        proxy_cache_valid 200 206 1h;
+        proxy_cache_valid 200 206 {valid};
+        proxy_cache_revalidate on;
         proxy_http_version 1.1;
         proxy_set_header Connection "";
         proxy_pass http://127.0.0.1:{port};
@@ -34,7 +37,7 @@ CACHE = """location / {{
 class Cache(Nginx):
     """nginx whose files are those of a tensord behind it."""
 
-    name = "nginx-cache"
+    name, valid = "nginx-cache", "1h"
 
     def __init__(self, work, fixture, binary, upstream, slice_size):
         super().__init__(work, fixture, binary)
@@ -44,7 +47,7 @@ class Cache(Nginx):
         command = super().command()
         with open(command[-1]) as file:
             text = file.read()
-        location = CACHE.format(slice=self.slice_size, port=self.upstream.port)
+        location = CACHE.format(slice=self.slice_size, valid=self.valid, port=self.upstream.port)
         folder = os.path.join(self.work, "cache")
         path = "proxy_cache_path %s keys_zone=pieces:10m inactive=1h use_temp_path=off;\n" % folder
         text = text.replace('root "%s";' % self.fixture.root, location)
@@ -57,15 +60,24 @@ class Cache(Nginx):
         return self.upstream.target(kind)
 
 
-def measure(load, cache, upstream, rounds):
-    """Returns rows of (what, connections, GB/s, s/GB of nginx, s/GB of tensord, s/GB of the client)."""
+class AskingCache(Cache):
+    """A cache that uses a piece for a second, and then asks tensord whether its entity tag still holds, as the profile
+    `scale` does."""
+
+    name, valid = "nginx-asking", "1s"
+
+
+FETCH = ("fetch and store", 16 << 20, 1, ["--order", "sequential", "--once"], 1, 0)
+
+
+def measure(load, cache, upstream, cases):
+    """Returns rows of (what, connections, GB/s, s/GB of nginx, s/GB of tensord, s/GB of the client). cases: (what,
+    bytes of a request, connections, options of the client, rounds, seconds to wait before each)."""
     rows = []
-    for what, size, connections, extra, times in (
-            ("fetch and store", 16 << 20, 1, ["--order", "sequential", "--once"], 1),
-            ("from the cache, 16 MiB", 16 << 20, 8, ["--order", "sequential", "--duration", "1"], rounds),
-            ("from the cache, whole", 0, 8, ["--duration", "1"], rounds)):
+    for what, size, connections, extra, times, pause_s in cases:
         samples = []
         for _ in range(times):
+            time.sleep(pause_s)
             before = upstream.cpu_s()
             sample = load.run(cache, size, connections, extra)
             sample["upstream"] = (upstream.cpu_s() - before) / sample["bytes"] * 1e9
@@ -93,9 +105,18 @@ def main():
             os.makedirs(root)
             fixture = bench_fixture.write_big(os.path.join(root, "bench.safetensors"), options.size_mib << 20)
             load = Load(options.load_client, reader="copy")
-            with Tensord(work, fixture, options.tensord) as upstream, \
-                    Cache(work, fixture, nginx, upstream, options.slice) as cache:
-                rows = measure(load, cache, upstream, options.rounds)
+            with Tensord(work, fixture, options.tensord) as upstream:
+                with Cache(work, fixture, nginx, upstream, options.slice) as cache:
+                    rows = measure(load, cache, upstream, [
+                        FETCH,
+                        ("from the cache, 16 MiB", 16 << 20, 8, ["--order", "sequential", "--duration", "1"],
+                         options.rounds, 0),
+                        ("from the cache, whole", 0, 8, ["--duration", "1"], options.rounds, 0)])
+                with AskingCache(work, fixture, nginx, upstream, options.slice) as cache:
+                    rows += measure(load, cache, upstream, [
+                        FETCH,
+                        ("from the cache, each piece asked for again", 16 << 20, 8,
+                         ["--order", "sequential", "--once"], options.rounds, 1.1)])
     except BenchError as error:
         sys.exit("cache_cost: %s" % error)
     print(table(["nginx", "connections", "GB/s", "nginx s/GB", "tensord s/GB", "client s/GB"], rows))

@@ -13,7 +13,8 @@ others grow on. Rates change when transfers begin or end, and when servers fail.
 
 What the model leaves out: round trips and the start of TCP (it is for transfers of seconds), loss, the time of planning
 (milliseconds), and that a reader who waits for its cache to be filled leaves its share of the cache to others. A reader
-of a cache ends at the same time as the cache's own fetch, or later.
+of a rack's cache gets pieces while the cache fetches, and ends at the same time as that fetch, or later. Rank files of
+a node's cache exist when the whole model is on the node: their readers begin then.
 """
 import argparse
 import dataclasses
@@ -59,9 +60,10 @@ ASSUMPTIONS = [
      "files of checkpoints have about 4 GB; nginx with slices of 16 MiB has 8,400 for 141 GB"),
     ("cache-gbit", 100, "Gbit/s", "of the card of a rack's cache", "assumed"),
     ("cache-cores", 16, "", "processors of a rack's cache", "assumed"),
-    ("cache-cpu", 0.13, "s/GB", "processor time of nginx that answers from its cache", "docs/scaling.md, measured"),
-    ("fill-cpu", 1.5, "s/GB", "processor time of nginx that fetches slices and stores them",
-     "docs/scaling.md, measured"),
+    ("cache-cpu", 0.13, "s/GB", "processor time of a rack's cache that answers from what it has",
+     "docs/scaling.md, measured: nginx; tensord is --server-cpu"),
+    ("fill-cpu", 1.5, "s/GB", "processor time of a rack's cache that fetches and stores",
+     "docs/scaling.md, measured: nginx by slices; tensord by --upstream takes as much"),
     ("cache-disk", 5, "GB/s", "that a rack's cache writes to its disks; it is read from memory",
      "assumed: two NVMe disks"),
     ("hit", 0, "", "share of the bytes that the caches of racks or nodes have before the start", "a cold start"),
@@ -80,10 +82,10 @@ ASSUMPTIONS = [
 TIERS = {
     "server": "every rank asks one server",
     "replicas": "every rank asks one of the replicas",
-    "rack": "a cache in each rack (nginx), behind it the replicas",
-    "node": "a cache on each node (tensord serve --upstream), behind it the replicas",
-    "rack+node": "a cache on each node, behind it one in each rack, behind it the replicas",
-    "peers": "nodes that share pieces (as Dragonfly does); seeds ask the replicas",
+    "rack": "a cache in each rack, behind it the replicas: nginx; for whole models one that keeps whole files",
+    "node": "a cache on each node (tensord serve --upstream), behind it the replicas; ranks wait for the model",
+    "rack+node": "a cache on each node, behind it one in each rack (both with --upstream), behind it the replicas",
+    "peers": "nodes that share pieces (as Dragonfly does) until they have the model; seeds ask the replicas",
 }
 WAYS = {"whole": "whole model", "rank": "rank files"}  # of tiers whose ranks ask for what they want themselves
 ASKED = ("server", "replicas", "rack")
@@ -107,13 +109,15 @@ def defaults(**changes):
 @dataclasses.dataclass(eq=False)
 class Group:
     """Equal transfers. count: how many. uses: {resource: bytes that pass it for each byte of a transfer}. after: groups
-    that must have ended first, as a cache's own fetch must before its readers can end."""
+    that must have ended first, as a cache's own fetch must before its readers can end. waits: these must have ended
+    before it begins; such a group uses nothing that others use, so its rate does not depend on when that is."""
     count: float
     nbytes: float
     uses: dict
     start: float = 0.0
     after: list = dataclasses.field(default_factory=list)
     tag: str = ""
+    waits: bool = False
     left: float = 0.0
     end: float = math.inf
     sent: float = 0.0  # bytes of all members together
@@ -188,11 +192,18 @@ def advance(running, ends, now, until):
 
 
 def settle_ends(groups):
-    """Lets no reader of a cache end before the cache's own fetch. Each group comes after those in its `after`."""
+    """Lets no reader of a cache end before the cache's own fetch, and gives a reader that waits for that fetch the time
+    of both. Each group comes after those in its `after`. Call it once."""
     for group in groups:
-        for source in group.after:
-            if source.end > group.end:
-                group.end, group.held_by = source.end, source.held_by
+        if not group.after:
+            continue
+        source = max(group.after, key=lambda other: other.end)
+        if group.waits:
+            group.end += source.end - group.start
+            group.held_by = {name: group.held_by.get(name, 0.0) + source.held_by.get(name, 0.0)
+                             for name in {**group.held_by, **source.held_by}}
+        elif source.end > group.end:
+            group.end, group.held_by = source.end, source.held_by
 
 
 # ---- tiers
@@ -286,7 +297,7 @@ class Site:
             start, source, "ranks"))
 
     def ask_node(self, name, nodes, ranks, start):
-        """The cache of a node fetches the whole model, and makes rank files of it."""
+        """The cache of a node fetches the whole model, and then makes rank files of it."""
         uses = {name + ": node NICs": 1, name + ": node disks": 1}
         missing = 1 - self.a.hit
         fetch = []
@@ -300,11 +311,13 @@ class Site:
         self.read_locally(name, ranks, start, fetch)
 
     def read_locally(self, name, ranks, start, source):
+        """Adds the ranks of a rack that read rank files on their nodes, which are there when the whole model is."""
         uses = {name + ": local reads": 1, name + ": ranks": 1}
-        self.groups.append(Group(ranks, self.rank_bytes, uses, start, source, "ranks"))
+        self.groups.append(Group(ranks, self.rank_bytes, uses, start, source, "ranks", waits=True))
 
     def ask_peers(self, name, nodes, ranks, start):
-        """Seeds fetch the model once; nodes fetch it from all nodes alike, so most pieces come from other racks."""
+        """Seeds fetch the model once; nodes fetch it from all nodes alike, so most pieces come from other racks. Ranks
+        read it on their nodes when it is whole there, since peers share files by their digests."""
         a = self.a
         if not self.groups:
             self.capacity["peers"] = (self.nodes + a.seeds) * self.link(a.node_gbit) * a.peer_efficiency
@@ -337,7 +350,7 @@ class Site:
         rest = {name: factor for name, factor in group.uses.items() if not name.startswith(pool + ": ")}
         moved = [Group(group.count * share / len(survivors), group.nbytes,
                        {**rest, survivor + ": NIC": 1, survivor + ": CPU": 1}, start, list(group.after), group.tag,
-                       group.left) for survivor in survivors]
+                       left=group.left) for survivor in survivors]
         group.count *= 1 - share
         if not group.count:
             group.end = now
@@ -379,7 +392,6 @@ def simulate(a, ranks, tier, way="rank"):
             raise SimulationError("--fail %d leaves none of %d servers" % (a.fail, a.servers))
         events = [(a.fail_at, site.fail_servers)]
     run_groups(site.groups, site.capacity, events)
-    settle_ends(site.groups)
     return describe(site)
 
 
