@@ -31,8 +31,8 @@ enum { MAX_NOTES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
-    struct td_fetch_reputation reputation; /* of the servers */
-    char token_advice[160];                /* for answers of 401; must outlive the client */
+    struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS];
+    char token_advice[160]; /* for answers of 401; must outlive the client */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
     struct td_remote_model model;
@@ -348,7 +348,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .key = arguments->key,
         .retry_for_ns = arguments->retry_s * TD_NS_PER_S,
         .stall_s = (unsigned)arguments->stall_s,
-        .reputation = &pull->reputation,
+        .reputations = pull->reputations,
     };
     ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
          td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);
