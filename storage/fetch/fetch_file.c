@@ -535,7 +535,11 @@ static enum round run_round(struct fetch *f)
     if (!td_fetch_part_prepare(&f->part, span_bytes, f->err))
         return ROUND_FAILED;
     bool was_resumed = f->part.resumed_bytes > 0;
+    if (f->job->events.waits != NULL)
+        f->job->events.waits(f->job->events.context, true);
     enum round result = transfer(f);
+    if (f->job->events.waits != NULL)
+        f->job->events.waits(f->job->events.context, false);
     for (size_t i = 0; i < f->connection_count; i++)
         stop(&f->connections[i]);
     if (result != ROUND_DONE)
