@@ -33,7 +33,7 @@ struct asking {
     bool is_unreached; /* none of the servers that are not left out has answered, in all the time of retries */
     struct td_fetch_answer answer;
     struct td_buffer path, body;
-    struct td_remote_kinds *kinds; /* NULL: none */
+    struct td_remote_kinds *kinds;
     struct td_remote_model *model;
     struct td_error *err;
 };
@@ -158,37 +158,37 @@ static bool copy_member(struct td_text text, const char *key, char *out, size_t 
     return found;
 }
 
-bool td_remote_is_tensord(unsigned status, struct td_text body)
+bool td_remote_find_kind(struct td_fetch_session *session, struct td_remote_kinds *kinds, size_t *server,
+                         unsigned *status, struct td_error *err)
 {
-    char name[16];
-    return status == 200 && copy_member(body, "name", name, sizeof name) && strcmp(name, "tensord") == 0;
+    char name[16] = "";
+    struct td_fetch_answer answer;
+    struct td_buffer body;
+    struct td_error why = TD_ERROR_INIT;
+    td_buffer_init(&body);
+    bool answered = td_fetch_session_get(session, "/version", MAX_VERSION_BYTES, false, server, &answer, &body, &why);
+    bool is_tensord = answered && answer.status == 200 &&
+                      copy_member(td_buffer_text(&body), "name", name, sizeof name) && strcmp(name, "tensord") == 0;
+    td_buffer_fini(&body);
+    if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
+        return td_error_copy(err, &why);
+    *status = answered ? answer.status : 0;
+    kinds->known[*server] = true;
+    kinds->is_tensord[*server] = is_tensord;
+    td_fetch_reputation_set_kind(td_fetch_client_reputations(td_fetch_session_client(session)), *server, is_tensord);
+    return true;
 }
 
 /* Finds a server that answers, from asking->server on, and whether it is a tensord. */
 static bool find_kind(struct asking *asking)
 {
     struct td_remote_kinds *kinds = asking->kinds;
-    if (kinds != NULL && kinds->known[asking->server]) {
+    unsigned status;
+    asking->is_unreached = !kinds->known[asking->server] &&
+                           !td_remote_find_kind(asking->session, kinds, &asking->server, &status, asking->err);
+    if (!asking->is_unreached)
         asking->model->is_tensord = kinds->is_tensord[asking->server];
-        return true;
-    }
-    td_buffer_clear(&asking->path);
-    td_buffer_puts(&asking->path, "/version");
-    const char *path = td_buffer_terminate(&asking->path);
-    if (path == NULL)
-        return td_buffer_refuse(&asking->path, asking->err);
-    struct td_error why = TD_ERROR_INIT;
-    bool answered = td_fetch_session_get(asking->session, path, MAX_VERSION_BYTES, false, &asking->server,
-                                         &asking->answer, &asking->body, &why);
-    asking->is_unreached = !answered && why.code != TD_FAILED_PRECONDITION; /* that is a long page of a Hub */
-    if (asking->is_unreached)
-        return td_error_copy(asking->err, &why);
-    asking->model->is_tensord = answered && td_remote_is_tensord(asking->answer.status, td_buffer_text(&asking->body));
-    if (kinds != NULL) {
-        kinds->known[asking->server] = true;
-        kinds->is_tensord[asking->server] = asking->model->is_tensord;
-    }
-    return true;
+    return !asking->is_unreached;
 }
 
 /* Asks for the commit of the revision. */
@@ -323,10 +323,6 @@ static bool list_once(struct asking *asking)
     bool ok = list_in_time(asking);
     td_buffer_fini(&asking->path);
     td_buffer_fini(&asking->body);
-    /* a tensord's 503 may be about this model alone */
-    bool is_for_all = asking->answer.status == 429 || !asking->model->is_tensord;
-    if (!ok)
-        asking->model->retry_after_s = is_for_all ? asking->answer.retry_after_s : 0;
     return ok;
 }
 
@@ -401,7 +397,9 @@ bool td_remote_model_list(struct td_fetch_session *session, const char *id, cons
         ok = td_error_set(err, TD_INVALID_ARGUMENT, "a revision has 1 to %d bytes", TD_REMOTE_REVISION_BYTES - 1);
     if (!ok)
         return false;
-    const struct asking task = {.session = session, .id = id, .revision = revision, .kinds = kinds, .model = model};
+    struct td_remote_kinds own = {.known = {false}};
+    const struct asking task = {
+        .session = session, .id = id, .revision = revision, .kinds = kinds != NULL ? kinds : &own, .model = model};
     ok = list_by_any(&task, err);
     td_fetch_session_leave_out(session, NULL);
     return ok;

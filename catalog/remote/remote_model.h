@@ -28,8 +28,6 @@ struct td_remote_model {
     char revision[TD_REMOTE_REVISION_BYTES]; /* by which to ask for files: the commit, or the name that was given. The
                                                 commit, so that all files are of one state; but a tensord's commits are
                                                 its own, so the name when there are several servers or it is one */
-    uint64_t retry_after_s; /* of a listing that failed: how long the last server asked to wait before any further
-                               question, whatever the model is; 0: it did not */
 };
 
 /* Of which kind a client's servers are, as far as it was found out: a caller that lists many models keeps it for a
@@ -43,8 +41,12 @@ struct td_remote_kinds {
  * begins with a dot, at most 96 bytes each. Errors: TD_INVALID_ARGUMENT. */
 bool td_remote_id_check(struct td_text id, struct td_error *err);
 
-/* Returns whether a server that answers /version like this is a tensord. A Hub has nothing there, or something else. */
-bool td_remote_is_tensord(unsigned status, struct td_text body);
+/* Asks for /version by which a tensord is told from a Hub, which has nothing there, or something else: the servers in
+ * turn, from *server on, until one answers, which is *server then. Notes its kind in *kinds, and in the client's
+ * reputations. Sets *status to that of the answer; 0: it was too long. Errors as td_fetch_session_get, but for answers
+ * that are too long. */
+bool td_remote_find_kind(struct td_fetch_session *session, struct td_remote_kinds *kinds, size_t *server,
+                         unsigned *status, struct td_error *err);
 
 /* Lists the files of a model at a revision ("main", a commit, "tp8-rank0-vllm"); servers are asked in turn until one
  * answers. A server that `kinds` (NULL: none) knows is not asked of which kind it is; others are, and noted there. Sets

@@ -20,8 +20,7 @@
 static const uint64_t published_ns = 60 * TD_NS_PER_S; /* how long an intake stays if no scan finds its model */
 static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is kept; doubles with each */
 static const uint64_t failure_most_ns = 60 * TD_NS_PER_S;
-static const uint64_t pause_most_ns = 300 * TD_NS_PER_S; /* the longest patience that the upstream may ask for */
-static const uint64_t patience_ns = 120 * TD_NS_PER_S;   /* how long a model waits in all because of that */
+static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* how long a model waits in all because of that */
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
@@ -190,19 +189,19 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
     return true;
 }
 
-/* Pauses all listing because the upstream asks for patience, and queues the intake again. Returns false when it has
- * waited for too long, or was not asked to wait. */
+/* Pauses all listing because all of the upstream's servers ask for patience, and queues the intake again. Returns false
+ * when it has waited for too long, or was not asked to wait. */
 static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
     uint64_t now_ns = td_clock_ns();
-    uint64_t wait_s = intake->model.retry_after_s;
-    uint64_t wait_ns = wait_s < pause_most_ns / TD_NS_PER_S ? wait_s * TD_NS_PER_S : pause_most_ns;
-    if (why->code != TD_UNAVAILABLE || wait_s == 0 || now_ns - intake->started_ns > patience_ns)
+    const struct td_upstream_source *source = &f->config.source;
+    uint64_t until_ns = source->due_ns == NULL ? 0 : source->due_ns(source->context);
+    if (why->code != TD_UNAVAILABLE || until_ns <= now_ns || now_ns - intake->started_ns > patience_ns)
         return false;
-    if (now_ns + wait_ns > f->queue.paused_until_ns) {
-        f->queue.paused_until_ns = now_ns + wait_ns;
-        td_log(TD_LOG_WARN, "upstream: no model is asked for during the next %" PRIu64 " s: %s", wait_ns / TD_NS_PER_S,
-               why->message);
+    if (until_ns > f->queue.paused_until_ns) {
+        f->queue.paused_until_ns = until_ns;
+        td_log(TD_LOG_WARN, "upstream: no model is asked for during the next %" PRIu64 " s: %s",
+               (until_ns - now_ns + TD_NS_PER_S - 1) / TD_NS_PER_S, why->message);
     }
     td_intake_clear(intake);
     intake->phase = TD_INTAKE_QUEUED;

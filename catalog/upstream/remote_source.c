@@ -29,7 +29,7 @@ struct source {
     size_t url_count;
     char *token_file, *ca; /* NULL: none */
     uint64_t list_retry_ns, file_retry_ns;
-    struct td_fetch_reputation *reputation; /* of the servers; owned */
+    struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS]; /* of the servers */
 };
 
 /* A client for one model, and a session for one thread, which borrows the notes. */
@@ -48,7 +48,7 @@ static void tell(void *context, const char *text)
 static const char token_advice[] = "give a token that may read it by --upstream-token-file";
 
 /* Makes a client of one server, counted from 1, or of all (0), that sends TD_UPSTREAM_VIA; NULL: none. */
-static bool make_client(const struct source *source, size_t alone, const char *via, uint64_t retry_ns,
+static bool make_client(struct source *source, size_t alone, const char *via, uint64_t retry_ns,
                         struct td_fetch_client **out, struct td_error *err)
 {
     char header[sizeof TD_UPSTREAM_VIA + 2 + TD_UPSTREAM_VIA_BYTES];
@@ -56,13 +56,14 @@ static bool make_client(const struct source *source, size_t alone, const char *v
     (void)snprintf(header, sizeof header, "%s: %s", TD_UPSTREAM_VIA, via == NULL ? "" : via);
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, err))
         return false;
-    const struct td_fetch_settings settings = {.urls = alone > 0 ? &source->urls[alone - 1] : source->urls,
+    size_t first = alone > 0 ? alone - 1 : 0;
+    const struct td_fetch_settings settings = {.urls = &source->urls[first],
                                                .url_count = alone > 0 ? 1 : source->url_count,
                                                .token = token,
                                                .token_advice = token_advice,
                                                .ca = source->ca,
                                                .header = via == NULL ? NULL : header,
-                                               .reputation = alone > 0 ? NULL : source->reputation,
+                                               .reputations = &source->reputations[first],
                                                .retry_for_ns = retry_ns};
     bool ok = td_fetch_client_create(&settings, out, err);
     td_fetch_token_free(token);
@@ -70,7 +71,7 @@ static bool make_client(const struct source *source, size_t alone, const char *v
 }
 
 /* The visit stays where it is until it ends. */
-static bool visit_begin(const struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
+static bool visit_begin(struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
                         struct visit *visit, struct td_error *err)
 {
     *visit = (struct visit){.notes = {.tell = tell}};
@@ -86,26 +87,27 @@ static void visit_end(struct visit *visit)
 
 /* Finds out whether a server answers that we trust, and that takes our token: a tensord with tokens asks for one here;
  * a Hub does not, and has nothing at this path. Notes of which kind the server is. */
-static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, uint64_t *retry_after_s,
-                      struct td_error *err)
+static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, struct td_error *err)
 {
-    enum { MOST_BYTES = 64 * 1024 };
-    struct td_fetch_answer answer;
-    struct td_buffer body;
+    unsigned status;
     size_t server = 0;
-    td_buffer_init(&body);
-    td_fetch_answer_init(&answer);
-    bool ok = td_fetch_session_get(visit->session, "/version", MOST_BYTES, false, &server, &answer, &body, err);
-    if (ok) {
-        kinds->known[server] = true;
-        kinds->is_tensord[server] = td_remote_is_tensord(answer.status, td_buffer_text(&body));
+    if (!td_remote_find_kind(visit->session, kinds, &server, &status, err))
+        return false;
+    return (status != 401 && status != 403) ||
+           td_error_set(err, TD_PERMISSION_DENIED, "the upstream %s answers %u: %s",
+                        td_fetch_client_url(visit->client, server), status, token_advice);
+}
+
+/* Returns the time (td_clock_ns) at which the first server may be asked. */
+static uint64_t due_ns(void *context)
+{
+    const struct source *source = context;
+    uint64_t first_ns = UINT64_MAX;
+    for (size_t i = 0; i < source->url_count; i++) {
+        uint64_t one_ns = td_fetch_reputation_due_ns(source->reputations, i);
+        first_ns = one_ns < first_ns ? one_ns : first_ns;
     }
-    td_buffer_fini(&body);
-    *retry_after_s = ok ? 0 : answer.retry_after_s;
-    if (ok && (answer.status == 401 || answer.status == 403))
-        return td_error_set(err, TD_PERMISSION_DENIED, "the upstream %s answers %u: %s",
-                            td_fetch_client_url(visit->client, server), answer.status, token_advice);
-    return ok || err->code == TD_FAILED_PRECONDITION; /* a long page of a Hub */
+    return first_ns;
 }
 
 /* Copies what is known of the servers. Returns whether it is fresh. */
@@ -137,13 +139,10 @@ static bool list_by_all(struct source *source, const struct visit *visit, const 
                         bool *is_reached, struct td_error *err)
 {
     struct td_remote_kinds kinds;
-    uint64_t retry_after_s = 0;
     bool is_fresh = recall_kinds(source, &kinds);
-    *is_reached = is_fresh || can_reach(visit, &kinds, &retry_after_s, err);
+    *is_reached = is_fresh || can_reach(visit, &kinds, err);
     bool ok = *is_reached && td_remote_model_list(visit->session, id, "main", &kinds, model, err);
-    if (!*is_reached)
-        model->retry_after_s = retry_after_s;
-    keep_kinds(source, &kinds, is_fresh, ok || err->code == TD_NOT_FOUND || model->retry_after_s > 0);
+    keep_kinds(source, &kinds, is_fresh, ok || err->code == TD_NOT_FOUND || due_ns(source) > td_clock_ns());
     return ok;
 }
 
@@ -164,7 +163,7 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
             ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);
         } else {
             struct td_remote_kinds kinds = {.known = {false}};
-            is_reached = can_reach(&visit, &kinds, &model->retry_after_s, &why);
+            is_reached = can_reach(&visit, &kinds, &why);
             ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", &kinds, model, &why);
         }
     }
@@ -181,7 +180,7 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
                   const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
                   struct td_fetch_outcome *outcome, struct td_error *err)
 {
-    const struct source *source = context;
+    struct source *source = context;
     struct visit visit;
     /* Several connections share the end of a file, where some bytes are sent twice: not worth it for a short one. */
     bool is_long = file->expected.size_bytes >= LONG_BYTES;
@@ -227,7 +226,7 @@ static bool blame(const char *option, const struct td_error *why, struct td_erro
 }
 
 /* Finds mistakes in the options: the token and the authorities are read, and forgotten again. */
-static bool try_options(const struct source *source, struct td_error *err)
+static bool try_options(struct source *source, struct td_error *err)
 {
     struct td_fetch_client *trial = NULL;
     struct td_error why = TD_ERROR_INIT;
@@ -244,15 +243,15 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
                              struct td_error *err)
 {
     struct source *source = calloc(1, sizeof *source);
-    struct td_upstream_source made = {.list = list, .fetch = fetch, .context = source};
+    struct td_upstream_source made = {.list = list, .fetch = fetch, .due_ns = due_ns, .context = source};
     if (source == NULL)
         return td_error_no_memory(err);
-    source->reputation = calloc(1, sizeof *source->reputation);
-    if (source->reputation == NULL || pthread_mutex_init(&source->lock, NULL) != 0) {
-        free(source->reputation);
+    if (pthread_mutex_init(&source->lock, NULL) != 0) {
         free(source);
         return td_error_no_memory(err);
     }
+    for (size_t i = 0; i < TD_FETCH_MAX_SERVERS; i++)
+        source->reputations[i].keeps_patience = true;
     source->list_retry_ns = config->list_retry_ns;
     source->file_retry_ns = config->file_retry_ns;
     bool ok = copy_text(config->urls, &source->text, err) && copy_text(config->token_file, &source->token_file, err) &&
@@ -274,7 +273,6 @@ void td_remote_source_destroy(struct td_upstream_source *made)
     free(source->text);
     free(source->token_file);
     free(source->ca);
-    free(source->reputation);
     free(source);
     made->context = NULL;
 }

@@ -1,5 +1,5 @@
 /* Where models come from: the upstream, as the threads that fetch see it. remote_source.h is the one over HTTP; tests
- * have another. All functions may be called by several threads at once, and block. */
+ * have another. All functions may be called by several threads at once, and block, but for due_ns. */
 #ifndef TD_CATALOG_UPSTREAM_SOURCE_H
 #define TD_CATALOG_UPSTREAM_SOURCE_H
 
@@ -24,13 +24,16 @@ struct td_upstream_wish {
 struct td_upstream_source {
     size_t server_count;
     /* Lists the files of the model's revision `main`. Initialises *model, which the caller frees in any case. Errors as
-     * td_remote_model_list; model->retry_after_s is set then, too. */
+     * td_remote_model_list. */
     bool (*list)(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err);
     /* Fetches one file of a listing into a folder. Errors as td_fetch_file. */
     bool (*fetch)(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
                   const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
                   struct td_fetch_outcome *outcome, struct td_error *err);
+    /* Returns the time (td_clock_ns) before which no server is to be asked, since all have asked to be left alone. One
+     * that is over, or 0: a server may be asked now. NULL: always. */
+    uint64_t (*due_ns)(void *context);
     void *context;
 };
 

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Files that are smaller are fetched side by side, with one connection each: of them the way there and back takes
  * longer than the bytes. */
@@ -34,7 +35,7 @@ enum { MAX_NOTES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
-    struct td_fetch_reputation reputation;    /* of the servers */
+    struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS];
     char token_advice[TD_FETCH_ADVICE_BYTES]; /* for answers of 401; must outlive the client */
     struct td_fetch_client *client;
     struct td_fetch_session *session;
@@ -48,6 +49,7 @@ struct pull {
     struct td_pull_meter meter; /* of the thread of the progress */
     bool has_progress;
     _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
+    _Atomic size_t waiting;                       /* files whose bytes are waited for */
     _Atomic size_t next;                          /* the next file of the workers */
     _Atomic bool has_failed;                      /* a worker has */
     _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */
@@ -115,7 +117,7 @@ static void describe(const void *context, char *text, size_t capacity)
 {
     struct pull *pull = (struct pull *)(uintptr_t)context;
     td_pull_meter_write(&pull->meter, td_clock_ns(), atomic_load(&pull->there_bytes), atomic_load(&pull->total_bytes),
-                        text, capacity);
+                        atomic_load(&pull->waiting) > 0, text, capacity);
 }
 
 static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
@@ -124,6 +126,15 @@ static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed
     (void)off, (void)resumed;
     worker->file_bytes += len;
     atomic_fetch_add(&worker->pull->there_bytes, len);
+}
+
+static void note_waiting(void *context, bool is_waiting)
+{
+    struct worker *worker = context;
+    if (is_waiting)
+        atomic_fetch_add(&worker->pull->waiting, 1);
+    else
+        atomic_fetch_sub(&worker->pull->waiting, 1);
 }
 
 static void note_discarded(void *context)
@@ -222,7 +233,7 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
         .shown = td_pull_file_name(file),
         .expected = *file->expected,
         .connections = worker->connections,
-        .events = {.arrived = note_arrived, .discarded = note_discarded, .context = worker},
+        .events = {.arrived = note_arrived, .waits = note_waiting, .discarded = note_discarded, .context = worker},
     };
     worker->file_bytes = 0;
     bool ok = td_remote_model_fetch(worker->session, &pull->model, pull->arguments->model, file->path, &job,
@@ -307,6 +318,7 @@ static bool fetch_large(struct pull *pull, struct td_error *err)
 static bool fetch_all(struct pull *pull, struct td_error *err)
 {
     pull->has_progress = !pull->arguments->quiet;
+    pull->meter.is_log = isatty(STDERR_FILENO) != 1;
     if (pull->has_progress)
         td_progress_start(&pull->progress, pull->arguments->model, describe, pull);
     bool ok = fetch_small(pull, err) && fetch_large(pull, err);
@@ -351,7 +363,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
         .key = arguments->key,
         .retry_for_ns = arguments->retry_s * TD_NS_PER_S,
         .stall_s = (unsigned)arguments->stall_s,
-        .reputation = &pull->reputation,
+        .reputations = pull->reputations,
     };
     ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
          td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);

@@ -17,8 +17,10 @@ static void print_line(struct td_progress *progress, bool terminal, uint64_t ela
 {
     char text[120];
     struct td_buffer shown;
-    td_buffer_init(&shown);
     progress->describe(progress->context, text, sizeof text);
+    if (text[0] == '\0')
+        return;
+    td_buffer_init(&shown);
     (void)fprintf(stderr, "%stensord: %s, %" PRIu64 ".%" PRIu64 " s: %s%s", terminal ? "\r" : "", text,
                   elapsed_ms / 1000, elapsed_ms % 1000 / 100, td_terminal_name(progress->path, &shown),
                   terminal ? "\033[K" : "\n");

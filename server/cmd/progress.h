@@ -19,8 +19,8 @@ struct td_progress {
 };
 
 /* Starts the thread. It calls `describe`, which writes the task and its progress in a few words, and prints that with
- * the time and `path`. path and context must outlive the progress line. When no thread can be started, there is no
- * line; the other functions then do nothing. */
+ * the time and `path`; no line, or on a terminal the one before, where it writes an empty text. path and context must
+ * outlive the progress line. When no thread can be started, there is no line; the other functions then do nothing. */
 void td_progress_start(struct td_progress *progress, const char *path,
                        void (*describe)(const void *context, char *text, size_t capacity), const void *context);
 

@@ -1,9 +1,9 @@
 #include "server/cmd/pull_meter.h"
 
+#include "core/clock.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +30,16 @@ static double rate_of(const struct td_pull_meter *meter, uint64_t now_ns, uint64
     return (double)(bytes - meter->points[oldest].bytes) * 1e9 / (double)(now_ns - meter->points[oldest].ns);
 }
 
+/* Returns for how long bytes have been waited for, and none came, in ns. */
+static uint64_t silence_of(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, bool is_waiting)
+{
+    if (meter->count == 0 || bytes != meter->latest_bytes || !is_waiting) {
+        meter->latest_bytes = bytes;
+        meter->latest_ns = now_ns;
+    }
+    return now_ns - meter->latest_ns;
+}
+
 static void write_left(double seconds, char *out, size_t capacity)
 {
     uint64_t s = seconds < 360000 ? (uint64_t)(seconds + 0.5) : 360000;
@@ -41,18 +51,13 @@ static void write_left(double seconds, char *out, size_t capacity)
         (void)snprintf(out, capacity, "%" PRIu64 " h left", (s + 1800) / 3600);
 }
 
-void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, char *text,
-                         size_t capacity)
+/* Writes the bar and the bytes. Returns the length of the text. */
+static size_t write_bar(uint64_t bytes, uint64_t total, char *text, size_t capacity)
 {
     char bar[BAR_COLUMNS + 1];
     char done[TD_TERMINAL_BYTES];
     char all[TD_TERMINAL_BYTES];
-    char speed[TD_TERMINAL_BYTES];
-    char left[32] = "";
     double share = total == 0 ? 1 : (double)bytes / (double)total;
-    double rate = rate_of(meter, now_ns, bytes);
-    bool is_known = meter->count > 0;
-    keep(meter, now_ns, bytes);
     share = share > 1 ? 1 : share;
     size_t filled = (size_t)(share * BAR_COLUMNS);
     memset(bar, ' ', BAR_COLUMNS);
@@ -62,11 +67,31 @@ void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t 
     bar[BAR_COLUMNS] = '\0';
     td_terminal_bytes(bytes, done, sizeof done);
     td_terminal_bytes(total, all, sizeof all);
+    int used = snprintf(text, capacity, "[%s] %3.0f%%, %s of %s", bar, share * 100, done, all);
+    return used < 0 ? 0 : (size_t)used < capacity ? (size_t)used : capacity - 1;
+}
+
+void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, bool is_waiting,
+                         char *text, size_t capacity)
+{
+    char speed[TD_TERMINAL_BYTES];
+    char left[32] = "";
+    double rate = rate_of(meter, now_ns, bytes);
+    bool is_known = meter->count > 0;
+    bool was_still = meter->is_still;
+    uint64_t silence_ns = silence_of(meter, now_ns, bytes, is_waiting);
+    keep(meter, now_ns, bytes);
+    meter->is_still = silence_ns >= TD_PULL_METER_STILL_S * TD_NS_PER_S;
+    if (meter->is_log && meter->is_still && was_still) {
+        text[0] = '\0';
+        return;
+    }
+    size_t used = write_bar(bytes, total, text, capacity);
     if (rate >= 1)
         write_left((double)(total > bytes ? total - bytes : 0) / rate, left, sizeof left);
-    int used = snprintf(text, capacity, "[%s] %3.0f%%, %s of %s", bar, share * 100, done, all);
-    if (!is_known || used < 0 || (size_t)used >= capacity)
-        return;
     td_terminal_bytes((uint64_t)rate, speed, sizeof speed);
-    (void)snprintf(text + used, capacity - (size_t)used, ", %s/s%s%s", speed, left[0] != '\0' ? ", " : "", left);
+    if (meter->is_still)
+        (void)snprintf(text + used, capacity - used, ", no bytes for %" PRIu64 " s", silence_ns / TD_NS_PER_S);
+    else if (is_known)
+        (void)snprintf(text + used, capacity - used, ", %s/s%s%s", speed, left[0] != '\0' ? ", " : "", left);
 }

@@ -137,9 +137,11 @@ static void read_field(struct td_fetch_answer *answer, struct td_text name, stru
 static void begin(struct td_fetch_answer *answer, struct td_text line)
 {
     size_t bytes = answer->header_bytes;
+    bool is_redirected = answer->is_redirected || answer->status / 100 == 3;
     uint64_t status = 0;
     td_fetch_answer_init(answer);
     answer->header_bytes = bytes;
+    answer->is_redirected = is_redirected;
     (void)td_text_take_until(&line, ' ');
     line = td_text_trim(line, blanks);
     (void)td_number_read(td_text_take_until(&line, ' '), 999, &status);

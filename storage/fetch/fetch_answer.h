@@ -17,6 +17,7 @@ enum {
 
 struct td_fetch_answer {
     size_t header_bytes;                  /* of all answers, redirects too */
+    bool is_redirected;                   /* a redirect came before: perhaps of another server than was asked */
     unsigned status;                      /* of the last one; 0: none yet */
     char etag[TD_FETCH_ETAG_BYTES];       /* a strong tag with its quotes; empty: none, or a weak one */
     char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */

@@ -19,7 +19,7 @@ struct td_fetch_client {
     char *ca, *cert, *key;
     bool has_token;
     const char *token_advice;
-    struct td_fetch_reputation *reputation; /* borrowed */
+    struct td_fetch_reputation *reputations; /* borrowed */
     struct curl_slist *headers;
     uint64_t retry_for_ns;
     unsigned stall_s;
@@ -151,7 +151,7 @@ static bool fill(struct td_fetch_client *client, const struct td_fetch_settings 
     }
     client->retry_for_ns = settings->retry_for_ns;
     client->token_advice = settings->token_advice;
-    client->reputation = settings->reputation;
+    client->reputations = settings->reputations;
     client->stall_s = settings->stall_s == 0 ? TD_FETCH_STALL_S : settings->stall_s;
     return copy_file_name(settings->ca, &client->ca, err) && copy_file_name(settings->cert, &client->cert, err) &&
            copy_file_name(settings->key, &client->key, err) &&
@@ -215,9 +215,9 @@ const char *td_fetch_client_token_advice(const struct td_fetch_client *client)
     return client->token_advice;
 }
 
-struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client)
+struct td_fetch_reputation *td_fetch_client_reputations(const struct td_fetch_client *client)
 {
-    return client->reputation;
+    return client->reputations;
 }
 
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)

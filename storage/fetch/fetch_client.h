@@ -28,7 +28,7 @@ enum {
     TD_FETCH_TOKEN_BYTES = 4096,           /* the longest token */
 };
 
-/* The settings of a client; all but token_advice and reputation are copied. */
+/* The settings of a client; all but token_advice and reputations are copied. */
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;
@@ -40,8 +40,8 @@ struct td_fetch_settings {
     const char *header;       /* NULL, or a further field of each request: "Tensord-Hops: 1" */
     uint64_t retry_for_ns;    /* how long to try without any progress before a failure is one; 0: never try again */
     unsigned stall_s;         /* seconds; 0: TD_FETCH_STALL_S */
-    struct td_fetch_reputation *reputation; /* of these servers, in this order; borrowed, and may be shared by clients;
-                                               NULL: nothing is remembered from file to file */
+    struct td_fetch_reputation *reputations; /* of these servers, in this order; borrowed, and may be shared by clients;
+                                                NULL: nothing is remembered from file to file */
 };
 
 struct td_fetch_client;
@@ -74,8 +74,8 @@ const char *td_fetch_client_token_advice(const struct td_fetch_client *client);
 /* Returns whether requests have a token. */
 bool td_fetch_client_has_token(const struct td_fetch_client *client);
 
-/* Returns the settings' reputation, or NULL. */
-struct td_fetch_reputation *td_fetch_client_reputation(const struct td_fetch_client *client);
+/* Returns the settings' reputations, or NULL. */
+struct td_fetch_reputation *td_fetch_client_reputations(const struct td_fetch_client *client);
 
 /* Returns the settings' retry_for_ns. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);

@@ -354,7 +354,7 @@ static void finish(struct connection *c, CURLcode code)
         (void)td_fetch_fault_of_code(c->easy, (int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
         bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */
-        uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, c->answer.retry_after_s, now, &c->fault);
+        uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, &c->answer, now, &c->fault);
         if (!is_told)
             tell_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
@@ -472,11 +472,12 @@ static enum round transfer(struct fetch *f)
         if (!start_idle(f, &has_idle))
             return ROUND_FAILED;
         if (f->running == 0) {
-            bool is_over = td_fetch_health_is_over(&f->health, td_clock_ns(), NULL);
+            struct td_error why = TD_ERROR_INIT;
+            bool is_over = td_fetch_health_is_over(&f->health, td_clock_ns(), &why);
             if ((f->is_broken || (is_over && f->has_changed)) && f->changes++ < MAX_CHANGES)
                 return ROUND_AGAIN;
             if (is_over || f->is_broken) {
-                (void)td_error_copy(f->err, &f->health.last);
+                (void)td_error_copy(f->err, is_over ? &why : &f->health.last);
                 return ROUND_FAILED;
             }
         }
@@ -535,7 +536,11 @@ static enum round run_round(struct fetch *f)
     if (!td_fetch_part_prepare(&f->part, span_bytes, f->err))
         return ROUND_FAILED;
     bool was_resumed = f->part.resumed_bytes > 0;
+    if (f->job->events.waits != NULL)
+        f->job->events.waits(f->job->events.context, true);
     enum round result = transfer(f);
+    if (f->job->events.waits != NULL)
+        f->job->events.waits(f->job->events.context, false);
     for (size_t i = 0; i < f->connection_count; i++)
         stop(&f->connections[i]);
     if (result != ROUND_DONE)
@@ -555,11 +560,9 @@ static bool run(struct fetch *f)
 {
     for (;;) {
         td_fetch_health_init(&f->health, f->client, td_clock_ns());
-        struct td_error other = TD_ERROR_INIT;
-        (void)td_error_set(&other, TD_FAILED_PRECONDITION, "%.120s: no other server is left", f->job->shown);
         for (size_t i = 0; f->mismatches > 0 && i < f->health.count; i++)
             if (i != f->mismatches - 1)
-                td_fetch_health_leave_out(&f->health, i, &other);
+                td_fetch_health_leave_out(&f->health, i);
         enum round result = run_round(f);
         if (result == ROUND_FAILED)
             return false;

@@ -4,6 +4,7 @@
 #define TD_STORAGE_FETCH_HEALTH_H
 
 #include "core/error.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_client.h"
 
 #include <stdbool.h>
@@ -20,28 +21,32 @@ struct td_fetch_health {
     uint64_t retry_for_ns;
     uint64_t progress_ns; /* time of the latest progress, or of the start */
     uint64_t random;
-    struct td_error last;                   /* the latest failure */
-    struct td_fetch_reputation *reputation; /* NULL: none; borrowed */
+    struct td_error last; /* the latest failure; TD_OK: none, as when all servers are to be left alone from the start */
+    const struct td_fetch_client *client;    /* borrowed */
+    struct td_fetch_reputation *reputations; /* NULL: none; borrowed */
 };
 
-/* Initialises for the servers of a client: nothing is known but their reputation (NULL: none), in which failures and
- * progress are noted, too. */
+/* Initialises for the servers of a client, which must outlive it: nothing is known but their reputation (NULL: none),
+ * in which failures and progress are noted, too. A server that has asked to be left alone counts as one that has
+ * failed. */
 void td_fetch_health_init(struct td_fetch_health *health, const struct td_fetch_client *client, uint64_t now_ns);
 
 /* Notes that a server has done what was asked, at least a good part. */
 void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
-/* Notes a failure that may pass. The server is asked again after a backoff. Several connections that fail at once count
- * as one failure. Returns the time to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
-uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, uint64_t retry_after_s, uint64_t now_ns,
-                                const struct td_error *why);
+/* Notes a failure that may pass, with its answer, as far as it came. The server is asked again after a backoff, or as
+ * the answer's Retry-After says; 429 with that, and 503 of a server that is no tensord, are remembered for other files,
+ * too, unless they came after a redirect. Several connections that fail at once count as one failure. Returns the time
+ * to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
+uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, const struct td_fetch_answer *answer,
+                                uint64_t now_ns, const struct td_error *why);
 
 /* Notes a failure that stays: the server is not asked again. */
 void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, uint64_t now_ns,
                              const struct td_error *why);
 
 /* Leaves a server out, which has not failed. */
-void td_fetch_health_leave_out(struct td_fetch_health *health, size_t server, const struct td_error *why);
+void td_fetch_health_leave_out(struct td_fetch_health *health, size_t server);
 
 /* Returns whether a server may be asked now. One of bad reputation may not, as long as another one may. */
 bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, uint64_t now_ns);

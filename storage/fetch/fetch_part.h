@@ -23,11 +23,14 @@
 /* Functions that a fetch calls, on the thread that called td_fetch_file; each may be NULL. They must be quick. */
 struct td_fetch_events {
     /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; it keeps its bytes when the
-     * file gets its name. Called once, before any of the others, and again after `discarded`. */
+     * file gets its name. Called once, before any of the others but `waits`, and again after `discarded`. */
     void (*began)(void *context, int fd, uint64_t size_bytes);
     /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
      * not known before td_fetch_file returns. */
     void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
+    /* Bytes are waited for from now on, or not any more: those that are there already are looked at before and after.
+     */
+    void (*waits)(void *context, bool is_waiting);
     /* All that has arrived was wrong, and the file begins anew: in another file, so that readers of the old descriptor
      * do not see bytes change. */
     void (*discarded)(void *context);

@@ -230,13 +230,13 @@ static bool wait_until(const struct td_fetch_session *session, uint64_t until_ns
 
 /* Notes the failure, and tells when the server is asked again. */
 static void note_failure(const struct td_fetch_session *session, struct td_fetch_health *health, size_t server,
-                         uint64_t retry_after_s, const struct td_error *why)
+                         const struct td_fetch_answer *answer, const struct td_error *why)
 {
     if (why->code != TD_UNAVAILABLE) {
         td_fetch_health_exclude(health, server, td_clock_ns(), why);
         return;
     }
-    uint64_t wait_ns = td_fetch_health_failed(health, server, retry_after_s, td_clock_ns(), why);
+    uint64_t wait_ns = td_fetch_health_failed(health, server, answer, td_clock_ns(), why);
     struct td_error ignored = TD_ERROR_INIT;
     if (!td_fetch_health_is_over(health, td_clock_ns(), &ignored))
         td_fetch_session_tell_failure(session, why, wait_ns);
@@ -247,12 +247,12 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
 {
     struct td_fetch_health health;
     const size_t first = *server;
+    td_fetch_answer_init(answer);
     td_fetch_health_init(&health, session->client, td_clock_ns());
-    const struct td_error unused = TD_ERROR_INIT;
     for (size_t i = 0; i < health.count; i++)
         if (i != first && (only || (session->left_out != NULL && session->left_out[i])))
-            td_fetch_health_leave_out(&health, i, &unused);
-    for (;;) {
+            td_fetch_health_leave_out(&health, i);
+    while (!td_fetch_health_is_over(&health, td_clock_ns(), err)) {
         struct td_error why = TD_ERROR_INIT;
         *server = choose(&health, first);
         uint64_t due_ns = health.servers[*server].due_ns;
@@ -265,8 +265,7 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
             return td_error_copy(err, &why);
         if (td_clock_ns() >= session->until_ns)
             return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
-        note_failure(session, &health, *server, answer->retry_after_s, &why);
-        if (td_fetch_health_is_over(&health, td_clock_ns(), err))
-            return false;
+        note_failure(session, &health, *server, answer, &why);
     }
+    return false;
 }

@@ -30,6 +30,7 @@ class HubLike:
         self.wrong_sha = set()  # paths whose SHA-256 in the tree is another
         self.no_digests = False
         self.retry_after = None # seconds: every request is answered 429
+        self.busy_paths = ""    # pattern: only these are
         self.refused = {}       # model -> seconds: requests for it are answered 503
         self.is_tensord = False # it says that it is one
         self.servers = [self._serve(port)]
@@ -89,7 +90,7 @@ class HubLike:
         path = urllib.parse.unquote(h.path.split("?")[0])
         with self.lock:
             self.requests.append((h.command, path, dict(h.headers)))
-        if self.retry_after is not None:
+        if self.retry_after is not None and re.search(self.busy_paths, path):
             return self.fail(h, 429, "too many requests", "RateLimited", [("Retry-After", str(self.retry_after))])
         if path == "/version" and self.is_tensord:
             return self.send_json(h, {"name": "tensord", "version": "1.0.0"})

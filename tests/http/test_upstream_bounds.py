@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from hub_like import HubLike
 from upstream_kit import (CHECKS, CONFIG, HIDDEN, MIB, WINDOW, bearer_of, cache, count,  # noqa: F401
                           free_port, hubs, model, new_token, published)
 
@@ -265,6 +266,38 @@ def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
     assert len(hub.requests) == asked
     assert count(server, "failures_total") == 0
     assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
+
+
+def test_a_server_that_comes_back_is_asked_while_another_one_asks_for_patience(hubs, cache):
+    """The preferred one has gone, and the other one is busy: that must not keep anybody from the first one."""
+    models = {name: model(name, 1000) for name in ("org/m", "org/n", "org/o")}
+    port = free_port()
+    with HubLike(models, port=port) as hub:
+        busy = hubs(models)
+        server = cache(f"{hub.url},{busy.url}")
+        assert server.get("/models/org/m/files/config.json").status == 200
+        published(server, "org/m")
+    busy.retry_after = 300
+    assert server.get("/models/org/n/files/config.json").status == 503
+    server.wait_for(lambda: '"org/n" could not be fetched' in server.stderr(), "all tries are over", 30)
+    hubs(models, port=port)
+    assert server.get("/models/org/o/files/config.json").body == CONFIG
+    server.wait_for(lambda: server.get("/models/org/n/files/config.json").status == 200, "the failure is forgotten")
+    assert busy.count("") == 1
+    assert "no model is asked for" not in server.stderr()
+
+
+def test_patience_that_a_file_is_answered_with_is_for_all(hubs, cache):
+    hub = hubs({"org/m": model(nbytes=1000), "org/n": model(nbytes=1000)})
+    hub.retry_after, hub.busy_paths = 70, "/resolve/"
+    server = cache(hub.url)
+    server.get("/models/org/m/files/config.json")
+    server.wait_for(lambda: '"org/m" could not be fetched' in server.stderr(), "the fetch has failed")
+    asked = len(hub.requests)
+    r = server.get("/models/org/n/files/config.json")
+    assert (r.status, b"asks for patience" in r.body) == (503, True)
+    assert len(hub.requests) == asked
+    assert "no model is asked for during the next 70 s: " + hub.url + " has asked to be left alone" in server.stderr()
 
 
 def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):

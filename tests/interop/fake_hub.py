@@ -52,9 +52,11 @@ class Handler(BaseHTTPRequestHandler):
         first, last = field.removeprefix("bytes=").split("-")
         return int(first), min(size, int(last) + 1 if last else size)
 
-    def send_file(self, data, etag, ranges=True, total=None, length=None, cut=None, pace=None, status=None):
+    def send_file(self, data, etag, ranges=True, total=None, length=None, cut=None, pace=None, status=None,
+                  gate=None):
         """Answer the file or the asked part of it. cut: end the connection after so many bytes; pace: bytes per
-        second; total, length: lies about the file's size and the answer's."""
+        second; total, length: lies about the file's size and the answer's; gate: an event that bytes after the
+        first MiB wait for."""
         asked = self.wanted(len(data)) if ranges else None
         first, end = asked or (0, len(data))
         part = data[first:end]
@@ -71,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
         for at in range(0, len(part), step):
             if self.server.hub.dead.is_set():
                 raise ConnectionError("the server has died")
+            if gate is not None and at >= 1 << 20:
+                gate.wait(60)
             self.wfile.write(part[at:at + step])
             if pace:
                 time.sleep(step / pace)

@@ -5,6 +5,7 @@ import os
 import pty
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -748,6 +749,41 @@ def test_progress_on_a_terminal(hub, tmp_path):
     lines = re.findall(r"\r(tensord: \[=*>? *\] +\d+%, \S+ \S+ of 3\.01 MiB, \S+ \S+/s(?:, \d+ s left)?, "
                        r"[\d.]+ s: org/m)", text)
     assert len(lines) >= 3 and any("left" in line for line in lines) and "org/m: 2 files" in text, text
+
+
+def test_a_terminal_is_told_that_no_bytes_come(hub, tmp_path):
+    gate = threading.Event()
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=16 * MIB, gate=gate)
+    master, slave = pty.openpty()
+    p = subprocess.Popen([tensord_binary(), "pull", hub.url, "org/m", "-o", tmp_path / "out", "--connections", "1"],
+                         stdout=slave, stderr=slave, env=environment())
+    os.close(slave)
+    shown, begun = b"", time.monotonic()
+    while b"no bytes for 4 s" not in shown:
+        shown += os.read(master, 4096)
+        assert time.monotonic() - begun < 20, shown
+    assert re.search(rb"\rtensord: \[=*> *\] +\d+%, 1\.\d\d MiB of 9\.01 MiB, no bytes for 3 s, [\d.]+ s: org/m\x1b",
+                     shown)
+    gate.set()
+    assert p.wait(60) == 0
+    os.close(master)
+    assert tree_of(tmp_path / "out") == hub.files
+
+
+def test_a_log_is_told_once_that_no_bytes_come(hub, tmp_path):
+    """One line when it stands still, and the next one when it goes on."""
+    hub.files["model.safetensors"] = big(12 * MIB)
+    gate = threading.Event()
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=2 * MIB, gate=gate)
+    p = start(hub.url, "-o", tmp_path / "out", "--connections", 1)
+    lines = [p.stderr.readline() for _ in range(2)]
+    assert re.fullmatch(r"tensord: \[.*, 1\.0 s: org/m\n", lines[0])
+    assert re.fullmatch(r"tensord: \[.*, 1\.\d\d MiB of 12\.00 MiB, no bytes for [45] s, 6\.0 s: org/m\n", lines[1])
+    assert select.select([p.stderr], [], [], 6) == ([], [], [])
+    gate.set()
+    _, rest = p.communicate(timeout=60)
+    assert p.returncode == 0 and tree_of(tmp_path / "out") == hub.files
+    assert re.match(r"tensord: \[.*/s(, \d+ s left)?, 16\.0 s: org/m\n", rest), rest
 
 
 def test_quiet_and_no_terminal(hub, tmp_path):

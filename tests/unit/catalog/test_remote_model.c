@@ -21,6 +21,7 @@ struct site {
     bool links_have_host, links_have_prefix;
     unsigned pages;
     enum how tree;
+    _Atomic unsigned asked; /* requests */
     pthread_t thread;
 };
 
@@ -58,7 +59,7 @@ static void send_page(const struct site *site, int fd, const char *path)
     send_answer(fd, "200 OK", link, body);
 }
 
-static void answer(const struct site *site, int fd)
+static void answer(struct site *site, int fd)
 {
     char request[4096] = "";
     size_t got = 0;
@@ -68,6 +69,7 @@ static void answer(const struct site *site, int fd)
         got += n > 0 ? (size_t)n : 0;
         request[got] = '\0';
     }
+    atomic_fetch_add(&site->asked, 1);
     const char *path = request + strlen("GET ");
     size_t prefix = strlen(site->prefix);
     if (strncmp(path, site->prefix, prefix) != 0 || strncmp(path + prefix, "/api/models/org/m/", 18) != 0)
@@ -84,7 +86,7 @@ static void answer(const struct site *site, int fd)
 
 static void *serve(void *argument)
 {
-    const struct site *site = argument;
+    struct site *site = argument;
     int fd;
     while ((fd = accept(site->listener, NULL, NULL)) >= 0)
         answer(site, fd);
@@ -134,6 +136,64 @@ static int list(struct site *site, const struct td_remote_bounds *bounds, struct
     td_fetch_client_destroy(client);
     site_close(site);
     return count;
+}
+
+/* Asks servers none of which may be asked: what another one has answered before is forgotten. */
+static void check_no_answer(struct td_fetch_session *session)
+{
+    struct td_fetch_answer answer = {.status = 404};
+    struct td_buffer body;
+    size_t server = 0;
+    td_buffer_init(&body);
+    assert_false(td_fetch_session_get(session, "/", 100, false, &server, &answer, &body, NULL));
+    assert_int_equal(answer.status, 0);
+    td_buffer_fini(&body);
+}
+
+/* A server that has asked to be left alone, for another model, is not asked, and others are. When all have, nobody is
+ * kept waiting. */
+static void servers_that_are_to_be_left_alone_are_not_asked(void **state)
+{
+    (void)state;
+    struct site sites[] = {{.prefix = "", .pages = 1}, {.prefix = "", .pages = 1}};
+    char text[2][40];
+    const char *urls[] = {text[0], text[1]};
+    struct td_fetch_reputation reputations[] = {{.keeps_patience = true}, {.keeps_patience = true}};
+    struct td_fetch_client *client;
+    struct td_fetch_session *session;
+    struct td_remote_model model;
+    struct td_error err = TD_ERROR_INIT;
+    for (size_t i = 0; i < 2; i++) {
+        site_open(&sites[i]);
+        (void)snprintf(text[i], sizeof text[i], "http://127.0.0.1:%u", sites[i].port);
+    }
+    const struct td_fetch_settings settings = {
+        .urls = urls, .url_count = 2, .retry_for_ns = 20 * 1000 * MS, .reputations = reputations};
+    assert_true(td_fetch_client_create(&settings, &client, NULL));
+    assert_true(td_fetch_session_create(client, NULL, NULL, &session, NULL));
+    td_fetch_reputation_wait(reputations, 0, 60, td_clock_ns());
+    for (int knows_kind = 0; knows_kind < 2; knows_kind++) {
+        struct td_remote_kinds kinds = {.known = {knows_kind == 1}};
+        td_remote_model_init(&model);
+        CHECK(td_remote_model_list(session, "org/m", "main", &kinds, &model, &err), "%s", err.message);
+        assert_int_equal(model.server, 1);
+        td_remote_model_fini(&model);
+    }
+    td_fetch_reputation_wait(reputations, 1, 50, td_clock_ns());
+    unsigned asked = atomic_load(&sites[1].asked);
+    td_remote_model_init(&model);
+    assert_false(td_remote_model_list(session, "org/m", "main", NULL, &model, &err));
+    CHECK(err.code == TD_UNAVAILABLE && strncmp(err.message, urls[1], strlen(urls[1])) == 0 &&
+              strstr(err.message, " has asked to be left alone, for another 50 s") != NULL,
+          "%s", err.message);
+    assert_int_equal(atomic_load(&sites[0].asked), 0);
+    assert_int_equal(atomic_load(&sites[1].asked), asked);
+    td_remote_model_fini(&model);
+    check_no_answer(session);
+    td_fetch_session_destroy(session);
+    td_fetch_client_destroy(client);
+    site_close(&sites[0]);
+    site_close(&sites[1]);
 }
 
 /* A server below a path of another one links to its pages with that path or without it, and with its host or not. */
@@ -187,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_below_a_path),
+        cmocka_unit_test(servers_that_are_to_be_left_alone_are_not_asked),
         cmocka_unit_test(what_a_list_costs_is_bounded),
         cmocka_unit_test(what_is_within_the_bounds_is_listed),
     };

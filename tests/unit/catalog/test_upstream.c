@@ -44,6 +44,9 @@ struct source {
     uint64_t sent_limit; /* bytes of the large file that may be sent */
     int lists, fetches;
     bool was_cancelled;
+    bool is_busy;            /* servers ask to be left alone */
+    uint64_t patience_ns;    /* all of them, for so long */
+    _Atomic uint64_t due_ns; /* until when */
     char via[TD_UPSTREAM_VIA_BYTES];
 };
 
@@ -112,7 +115,12 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
     while (source->is_listing_held && !td_cancel_is_asked(wish->cancel))
         wait_a_little(source);
     bool has_model = source->has_model;
+    bool is_busy = source->is_busy;
+    if (is_busy)
+        atomic_store(&source->due_ns, td_clock_ns() + source->patience_ns);
     pthread_mutex_unlock(&source->lock);
+    if (is_busy)
+        return td_error_set(err, TD_UNAVAILABLE, "busy");
     if (!has_model)
         return td_error_set(err, TD_NOT_FOUND, "no such model");
     (void)snprintf(page, sizeof page,
@@ -215,6 +223,11 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
     return outcome->was_there || fetch_weights(source, wish, directory, events, err);
 }
 
+static uint64_t due_ns(void *context)
+{
+    return atomic_load(&((struct source *)context)->due_ns);
+}
+
 /* ---- the place ---------------------------------------------------------------------------------------------- */
 
 struct place {
@@ -231,13 +244,14 @@ static void place_start(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
     CHECK(td_upstream_store_open(place->tree.path, 0, &place->store, &err), "%s", err.message);
-    const struct td_upstream_config config = {.source = {.list = list, .fetch = fetch, .context = &place->source},
-                                              .store = place->store,
-                                              .wait_ns = place->wait_ns,
-                                              .absent_ns = place->absent_ns,
-                                              .upkeep_ns = UINT64_C(60000000000),
-                                              .max_names = NAMES,
-                                              .max_files = place->max_files};
+    const struct td_upstream_config config = {
+        .source = {.list = list, .fetch = fetch, .due_ns = due_ns, .context = &place->source},
+        .store = place->store,
+        .wait_ns = place->wait_ns,
+        .absent_ns = place->absent_ns,
+        .upkeep_ns = UINT64_C(60000000000),
+        .max_names = NAMES,
+        .max_files = place->max_files};
     CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
 }
 
@@ -660,6 +674,66 @@ static void a_list_that_takes_long_is_an_error_after_a_while(void **state)
 }
 
 /* A server that drains has no request wait for a list; the fetch goes on for those that ask again. */
+/* Nothing is listed until the first server may be asked again, and then the models that wait come. */
+static void all_servers_ask_for_patience_and_the_queue_pauses(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_upstream_status status;
+    place_open(&place);
+    place.source.is_busy = true;
+    place.source.patience_ns = 40 * TD_NS_PER_S;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "which asks for patience"), 40);
+    assert_int_equal(place.source.lists, 1);
+    td_upstream_get_status(place.upstream, &status);
+    assert_int_equal(status.failures[TD_UPSTREAM_FAILED_UNREACHABLE], 0);
+    place_close(&place);
+}
+
+/* One server asks for patience, and another one has failed. */
+static void one_server_asks_for_patience_and_nothing_pauses(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    place_open(&place);
+    place.source.is_busy = true;
+    ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason");
+    await_failed(&place, TD_UPSTREAM_FAILED_UNREACHABLE, 1);
+    pthread_mutex_lock(&place.source.lock);
+    place.source.is_busy = false;
+    pthread_mutex_unlock(&place.source.lock);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    assert_int_equal(ask(&place, "org/other", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    place_close(&place);
+}
+
+/* The pause ends by itself, and whoever waits gets the model. */
+static void models_come_when_the_pause_is_over(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    allow(&place, WEIGHTS_BYTES, SENDS);
+    place.source.is_busy = true;
+    place.source.patience_ns = TD_NS_PER_S / 2;
+    struct asker asker = {.place = &place};
+    assert_int_equal(pthread_create(&asker.thread, NULL, run_asker, &asker), 0);
+    pthread_mutex_lock(&place.source.lock);
+    while (place.source.lists == 0)
+        wait_a_little(&place.source);
+    place.source.is_busy = false;
+    pthread_mutex_unlock(&place.source.lock);
+    (void)pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.reply.answer, TD_UPSTREAM_SENDS);
+    assert_true(td_clock_ns() >= atomic_load(&place.source.due_ns));
+    assert_int_equal(place.source.lists, 2);
+    td_snapshot_unref(asker.reply.snapshot);
+    place_close(&place);
+}
+
 static void waits_for_lists_end_before_the_fetch(void **state)
 {
     struct place place;
@@ -821,6 +895,9 @@ int main(void)
         cmocka_unit_test(models_of_too_many_files_are_refused_before_anything_is_removed),
         cmocka_unit_test(a_stop_ends_readers_and_the_next_start_goes_on),
         cmocka_unit_test(a_list_that_takes_long_is_an_error_after_a_while),
+        cmocka_unit_test(all_servers_ask_for_patience_and_the_queue_pauses),
+        cmocka_unit_test(one_server_asks_for_patience_and_nothing_pauses),
+        cmocka_unit_test(models_come_when_the_pause_is_over),
         cmocka_unit_test(waits_for_lists_end_before_the_fetch),
         cmocka_unit_test(requests_that_come_round_fetch_nothing),
         cmocka_unit_test(a_made_up_way_makes_no_model_absent_for_others),

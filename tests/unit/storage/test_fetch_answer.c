@@ -78,6 +78,16 @@ static void ranges(void **state)
     assert_true(answer.is_wrong);
 }
 
+/* Other answers may come before the last one (RFC 9110 section 15.2), and are no redirects. */
+static void who_answers_after_a_redirect_is_perhaps_another(void **state)
+{
+    (void)state;
+    struct td_fetch_answer answer;
+    assert_true(read("HTTP/1.1 100 Continue\n\nHTTP/1.1 429 Too Many Requests\n", &answer) && !answer.is_redirected);
+    assert_true(read("HTTP/1.1 307 Temporary Redirect\n\nHTTP/1.1 100 Continue\n\nHTTP/1.1 429 x\n", &answer) &&
+                answer.is_redirected);
+}
+
 static void contradictions(void **state)
 {
     (void)state;
@@ -98,6 +108,7 @@ static void a_redirect_s_fields_are_forgotten(void **state)
                      "HTTP/2 200\nContent-Length: 9\n",
                      &answer));
     assert_int_equal(answer.status, 200);
+    assert_true(answer.is_redirected);
     assert_string_equal(answer.etag, "");
     assert_true(answer.length == 9 && !answer.is_wrong && !answer.is_coded);
 }
@@ -210,6 +221,7 @@ int main(void)
         cmocka_unit_test(ranges),
         cmocka_unit_test(contradictions),
         cmocka_unit_test(a_redirect_s_fields_are_forgotten),
+        cmocka_unit_test(who_answers_after_a_redirect_is_perhaps_another),
         cmocka_unit_test(links),
         cmocka_unit_test(waits_are_bounded),
         cmocka_unit_test(a_header_does_not_grow_without_end),
