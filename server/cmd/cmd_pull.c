@@ -7,6 +7,7 @@
 #include "core/glob.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/pull_arguments.h"
+#include "server/cmd/pull_change.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_meter.h"
 #include "server/cmd/pull_report.h"
@@ -32,6 +33,9 @@ enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
 
 /* Of several servers, each has at most so many notes: a bad one fails for every file, while the others do the work. */
 enum { MAX_NOTES = 3 };
+
+/* The list of files is read again so often because it has changed; a model that changes more often is given up. */
+enum { MAX_CHANGES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
@@ -252,7 +256,8 @@ static void *work(void *argument)
     size_t i;
     while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->count) {
         bool is_small = pull->files[i].expected->size_bytes < SMALL_BYTES;
-        if (is_small == worker->takes_small && !fetch_one(worker, &pull->files[i], &worker->err))
+        if (!pull->files[i].is_done && is_small == worker->takes_small &&
+            !fetch_one(worker, &pull->files[i], &worker->err))
             atomic_store(&pull->has_failed, true);
     }
     return NULL;
@@ -421,10 +426,89 @@ static bool open_directory(struct pull *pull, struct td_error *err)
     return td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err);
 }
 
+/* ---- a model that changes ------------------------------------------------------------------------------ */
+
+static void free_files(struct td_pull_files list)
+{
+    for (size_t i = 0; i < list.count; i++)
+        free(list.files[i].name);
+    free(list.files);
+}
+
+/* Returns whether the model may have changed while its files were fetched, which has ended with this error, or well. */
+static bool may_have_changed(const struct pull *pull, const struct td_error *why)
+{
+    if (why->code == TD_OK || why->code == TD_UNAVAILABLE)
+        return td_pull_change_is_seen((struct td_pull_files){pull->files, pull->count});
+    return why->code == TD_FAILED_PRECONDITION || why->code == TD_NOT_FOUND;
+}
+
+/* Reads the list again. If it has changed, chooses the files of the new one, of which those that are complete are kept,
+ * and returns true. Else, also when it cannot be read, the files stay the ones of the old list. */
+static bool choose_again(struct pull *pull)
+{
+    struct td_remote_model unused = pull->model;
+    struct td_pull_files before = {pull->files, pull->count};
+    struct td_error ignored = TD_ERROR_INIT;
+    td_remote_model_init(&pull->model);
+    pull->files = NULL;
+    pull->count = 0;
+    atomic_store(&pull->has_failed, false);
+    bool is_read = list_files(pull, &ignored) && choose_files(pull, &ignored);
+    struct td_pull_files after = {pull->files, pull->count};
+    bool has_changed = is_read && td_pull_change_is_any(before, after);
+    if (has_changed) {
+        atomic_store(&pull->there_bytes, td_pull_change_keep(before, after));
+        if (pull->directory.staging != NULL) /* what is in a directory that was there stays */
+            td_pull_change_remove(pull->directory.root, before, after);
+        free_files(before);
+    } else {
+        struct td_remote_model read = pull->model;
+        free_files(after);
+        pull->model = unused;
+        pull->files = before.files;
+        pull->count = before.count;
+        unused = read;
+    }
+    td_remote_model_fini(&unused);
+    pull->meter = (struct td_pull_meter){.count = 0};
+    return has_changed;
+}
+
+/* Sets the error for a pull that ends since the model changes again and again; `why` may be no error. */
+static bool give_up_changing(const struct pull *pull, const struct td_error *why, struct td_error *err)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "%.96s has changed %d times while it was pulled: run the same command again for the new "
+                        "version%s%s",
+                        pull->arguments->model, MAX_CHANGES + 1, why->code == TD_OK ? "" : "; ", why->message);
+}
+
+/* Fetches all files, and goes on with the new version when the model changes meanwhile. */
+static bool fetch_newest(struct pull *pull, struct td_error *err)
+{
+    for (unsigned changes = 0;; changes++) {
+        struct td_error why = TD_ERROR_INIT;
+        bool ok = fetch_all(pull, &why);
+        if (!may_have_changed(pull, &why))
+            return ok || td_error_copy(err, &why);
+        bool is_new = choose_again(pull);
+        if (!goes_on(pull, err))
+            return false;
+        if (!is_new)
+            return ok || td_error_copy(err, &why);
+        if (changes == MAX_CHANGES)
+            return give_up_changing(pull, &why, err);
+        tell(pull, "the list of files has changed on the server; going on with the new one");
+        if (!check_places(pull, err))
+            return false;
+    }
+}
+
 static bool run(struct pull *pull, struct td_error *err)
 {
     return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) && open_directory(pull, err) &&
-           check_places(pull, err) && fetch_all(pull, err) && td_pull_directory_publish(&pull->directory, err);
+           check_places(pull, err) && fetch_newest(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
 
 /* Tells why the pull has not ended well, and what is left of it. */
@@ -539,9 +623,7 @@ int td_cmd_pull(int argc, char **argv)
         set_signals();
         (void)run(&pull, &err);
         status = report(&pull, begin_ns, &err);
-        for (size_t i = 0; i < pull.count; i++)
-            free(pull.files[i].name);
-        free(pull.files);
+        free_files((struct td_pull_files){pull.files, pull.count});
         td_pull_directory_close(&pull.directory);
         td_fetch_session_destroy(pull.session);
         td_fetch_client_destroy(pull.client);

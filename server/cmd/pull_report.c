@@ -22,7 +22,7 @@ static struct sums add_up(const struct td_pull_report *report)
     struct sums sums = {0};
     for (size_t i = 0; i < report->count; i++) {
         const struct td_pull_file *file = &report->files[i];
-        sums.fetched_bytes += file->outcome.fetched_bytes;
+        sums.fetched_bytes += file->older_bytes + file->outcome.fetched_bytes;
         sums.resumed_bytes += file->outcome.resumed_bytes;
         if (!file->is_done)
             continue;
@@ -48,7 +48,7 @@ static void add_file(struct td_json_builder *json, const struct td_pull_file *fi
     }
     td_json_add_bool(json, "verified", file->outcome.is_verified);
     td_json_add_bool(json, "present", file->outcome.was_there);
-    td_json_add_u64(json, "fetched_bytes", file->outcome.fetched_bytes);
+    td_json_add_u64(json, "fetched_bytes", file->older_bytes + file->outcome.fetched_bytes);
     td_json_add_u64(json, "resumed_bytes", file->outcome.resumed_bytes);
     td_json_end(json);
     td_json_flush(json);

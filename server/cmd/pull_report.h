@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* One file of the pull. */
 struct td_pull_file {
@@ -16,6 +17,7 @@ struct td_pull_file {
     const struct td_fetch_expected *expected; /* borrowed from the listing */
     bool is_done;
     struct td_fetch_outcome outcome;
+    uint64_t older_bytes; /* fetched of older versions, before the list was read again */
 };
 
 struct td_pull_report {

@@ -102,6 +102,7 @@ static bool check_range(struct connection *c)
     if (answer->status == 206 && !answer->has_range)
         return refuse(c, "the answer of 206 does not say which bytes it has");
     if (total != size_bytes) {
+        c->fetch->outcome->has_changed = true;
         (void)snprintf(why, sizeof why, "the file has %" PRIu64 " bytes there, and %" PRIu64 " in the list of files",
                        total, size_bytes);
         return refuse(c, why);
@@ -135,6 +136,7 @@ static bool check_tag(struct connection *c)
                       : f->part.etag[0] != '\0' && strcmp(f->part.etag, tag) != 0;
     if (is_other) {
         f->has_changed = !f->has_digest;
+        f->outcome->has_changed = true;
         return refuse(c, "the file has changed there, or is another one than before");
     }
     memcpy(f->etags[c->server], tag, sizeof f->etags[c->server]);

@@ -32,6 +32,7 @@ struct td_fetch_job {
 struct td_fetch_outcome {
     bool was_there;                  /* a file with the expected digest had the name already; nothing was fetched */
     bool is_verified;                /* a digest was expected, and the content has it, also when was_there */
+    bool has_changed;                /* a server had another version than the list says, or than it had before */
     uint64_t fetched_bytes;          /* received, also those that had to be fetched again */
     uint64_t resumed_bytes;          /* of an earlier process */
     uint8_t sha256[TD_SHA256_BYTES]; /* of the content, also of a file that was there */

@@ -240,6 +240,30 @@ def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
     published(server, "org/m")
 
 
+def test_an_upstream_that_publishes_a_new_version_in_between(hubs, cache):
+    """Readers of the old one are cut off, and the next request fetches the new one by a new list."""
+    old, new = model("old", 20 * MIB), model("new", 20 * MIB)
+    hub = hubs({"org/m": old})
+    hub.open_gate(2 * MIB)
+    server = cache(hub.url)
+    with Conn(server.port) as c:
+        c.send(harness.request_bytes("/models/org/m/files/model.safetensors", port=server.port))
+        head = c.read_head()
+        c.read_exact(MIB, head)
+        hub.models["org/m"] = new
+        hub.open_gate(None)
+        with pytest.raises(harness.Incomplete):
+            c.read_exact(len(old["model.safetensors"]) - MIB, head)
+    got = {}
+
+    def is_new():
+        got["r"] = server.get("/models/org/m/files/model.safetensors")
+        return got["r"].status == 200
+    server.wait_for(is_new, "it is tried again", 20)
+    assert got["r"].body == new["model.safetensors"]
+    published(server, "org/m")
+
+
 def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
     hub = hubs({"org/m": model()})
     server = cache(hub.url)

@@ -1,7 +1,11 @@
 """What the tests of `tensord pull` share: running the command, and looking at what it has left."""
 import json
 import os
+import socket
+import socketserver
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 from harness import pattern, tensord_binary
@@ -63,3 +67,45 @@ def fails(hub, out, *words, args=QUICK):
     assert all(word in err for word in words), err
     assert not Path(out).exists() and "model.safetensors" not in tree_of(staging(out))
     return err
+
+
+class PacedRelay(socketserver.ThreadingTCPServer):
+    """Passes connections on to a port of this machine. pace: the bytes per second of each connection's answers, None:
+    as they come. `passed` counts the bytes of answers."""
+    daemon_threads, allow_reuse_address, request_queue_size = True, True, 64
+
+    def __init__(self, to, pace=None):
+        super().__init__(("127.0.0.1", 0), None)
+        self.to, self.pace, self.passed, self.port = to, pace, 0, self.server_address[1]
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+    def finish_request(self, request, client_address):
+        with socket.create_connection(("127.0.0.1", self.to)) as server:
+            asking = threading.Thread(target=self.copy, args=(request, server, lambda: None), daemon=True)
+            asking.start()
+            self.copy(server, request, lambda: self.pace)
+            request.shutdown(socket.SHUT_RDWR)
+            asking.join()
+
+    def copy(self, source, sink, pace):
+        """Copy until one side ends."""
+        try:
+            while some := source.recv(1 << 16):
+                sink.sendall(some)
+                self.passed += len(some) if pace() else 0
+                time.sleep(len(some) / pace() if pace() else 0)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def handle_error(self, request, client_address):
+        """Say nothing of clients that break off."""

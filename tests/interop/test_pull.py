@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from fake_hub import COMMIT, FakeHub, git_oid
-from harness import Server, tensord_binary
-from pulls import MIB, QUICK, big, check, environment, fails, pull, staging, start, tree_of
+from harness import Server, age, tensor, tensord_binary, write_by_hand
+from pulls import MIB, QUICK, PacedRelay, big, check, environment, fails, pull, staging, start, tree_of
 
 # ------------------------------------------------------------------------------------------- from a tensord
 
@@ -312,6 +312,113 @@ def test_file_changes_all_the_time(hub, tmp_path):
     fails(hub, tmp_path / "out", "changed")
 
 
+NEW = {"same size": big(seed=2), "longer": big(11 * MIB, seed=2), "shorter": big(3 * MIB, seed=2), "gone": None}
+
+
+@pytest.mark.parametrize("digests", ["lfs", "git", None])
+@pytest.mark.parametrize("what", NEW)
+def test_a_new_version_in_between(hub, tmp_path, what, digests):
+    """The list is read once more, and all files are those of its version, whatever was here of the old one."""
+    hub.digests = digests
+    hub.files |= {"file": b"old", "directory/of/one": b"old", "same.txt": b"same", "empty.txt": b""}
+    new = {"config.json": b'{"a":2}', "file/now/below": b"new", "directory": b"new", "same.txt": b"same",
+           "empty.txt": b""}
+    new |= {"other.safetensors": big(seed=2)} if what == "gone" else {"model.safetensors": NEW[what]}
+
+    def file(handler, name):
+        if name not in hub.files:
+            return handler.answer(404)
+        is_first = name == "model.safetensors" and hub.files is not new
+        handler.send_file(hub.files[name], hub.etag(name), cut=4 * MIB if is_first else None)
+        hub.files = new if is_first else hub.files
+    hub.file = file
+    report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
+    assert tree_of(tmp_path / "out") == new
+    assert err.count("the list of files has changed on the server; going on with the new one") == 1
+    assert sum("/tree/" in path for path, _ in hub.requests) == 2
+    fetched = {f["path"]: f["fetched_bytes"] for f in report["files"]}
+    assert report["fetched_bytes"] == sum(fetched.values())
+    assert fetched["config.json"] == len(b'{"a":1}' + new["config.json"])
+    assert digests is None or (report["verified"] and not any(f["present"] for f in report["files"]))
+    assert digests is None or hub.count("same.txt") == 1
+
+
+def test_digests_that_become_known_in_between(hub, tmp_path):
+    """Then a tensord's entity tags change. What is here is checked by the new list, and not fetched again."""
+    hub.digests = None
+
+    def file(handler, name):
+        is_first = hub.digests is None and name == "model.safetensors"
+        handler.send_file(hub.files[name], '"1"' if is_first else hub.etag(name), cut=MIB if is_first else None)
+        hub.digests = "lfs" if is_first else hub.digests
+    hub.file = file
+    report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
+    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "going on with the new one" in err
+    assert hub.count("config.json") == 1 and hub.count("model.safetensors") == 3
+
+
+@pytest.mark.parametrize("digests", ["lfs", None])
+def test_new_versions_all_the_time(hub, tmp_path, digests):
+    """The pull ends after four lists with what to do; the next one succeeds."""
+    hub.digests = digests
+    answers = iter(range(1, 1000))
+
+    def file(handler, name):
+        handler.send_file(hub.files[name], hub.etag(name), cut=100_000)
+        if name == "model.safetensors":
+            hub.files["model.safetensors"] = big(9 * MIB + next(answers), seed=2)
+    hub.file = file
+    err = fails(hub, tmp_path / "out", "org/m has changed 4 times while it was pulled: run the same command again for "
+                "the new version; model.safetensors from ")
+    assert sum("/tree/" in path for path, _ in hub.requests) == 5 and err.count("going on with the new one") == 3
+    hub.file = lambda h, name: FakeHub.file(hub, h, name)
+    check(hub, tmp_path / "out")
+
+
+def test_a_rank_of_a_new_version(hub, tmp_path):
+    """The list tells no digest of a rank's weights: the new ones come with the new files beside them."""
+    hub.digests = None
+    new = {"config.json": b'{"a":2345}', "model.safetensors": big(seed=2)}
+
+    def file(handler, name):
+        is_first = name == "model.safetensors" and hub.files is not new
+        handler.send_file(hub.files[name], hub.etag(name), cut=MIB if is_first else None)
+        hub.files = new if is_first else hub.files
+    hub.file = file
+    pull(hub.url, "-o", tmp_path / "out", *QUICK, "--engine", "fsdp", "--tp", 2, "--rank", 1)
+    assert tree_of(tmp_path / "out") == {"config.json": new["config.json"],
+                                         "rank-1.safetensors": new["model.safetensors"]}
+
+
+def test_a_tensord_publishes_a_new_version(model, tmp_path):
+    """The usual case: digests are known, several connections, a rename on the server and a scan. The relay holds up
+    the old version until the new one is listed."""
+    path = model.root / "org/m/model.safetensors"
+    write_by_hand(path, [tensor(f"model.layers.{i}.w", "F32", [2048, 512]) for i in range(12)])
+    server = model()
+
+    def wait_for_digest():
+        url = f"http://127.0.0.1:{server.port}/api/models/org/m/tree/main"
+        want, deadline = hashlib.sha256(path.read_bytes()).hexdigest().encode(), time.monotonic() + 60
+        while want not in subprocess.run(["curl", "-s", url], stdout=subprocess.PIPE, check=True).stdout:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    wait_for_digest()
+    with PacedRelay(server.port, pace=8 * MIB) as relay:
+        p = start(f"http://127.0.0.1:{relay.port}", "-o", tmp_path / "out", "--connections", 3, "--json")
+        while relay.passed < 6 * MIB:
+            assert p.poll() is None
+            time.sleep(0.01)
+        write_by_hand(tmp_path / "new", [tensor(f"model.layers.{i}.v", "F32", [2048, 512]) for i in range(12)])
+        age(tmp_path / "new")
+        os.replace(tmp_path / "new", path)
+        wait_for_digest()
+        relay.pace = None
+        out, err = p.communicate(timeout=60)
+    assert p.returncode == 0 and "going on with the new one" in err, err
+    assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m") and json.loads(out)["verified"]
+
+
 def test_wrong_digest(hub, tmp_path):
     good = dict(hub.files)
     tree = hub.tree()
@@ -406,6 +513,15 @@ def test_connections_share_a_file(hub, tmp_path):
     assert len(set(asked[:4])) == 4
 
 
+def test_several_connections_are_faster_than_one(hub, tmp_path):
+    """Each answer is paced, as by a route that gives each connection the same rate."""
+    del hub.files["config.json"]
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=3 * MIB)
+    seconds = {n: pull(hub.url, "-o", tmp_path / str(n), "--connections", n)[0]["seconds"] for n in (1, 8)}
+    assert tree_of(tmp_path / "1") == tree_of(tmp_path / "8") == hub.files
+    assert seconds[8] < seconds[1] / 2, seconds
+
+
 def test_a_silent_server_holds_up_nobody(hub, tmp_path):
     """The other one takes over after 5 s, long before the connection counts as stalled."""
     over = threading.Event()
@@ -445,7 +561,7 @@ def test_a_server_dies_in_the_middle(hub, tmp_path):
         report, err = p.communicate(timeout=60)
         assert p.returncode == 0, err
         assert (out / "model.safetensors").read_bytes() == data
-        assert json.loads(report)["fetched_bytes"] < len(data) + 8 * MIB
+        assert json.loads(report)["fetched_bytes"] < len(data) + 2 * MIB
 
 
 def test_small_files_come_side_by_side(tmp_path):

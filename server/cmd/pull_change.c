@@ -1,0 +1,108 @@
+#include "server/cmd/pull_change.h"
+
+#include "storage/fetch/fetch_target.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int compare_path(const void *path, const void *file)
+{
+    return strcmp(path, ((const struct td_pull_file *)file)->path);
+}
+
+/* Returns the file of this path, or NULL. */
+static struct td_pull_file *find(struct td_pull_files list, const char *path)
+{
+    return list.count == 0 ? NULL : bsearch(path, list.files, list.count, sizeof *list.files, compare_path);
+}
+
+/* Returns whether size and digests are equal. */
+static bool is_equal(const struct td_fetch_expected *a, const struct td_fetch_expected *b)
+{
+    return a->size_bytes == b->size_bytes && a->has_sha256 == b->has_sha256 && a->has_git_sha1 == b->has_git_sha1 &&
+           (!a->has_sha256 || memcmp(a->sha256, b->sha256, sizeof a->sha256) == 0) &&
+           (!a->has_git_sha1 || memcmp(a->git_sha1, b->git_sha1, sizeof a->git_sha1) == 0);
+}
+
+bool td_pull_change_is_seen(struct td_pull_files files)
+{
+    for (size_t i = 0; i < files.count; i++)
+        if (files.files[i].outcome.has_changed && !files.files[i].outcome.is_verified)
+            return true;
+    return false;
+}
+
+bool td_pull_change_is_any(struct td_pull_files before, struct td_pull_files after)
+{
+    if (before.count != after.count)
+        return true;
+    for (size_t i = 0; i < after.count; i++)
+        if (strcmp(before.files[i].path, after.files[i].path) != 0 ||
+            !is_equal(before.files[i].expected, after.files[i].expected))
+            return true;
+    return false;
+}
+
+/* Returns whether the complete file is the one that is listed now, by its digest. */
+static bool is_the_listed(const struct td_pull_file *done, const struct td_fetch_expected *listed)
+{
+    if (listed->has_sha256)
+        return done->expected->size_bytes == listed->size_bytes &&
+               memcmp(done->outcome.sha256, listed->sha256, sizeof listed->sha256) == 0;
+    return done->outcome.is_verified && is_equal(done->expected, listed);
+}
+
+uint64_t td_pull_change_keep(struct td_pull_files before, struct td_pull_files after)
+{
+    uint64_t kept_bytes = 0;
+    for (size_t i = 0; i < after.count; i++) {
+        struct td_pull_file *file = &after.files[i];
+        const struct td_pull_file *old = find(before, file->path);
+        if (old == NULL)
+            continue;
+        file->older_bytes = old->older_bytes;
+        if (old->is_done && is_the_listed(old, file->expected)) {
+            file->outcome = old->outcome;
+            file->is_done = file->outcome.is_verified = true;
+            kept_bytes += file->expected->size_bytes;
+        } else if (old->is_done || !is_equal(old->expected, file->expected)) {
+            file->older_bytes += old->outcome.fetched_bytes; /* else the part is resumed, and counts there */
+        }
+    }
+    return kept_bytes;
+}
+
+/* Removes the directories of the path that are empty. */
+static void remove_directories(const struct td_root *root, const char *path)
+{
+    char above[PATH_MAX];
+    (void)snprintf(above, sizeof above, "%s", path);
+    for (char *slash = strrchr(above, '/'); slash != NULL; slash = strrchr(above, '/')) {
+        *slash = '\0';
+        if (unlinkat(root->fd, above, AT_REMOVEDIR) != 0)
+            return;
+    }
+}
+
+void td_pull_change_remove(const struct td_root *root, struct td_pull_files before, struct td_pull_files after)
+{
+    for (size_t i = 0; i < before.count; i++) {
+        const struct td_pull_file *file = &before.files[i];
+        const char *name = td_pull_file_name(file);
+        struct td_fetch_target target;
+        bool is_there = file->is_done || file->outcome.fetched_bytes + file->outcome.resumed_bytes > 0;
+        if (!is_there || find(after, file->path) != NULL)
+            continue;
+        if (td_fetch_target_open(&target, root, name, 0, NULL)) {
+            (void)unlinkat(target.directory, target.name, 0);
+            (void)unlinkat(target.directory, target.part_name, 0);
+            (void)unlinkat(target.directory, target.journal_name, 0);
+        }
+        td_fetch_target_close(&target);
+        remove_directories(root, name);
+    }
+}
