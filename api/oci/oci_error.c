@@ -12,7 +12,8 @@ static const char *code_of(int status)
     } codes[] = {
         {400, "UNSUPPORTED"}, {401, "UNAUTHORIZED"}, {403, "DENIED"},       {404, "NAME_UNKNOWN"},
         {405, "UNSUPPORTED"}, {409, "BLOB_UNKNOWN"}, {416, "SIZE_INVALID"}, {429, "TOOMANYREQUESTS"},
-        {422, "UNSUPPORTED"}, {501, "UNSUPPORTED"},  {503, "UNAVAILABLE"},  {507, "UNAVAILABLE"},
+        {412, "UNSUPPORTED"}, {422, "UNSUPPORTED"},  {431, "UNSUPPORTED"},  {501, "UNSUPPORTED"},
+        {503, "UNAVAILABLE"}, {507, "UNAVAILABLE"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].status == status)

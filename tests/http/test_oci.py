@@ -329,6 +329,7 @@ def test_resume(s, root):
     assert r.status == 206 and r.body == data[5:10]
     assert s.get(target, [("Range", f"bytes={len(data)}-")]).status == 416
     assert s.get(target, [("If-None-Match", f'"{digest_of(data)}"')]).status == 304
+    error_of(s.get(target, [("If-Match", '"another"')]), 412, "UNSUPPORTED")
     with Conn(s.port) as c:                                      # broken off, and taken up again
         c.send(harness.request_bytes(target))
         head = c.read_head()
@@ -370,6 +371,7 @@ def test_errors(s):
         (f"/v2/demo/manifests/x%2Fblobs%2F{nowhere}", 404, "UNSUPPORTED"),
         ("/v2/demo/manifests/%zz", 400, "UNSUPPORTED"),
         ("/v2/%00", 400, "UNSUPPORTED"),
+        ("/v2/" + 9000 * "x", 431, "UNSUPPORTED"),
         ("/v2/demo/blobs/uploads/", 404, "BLOB_UPLOAD_UNKNOWN"),
         ("/v2/org/pointer/manifests/main", 409, "BLOB_UNKNOWN"),
         ("/v2/g/shards/manifests/Q8_0", 422, "UNSUPPORTED"),
