@@ -84,6 +84,28 @@ def test_a_rank_of_a_model_with_exports(model, tmp_path):
     assert tree_of(tmp_path / "out") == want
 
 
+def test_a_rank_file_is_verified_once_its_digest_is_known(model, tmp_path):
+    """The list tells it when the registry has found it out."""
+    server = model()
+    rank = ("--engine", "fsdp", "--tp", 2, "--rank", 1)
+
+    def rank_file():
+        report, _ = pull(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "out", *rank)
+        return report, next(f for f in report["files"] if f["path"] == "rank-1.safetensors")
+
+    report, file = rank_file()
+    assert not report["verified"] and not file["verified"]
+    assert server.get("/v2/org/m/manifests/tp2-rank1-fsdp").status == 200
+    data = (tmp_path / "out/rank-1.safetensors").read_bytes()
+    (tmp_path / "out/rank-1.safetensors").write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    report, file = rank_file()
+    assert report["verified"] and file["verified"] and file["fetched_bytes"] == len(data)
+    assert (tmp_path / "out/rank-1.safetensors").read_bytes() == data
+    assert file["sha256"] == hashlib.sha256(data).hexdigest()
+    report, file = rank_file()
+    assert report["verified"] and file["present"] and report["fetched_bytes"] == 0
+
+
 def test_a_served_directory_may_be_the_destination(model, tmp_path):
     """A half file is not listed, and what was pulled is served."""
     (tmp_path / "copy").mkdir()
