@@ -73,6 +73,7 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     struct td_virtual_file wanted = {.key = *key, .snapshot = NULL}; /* the body holds the snapshot */
     struct td_rank_file *file = NULL;
+    struct td_error why = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
     if (td_virtual_hasher_has(hasher, key))
         return true;
@@ -82,14 +83,14 @@ bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store
     if (body == NULL)
         return td_error_no_memory(err);
     td_body_init(body);
-    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&
+    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, &why) &&
               td_rank_file_append(store->catalog, view->snapshot, set.checkpoint, file,
-                                  td_virtual_hasher_cancel(hasher), body, err);
+                                  td_virtual_hasher_cancel(hasher), body, &why);
     td_rank_file_unref(file);
     wanted.size_bytes = body->total_bytes;
     wanted.recipe = (struct td_virtual_recipe){.context = body, .open = give_body, .free = free_body};
     if (ok)
         return td_virtual_hasher_begin(hasher, &wanted, err);
     free_body(body);
-    return false;
+    return td_repo_view_refuse(view, item->model, &why, err);
 }

@@ -108,10 +108,19 @@ const struct td_model *td_repo_models_get(const struct td_repo_models *models, s
     return &models->children[i];
 }
 
-/* Returns whether the view has a rank file in place of this model's checkpoint. */
-static bool is_replaced(const struct td_repo_view *view, const struct td_model *model)
+/* Returns whether a view of RANK has nothing in place of this model's checkpoint, where it has a rank file of the model
+ * in its own directory: the engine reads config.json, and this folder below has none. Such folders, as onnx/ and
+ * original/, hold the same model in other forms, of which no engine could make a rank file. */
+static bool is_left_out(const struct td_repo_view *view, const struct td_repo_models *run, const struct td_model *model)
 {
-    if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES)
+    return view->kind == TD_REVISION_RANK && view->name.by_config && model->config == NULL && run->at != NULL &&
+           run->at != model && run->at->checkpoint_count > 0;
+}
+
+/* Returns whether the view, which has these models, has a rank file in place of this one's checkpoint. */
+static bool is_replaced(const struct td_repo_view *view, const struct td_repo_models *run, const struct td_model *model)
+{
+    if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES || is_left_out(view, run, model))
         return false;
     return view->kind != TD_REVISION_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
 }
@@ -121,7 +130,7 @@ bool td_repo_view_fits(const struct td_repo_view *view)
     const struct td_repo_models run = td_repo_view_models(view);
     for (size_t i = 0; i < models_count(&run); i++) {
         const struct td_model *model = td_repo_models_get(&run, i);
-        if (is_replaced(view, model) && !model->checkpoints[0].fits_safetensors)
+        if (is_replaced(view, &run, model) && !model->checkpoints[0].fits_safetensors)
             return false;
     }
     return true;
@@ -153,7 +162,7 @@ static bool is_kept(const struct td_repo_view *view, const struct td_repo_models
     size_t rest;
     const struct td_model *model =
         run->root != NULL ? run->root : td_snapshot_route(view->snapshot, td_text_of(entry->path), &rest);
-    return model == NULL || !is_replaced(view, model);
+    return model == NULL || !is_replaced(view, run, model);
 }
 
 /* Returns the length of a file's name without .bin and without -00001-of-00002. */
@@ -272,7 +281,7 @@ static bool add_rank_items(const struct td_repo_view *view, const struct td_repo
 {
     for (size_t i = 0; i < models_count(run); i++) {
         const struct td_model *model = td_repo_models_get(run, i);
-        uint64_t rank_files = is_replaced(view, model) ? rank_files_per_model(view) : 0;
+        uint64_t rank_files = is_replaced(view, run, model) ? rank_files_per_model(view) : 0;
         for (uint64_t k = 0; k < rank_files; k++)
             if (!set_rank_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
                 return false;
@@ -375,7 +384,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     for (size_t i = 0; i < models_count(&run); i++) {
         const struct td_model *model = td_repo_models_get(&run, i);
         uint64_t rank;
-        if (!is_replaced(view, model) || !find_rank_file(view, model, path, &rank))
+        if (!is_replaced(view, &run, model) || !find_rank_file(view, model, path, &rank))
             continue;
         *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
@@ -387,6 +396,15 @@ struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const 
 {
     return (struct td_rank_set){
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
+}
+
+bool td_repo_view_refuse(const struct td_repo_view *view, const struct td_model *model, const struct td_error *why,
+                         struct td_error *err)
+{
+    struct td_text directory = td_repo_view_directory(view, model);
+    if (directory.len == 0 || why->code != TD_FAILED_PRECONDITION)
+        return td_error_copy(err, why);
+    return td_error_at(err, why->code, why->pos, "in \"%.*s\": %s", TD_SHOW(directory, 100), why->message);
 }
 
 void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view)
@@ -425,8 +443,9 @@ bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *i
         return true;
     }
     struct td_rank_file *file = NULL;
-    if (!td_rank_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
-        return false;
+    struct td_error why = TD_ERROR_INIT;
+    if (!td_rank_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, &why))
+        return td_repo_view_refuse(stats->view, item->model, &why, err);
     out->size_bytes = file->nbytes;
     out->updated_ns = item->model->updated_ns;
     td_rank_file_unref(file);
@@ -450,10 +469,11 @@ bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view 
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
     struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     struct td_rank_file *file = NULL;
+    struct td_error why = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
-    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, err) &&
-              td_rank_file_answer(store, &set, item->rank, file, tag, response, err);
+    bool ok = td_rank_store_get(store, &set, item->rank, &file, tag, &why) &&
+              td_rank_file_answer(store, &set, item->rank, file, tag, response, &why);
     td_rank_file_unref(file);
     td_response_set_modified(response, item->model->updated_ns);
-    return ok;
+    return ok || td_repo_view_refuse(view, item->model, &why, err);
 }

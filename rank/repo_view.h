@@ -98,6 +98,11 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
+/* Copies the reason why a rank file of this model cannot be made. For TD_FAILED_PRECONDITION names the model's folder
+ * before it, if that is not the view's own. Returns false. */
+bool td_repo_view_refuse(const struct td_repo_view *view, const struct td_model *model, const struct td_error *why,
+                         struct td_error *err);
+
 /* Returns the rank files of a model of the view, of whose checkpoint they are made. Borrows the view. */
 struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const struct td_model *model);
 

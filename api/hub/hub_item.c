@@ -4,6 +4,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/digits.h"
+#include "rank/rank_digest.h"
 
 #include <inttypes.h>
 #include <openssl/sha.h>
@@ -35,6 +36,21 @@ static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
     td_hex_write(sum, sizeof sum, name);
 }
 
+/* Sets the blob's SHA-256 to that of the rank file, if it was hashed for somebody. Hashes nothing. */
+static bool find_rank_sha256(const struct td_hub_call *hub, const struct td_repo_item *item, struct td_hub_blob *blob,
+                             struct td_error *err)
+{
+    struct td_virtual_key key;
+    struct td_virtual_digest digest;
+    bool is_known = false;
+    if (!td_rank_digest_key(&hub->view, item, &key, err) ||
+        !td_rank_digest_find(hub->call->api->virtual_hasher, &hub->view, item, &key, &is_known, &digest, err))
+        return false;
+    if (is_known)
+        td_hex_write(digest.sum, sizeof digest.sum, blob->sha256);
+    return true;
+}
+
 bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err)
 {
@@ -51,16 +67,19 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
     if (!td_repo_item_stat(&call->api->ranks, &hub->view, item, &stat, err))
         return false;
     blob->size_bytes = stat.size_bytes;
-    if (!stat.is_sha256) {
+    if (stat.is_sha256)
+        memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
+    else if (item->entry == NULL && !find_rank_sha256(hub, item, blob, err))
+        return false;
+    if (blob->sha256[0] == '\0') {
         git_blob_name(td_text_of(stat.tag), blob->oid);
         return true;
     }
     char pointer[256];
     int len = snprintf(pointer, sizeof pointer,
-                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", stat.tag,
-                       stat.size_bytes);
+                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", blob->sha256,
+                       blob->size_bytes);
     git_blob_name(td_text_n(pointer, (size_t)len), blob->oid);
-    memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
     blob->pointer_bytes = (size_t)len;
     return true;
 }

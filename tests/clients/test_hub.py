@@ -405,6 +405,23 @@ def test_hf_cache_verify(srv, tmp_path):
     assert got.returncode != 0 and "a+b.txt" in got.stdout + got.stderr
 
 
+def test_hf_cache_verify_of_a_rank(srv, tmp_path):
+    """The list tells the digest of a rank file that was pulled from the registry."""
+    revision = "tp3-rank2-fsdp"
+    args = ("ns/plain", "--revision", revision, "--cache-dir", str(tmp_path / "cache"))
+    got = run_hf(srv, tmp_path, "download", *args)
+    assert got.returncode == 0, got.stderr
+    got = run_hf(srv, tmp_path, "cache", "verify", *args)
+    assert got.returncode != 0 and "model.safetensors" in got.stdout + got.stderr
+    assert srv.get(f"/v2/ns/plain/manifests/{revision}").status == 200
+    got = run_hf(srv, tmp_path, "cache", "verify", *args, "--fail-on-missing-files", "--fail-on-extra-files")
+    assert got.returncode == 0, got.stdout + got.stderr
+    got = run_hf(srv, tmp_path, "download", *args[:-2], "--cache-dir", str(tmp_path / "again"))
+    assert got.returncode == 0, got.stderr
+    data, = [p.read_bytes() for p in tmp_path.glob("again/models--ns--plain/snapshots/*/model.safetensors")]
+    assert data == srv.get(f"/ns/plain/resolve/{revision}/model.safetensors").body
+
+
 # --------------------------------------------------------------------------------------------- filesystem
 
 def test_filesystem(hub, root):

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import threading
 import time
+from pathlib import Path
 
 import kill_digests
 import pytest
@@ -235,6 +236,92 @@ def test_wrong_rank_tags(root, start, tag, says):
     s = start(root, hash_threads=1)
     error = get(s, f"org/m/manifests/{tag}", 404).json()["errors"][0]
     assert error["code"] == "MANIFEST_UNKNOWN" and says in error["message"]
+
+
+def hub_tree(s, revision):
+    """Return path -> item of the Hub's list of files."""
+    r = s.get(f"/api/models/org/m/tree/{revision}?recursive=true")
+    assert r.status == 200, r
+    return {item["path"]: item for item in r.json() if item["type"] == "file"}
+
+
+def add_exports(root):
+    """Add what published models have in folders: an export and the original, neither with a config.json. Such a one
+    with a config.json is a model that is wanted, as a second part of a pipeline."""
+    model = root / "org" / "m"
+    write_by_hand(model / "onnx" / "model.safetensors", [tensor("x", "F32", [8])])
+    (model / "original").mkdir()
+    shutil.copy(Path(__file__).parents[1] / "data/torch/checkpoint.pt", model / "original" / "consolidated.00.pth")
+    (model / "original" / "params.json").write_text("{}")
+    (model / "text").mkdir()
+    shutil.copy(model / "config.json", model / "text" / "config.json")
+    shutil.copy(model / "model.safetensors", model / "text" / "model.safetensors")
+    age(root)
+
+
+def test_exports_beside_a_model(root, start):
+    """The Hub, the registry and the native API agree about the files of a rank: folders without a config.json have
+    none, since the engine could make none."""
+    add_exports(root)
+    s = start(root, hash_threads=1)
+    wanted = set(files_of(root / "org" / "m")) - {"onnx/model.safetensors", "original/consolidated.00.pth"}
+    for tag in ("tp2-rank0-vllm", "tp2-rank1-vllm"):
+        manifest = document(s, f"org/m/manifests/{tag}", MANIFEST)
+        layers = {layer["annotations"]["org.cncf.model.filepath"]: layer for layer in manifest["layers"]}
+        info = s.get(f"/api/models/org/m/revision/{tag}").json()
+        assert set(layers) == set(hub_tree(s, tag)) == {file["rfilename"] for file in info["siblings"]} == wanted
+        for folder in ("", "text/"):
+            weights = blob(s, "org/m", layers[f"{folder}model.safetensors"])
+            rank = s.get(f"/models/org/m/{folder}shards/vllm/tp2/rank-{tag[8]}.safetensors")
+            assert rank.body == weights == s.get(f"/org/m/resolve/{tag}/{folder}model.safetensors").body
+        for revision in (tag, info["sha"]):
+            assert s.get(f"/org/m/resolve/{revision}/onnx/model.safetensors").status == 404
+            assert s.get(f"/org/m/resolve/{revision}/original/model.safetensors").status == 404
+    assert s.get("/models/org/m/onnx/shards/vllm/tp2/rank-0.safetensors").status == 422
+    assert {"onnx/model.safetensors", "original/model.safetensors"} < set(hub_tree(s, "tp2-rank0-fsdp"))
+
+
+def test_a_folder_that_cannot_be_split_is_named(root, start):
+    """Without a model in the repository's own folder, nothing is left out."""
+    add_exports(root)
+    (root / "org" / "m" / "model.safetensors").unlink()
+    s = start(root, hash_threads=1)
+    said = 'in "onnx": the model has no config.json, from which engine vllm learns the architecture'
+    for path in ("api/models/org/m/tree/tp2-rank0-vllm?recursive=true",
+                 "org/m/resolve/tp2-rank0-vllm/onnx/model.safetensors"):
+        r = s.get(f"/{path}")
+        assert (r.status, r.json()["error"]) == (422, said)
+    assert get(s, "org/m/manifests/tp2-rank0-vllm", 422).json()["errors"][0]["message"] == said
+
+
+def git_blob(content):
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def test_the_hub_tells_digests_that_the_registry_found_out(root, tmp_path, start):
+    """As of files on disk, under Git LFS's names. It does not find them out itself, and keeps them over a restart."""
+    tag, state = "tp2-rank1-vllm", tmp_path / "state"
+    s = start(root, "--state-dir", state, hash_threads=1)
+    s.wait_hashed()
+    before = s.get(f"/api/models/org/m/tree/{tag}")
+    head = s.head(f"/org/m/resolve/{tag}/model.safetensors")
+    assert "lfs" not in hub_tree(s, tag)["model.safetensors"]
+    get(s, f"org/m/manifests/{tag}")
+    after = s.get(f"/api/models/org/m/tree/{tag}")
+    weights = s.get(f"/org/m/resolve/{tag}/model.safetensors")
+    assert (weights.etag, weights.get("X-Repo-Commit")) == (head.etag, head.get("X-Repo-Commit"))
+    assert before.get("X-Repo-Commit") == after.get("X-Repo-Commit") == head.get("X-Repo-Commit")
+    assert before.etag != after.etag == s.get(f"/api/models/org/m/tree/{tag}").etag
+    sha256, size = hashlib.sha256(weights.body).hexdigest(), len(weights.body)
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    wanted = {"type": "file", "oid": git_blob(pointer), "size": size, "path": "model.safetensors",
+              "lfs": {"oid": sha256, "size": size, "pointerSize": len(pointer)}}
+    for revision in (tag, head.get("X-Repo-Commit")):
+        assert hub_tree(s, revision)["model.safetensors"] == wanted
+    assert "lfs" not in hub_tree(s, "tp2-rank0-vllm")["model.safetensors"]
+    s.stop()
+    s = start(root, "--state-dir", state, hash_threads=0)
+    assert hub_tree(s, tag)["model.safetensors"] == wanted
 
 
 # ------------------------------------------------------------------------------------------------- restarts

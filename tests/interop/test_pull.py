@@ -63,6 +63,50 @@ def test_files_of_a_rank(model, tmp_path):
     assert "; 1 file (rank-0.safetensors) was checked by length and entity tag alone\n" in p.communicate(timeout=60)[0]
 
 
+def test_a_rank_of_a_model_with_exports(model, tmp_path):
+    """Folders without a config.json have no rank file, and do not spoil the pull of the others."""
+    write_by_hand(model.root / "org/m/model.safetensors", [tensor("model.embed_tokens.weight", "BF16", [64, 64])])
+    (model.root / "org/m/config.json").write_text(json.dumps(
+        {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+         "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": 64}))
+    write_by_hand(model.root / "org/m/onnx/model.safetensors", [tensor("x", "F32", [8])])
+    (model.root / "org/m/original").mkdir()
+    (model.root / "org/m/original/consolidated.00.pth").write_bytes(
+        (Path(__file__).parents[1] / "data/torch/checkpoint.pt").read_bytes())
+    (model.root / "org/m/original/params.json").write_text("{}")
+    server = model()
+    report, _ = pull(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "out", "--engine", "vllm", "--tp", 2,
+                     "--rank", 1)
+    assert report["complete"]
+    want = tree_of(model.root / "org/m")
+    for name in ("model.safetensors", "onnx/model.safetensors", "original/consolidated.00.pth"):
+        del want[name]
+    want["rank-1.safetensors"] = server.get("/models/org/m/shards/vllm/tp2/rank-1.safetensors").body
+    assert tree_of(tmp_path / "out") == want
+
+
+def test_a_rank_file_is_verified_once_its_digest_is_known(model, tmp_path):
+    """The list tells it when the registry has found it out."""
+    server = model()
+    rank = ("--engine", "fsdp", "--tp", 2, "--rank", 1)
+
+    def rank_file():
+        report, _ = pull(f"http://127.0.0.1:{server.port}", "-o", tmp_path / "out", *rank)
+        return report, next(f for f in report["files"] if f["path"] == "rank-1.safetensors")
+
+    report, file = rank_file()
+    assert not report["verified"] and not file["verified"]
+    assert server.get("/v2/org/m/manifests/tp2-rank1-fsdp").status == 200
+    data = (tmp_path / "out/rank-1.safetensors").read_bytes()
+    (tmp_path / "out/rank-1.safetensors").write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    report, file = rank_file()
+    assert report["verified"] and file["verified"] and file["fetched_bytes"] == len(data)
+    assert (tmp_path / "out/rank-1.safetensors").read_bytes() == data
+    assert file["sha256"] == hashlib.sha256(data).hexdigest()
+    report, file = rank_file()
+    assert report["verified"] and file["present"] and report["fetched_bytes"] == 0
+
+
 def test_a_served_directory_may_be_the_destination(model, tmp_path):
     """A half file is not listed, and what was pulled is served."""
     (tmp_path / "copy").mkdir()

@@ -2,6 +2,7 @@
 #include "api/hub/hub_item.h"
 #include "core/clock.h"
 #include "tests/unit/api/hub_place.h"
+#include "tests/unit/api/virtual_place.h"
 
 #include <unistd.h>
 
@@ -254,6 +255,96 @@ static void planning_for_a_list_ends(void **state)
     close_place(&place);
 }
 
+/* ---- rank files ---------------------------------------------------------------------------------------- */
+
+/* What answers tell of a rank file: of a list, its entity tag; the member lfs; the file's own entity tag. */
+struct told {
+    char commit[TD_COMMIT_BYTES], list_etag[TD_ETAG_BYTES], file_etag[TD_ETAG_BYTES], oid[TD_COMMIT_BYTES];
+    char sha256[TD_SHA256_TEXT_BYTES]; /* empty: there is no lfs */
+    uint64_t size_bytes, lfs_bytes, pointer_bytes;
+};
+
+/* Reads the last item of a list. `digest`: the name of the digest in the member lfs. */
+static void read_told(const char *list, const char *digest, struct told *out)
+{
+    cJSON *json = cJSON_Parse(list);
+    assert_non_null(json);
+    const cJSON *files = cJSON_IsArray(json) ? json : member(json, "siblings");
+    const cJSON *item = cJSON_GetArrayItem(files, cJSON_GetArraySize(files) - 1);
+    const cJSON *lfs = cJSON_GetObjectItem(item, "lfs");
+    (void)snprintf(out->oid, sizeof out->oid, "%s",
+                   string_at(item, cJSON_GetObjectItem(item, "oid") != NULL ? "oid" : "blobId"));
+    out->size_bytes = whole_at(item, "size");
+    if (lfs != NULL) {
+        (void)snprintf(out->sha256, sizeof out->sha256, "%s", string_at(lfs, digest));
+        out->lfs_bytes = whole_at(lfs, "size");
+        out->pointer_bytes = whole_at(lfs, "pointerSize");
+    }
+    cJSON_Delete(json);
+}
+
+/* Asks for the lists of the revision tp1-rank0-none in every form, and for its file. */
+static void ask_for_rank(struct place *place, struct told told[3])
+{
+    static const char *const digests[] = {"oid", "oid", "sha256"};
+    for (size_t i = 0; i < 3; i++) {
+        struct answer answer;
+        told[i] = (struct told){.sha256 = ""};
+        if (i == 0)
+            loopback_get(&place->loop, "/api/models/solo/tree/tp1-rank0-none", &answer);
+        else if (i == 1)
+            post(place, "/api/models/solo/paths-info/tp1-rank0-none", "paths=model.safetensors", &answer);
+        else
+            loopback_get(&place->loop, "/api/models/solo/revision/tp1-rank0-none?blobs=true", &answer);
+        CHECK(answer.response.status == 200, "%s", answer.body);
+        read_told(answer.body, digests[i], &told[i]);
+        memcpy(told[i].commit, commit_header(&answer), TD_COMMIT_BYTES);
+        memcpy(told[i].list_etag, answer.response.etag, TD_ETAG_BYTES);
+        answer_fini(&answer);
+        loopback_get(&place->loop, "/solo/resolve/tp1-rank0-none/model.safetensors", &answer);
+        assert_int_equal(answer.response.status, 200);
+        assert_int_equal(told[i].size_bytes, answer.len);
+        memcpy(told[i].file_etag, answer.response.etag, TD_ETAG_BYTES);
+        answer_fini(&answer);
+    }
+}
+
+/* The lists tell the digest of a rank file once it is known, and do not find it out: it would take reading the model.
+ */
+static void lists_tell_known_digests_of_rank_files(void **state)
+{
+    (void)state;
+    struct place place;
+    struct told before[3];
+    struct told after[3];
+    uint8_t sum[TD_SHA256_BYTES];
+    char wanted[TD_SHA256_TEXT_BYTES];
+    open_hub(&place);
+    ask_for_rank(&place, before);
+    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(place.loop.api.virtual_hasher)), 0);
+    note_rank_file(&place.loop.api, "solo", "tp1-rank0-none");
+    virtual_sum("tp1-rank0-none", sum, wanted);
+    ask_for_rank(&place, after);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(before[i].sha256, "");
+        assert_string_equal(after[i].sha256, wanted);
+        assert_int_equal(after[i].lfs_bytes, after[i].size_bytes);
+        /* "version https://git-lfs.github.com/spec/v1\noid sha256:" and 64 digits, "\nsize ", the number, "\n" */
+        assert_int_equal(after[i].pointer_bytes, 43 + 11 + 64 + 6 + (after[i].size_bytes < 100 ? 2 : 3) + 1);
+        assert_string_not_equal(before[i].oid, after[i].oid);
+        assert_string_equal(before[i].commit, after[i].commit);
+        assert_string_equal(before[i].file_etag, after[i].file_etag);
+        CHECK(strcmp(before[i].list_etag, after[i].list_etag) != 0, "list %zu", i);
+    }
+    struct told other[3];
+    tree_simple(&place.tree, "solo/model.safetensors", "s t"); /* another model under the same name */
+    loopback_rescan(&place.loop);
+    ask_for_rank(&place, other);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(other[i].sha256, "");
+    close_place(&place);
+}
+
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
 static void paths_info(void **state)
@@ -400,6 +491,7 @@ int main(void)
         cmocka_unit_test(very_large_trees_have_pages),
         cmocka_unit_test(memory_of_large_answers_is_bounded),
         cmocka_unit_test(planning_for_a_list_ends),
+        cmocka_unit_test(lists_tell_known_digests_of_rank_files),
         cmocka_unit_test(paths_info),
         cmocka_unit_test(cursors_that_no_list_gave_out),
         cmocka_unit_test(bad_paths_info),

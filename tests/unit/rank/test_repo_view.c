@@ -2,6 +2,7 @@
 #include "rank/repo_view.h"
 
 #include "core/log.h"
+#include "rank/rank_digest.h"
 #include "slicing/plan_match.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
@@ -45,6 +46,17 @@ static void fill(const struct tree *tree)
     tree_copy(tree, TD_TEST_DATA "/torch/bare.pt", "ns/shards/vae/diffusion_model-00001-of-00001.bin");
     tree_text(tree, "ns/shards/vae/diffusion_model.bin.index.json",
               "{\"weight_map\":{\"diffusion_model-00001-of-00001\":\"diffusion_model-00001-of-00001.bin\"}}");
+    tree_simple(tree, "ns/exports/model.safetensors", "t");
+    tree_text(tree, "ns/exports/config.json", "{\"architectures\":[\"LlamaForCausalLM\"]}");
+    tree_simple(tree, "ns/exports/onnx/model.safetensors", "t");
+    copy_pickle(tree, "ns/exports/original/consolidated.00.pth");
+    tree_text(tree, "ns/exports/original/params.json", "{}");
+    tree_simple(tree, "ns/exports/text/model.safetensors", "t");
+    tree_text(tree, "ns/exports/text/config.json", "{}");
+    tree_simple(tree, "ns/folders/unet/model.safetensors", "t");
+    tree_simple(tree, "ns/folders/vae/model.safetensors", "t");
+    tree_text(tree, "ns/folders/vae/config.json", "{\"architectures\":[\"AutoencoderKL\"]}");
+    tree_text(tree, "ns/folders/index.json", "{}");
     tree_text(tree, "ns/notes/readme.md", "");
     tree_simple(tree, "models--org--hub/snapshots/" C1 "/model.safetensors", "a");
     tree_simple(tree, "models--org--hub/snapshots/" C0 "/model.safetensors", "a b");
@@ -342,9 +354,76 @@ static void items_of_views(void **state)
     expect_items(&place, "ns/shards", "safetensors", "index.json +vae/diffusion_model.safetensors");
     expect_items(&place, "ns/parts", "tp1-rank0-none",
                  "index.json +model.safetensors +unet/model.safetensors +vae/model.safetensors");
+    static const char others[] = "config.json +model.safetensors +onnx/model.safetensors +original/model.safetensors "
+                                 "original/params.json text/config.json +text/model.safetensors";
+    expect_items(&place, "ns/exports", "tp2-rank1-none", others);
+    expect_items(&place, "ns/exports", "tp2-rank1-fsdp", others);
+    expect_items(&place, "ns/exports", "safetensors",
+                 "config.json model.safetensors onnx/model.safetensors +original/model.safetensors "
+                 "original/params.json text/config.json text/model.safetensors");
     expect_items(&place, "bert.safetensors", "main", "bert.safetensors");
     expect_items(&place, "bert.safetensors", "tp1-rank0-none", "+model.safetensors");
     expect_items(&place, "org/hub", "refs/pr/1", "model.safetensors");
+    close_place(&place);
+}
+
+/* An engine that reads config.json could make no rank file of a folder without one. Beside a checkpoint in the
+ * repository's own directory such a folder has none; otherwise every model has one. */
+static void folders_without_a_config_beside_a_model(void **state)
+{
+    (void)state;
+    static const char *const engines[] = {"vllm", "nano-vllm"};
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(engines); i++) {
+        char revision[64];
+        (void)snprintf(revision, sizeof revision, "tp2-rank1-%s", engines[i]);
+        expect_items(&place, "ns/exports", revision,
+                     "config.json +model.safetensors original/params.json text/config.json +text/model.safetensors");
+        struct td_repo_view view = open_view(&place, "ns/exports", revision);
+        expect_items(&place, "ns/exports", view.commit,
+                     "config.json +model.safetensors original/params.json text/config.json +text/model.safetensors");
+        expect_items(&place, "ns/folders", revision,
+                     "index.json +unet/model.safetensors vae/config.json +vae/model.safetensors");
+        expect_items(&place, "ns/parts", revision, "index.json +model.safetensors");
+    }
+    close_place(&place);
+}
+
+/* The reason why a rank file cannot be made names the folder of its model, but not the repository's own. */
+static void reasons_name_the_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *path, *wanted;
+    } cases[] = {
+        {"ns/folders", "unet/model.safetensors",
+         "in \"unet\": the model has no config.json, from which engine vllm learns the architecture"},
+        {"ns/folders", "vae/model.safetensors", "in \"vae\": engine vllm has no table for AutoencoderKL"},
+        {"ns/parts", "model.safetensors", "the model has no config.json"},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_repo_view view = open_view(&place, cases[i].id, "tp1-rank0-vllm");
+        struct td_repo_item item;
+        struct td_repo_stat stat;
+        struct td_response response;
+        struct td_virtual_key key = {{0}};
+        struct td_error errs[3] = {TD_ERROR_INIT, TD_ERROR_INIT, TD_ERROR_INIT};
+        td_response_init(&response);
+        assert_true(td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &errs[0]));
+        assert_false(td_repo_item_stat(&place.loop.api.ranks, &view, &item, &stat, &errs[0]));
+        assert_false(td_repo_item_answer(&place.loop.api.ranks, &view, &item, &response, &errs[1]));
+        assert_false(
+            td_rank_digest_begin(place.loop.api.virtual_hasher, &place.loop.api.ranks, &view, &item, &key, &errs[2]));
+        for (size_t k = 0; k < COUNT_OF(errs); k++) {
+            CHECK(errs[k].code == TD_FAILED_PRECONDITION &&
+                      strncmp(errs[k].message, cases[i].wanted, strlen(cases[i].wanted)) == 0,
+                  "%s of %s: %s", cases[i].path, cases[i].id, errs[k].message);
+        }
+        td_response_fini(&response);
+    }
     close_place(&place);
 }
 
@@ -380,6 +459,11 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/parts", "tp2-rank1-none", "vae", false},
         {"ns/parts", "tp2-rank1-none", "vae/", false},
         {"ns/plain", "safetensors", "model-rank-0-part-0.safetensors", false},
+        {"ns/exports", "tp2-rank1-vllm", "onnx/model.safetensors", false},
+        {"ns/exports", "tp2-rank1-vllm", "onnx/model-rank-1-part-0.safetensors", false},
+        {"ns/exports", "tp2-rank1-vllm", "original/model.safetensors", false},
+        {"ns/exports", "tp2-rank1-vllm", "original/consolidated.00.pth", false},
+        {"ns/exports", "tp2-rank1-vllm", "text/model-rank-1-part-0.safetensors", true},
     };
     struct place place;
     open_place(&place);
@@ -542,6 +626,8 @@ int main(void)
         cmocka_unit_test(commits_stay_when_files_are_hashed),
         cmocka_unit_test(other_revisions_of_caches),
         cmocka_unit_test(items_of_views),
+        cmocka_unit_test(folders_without_a_config_beside_a_model),
+        cmocka_unit_test(reasons_name_the_folder),
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(all_ranks_of_a_model),
         cmocka_unit_test(sizes_and_tags_are_those_of_the_answers),
