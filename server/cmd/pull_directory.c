@@ -189,6 +189,8 @@ static bool tidy_item(void *context, const FTSENT *item)
 {
     const struct tidying *tidying = context;
     char path[PATH_MAX];
+    if (item->fts_info == FTS_D)
+        return true;
     if (item->fts_info == FTS_DP) {
         if (item->fts_pathlen > tidying->prefix_len)
             (void)unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR);
