@@ -16,6 +16,7 @@
 enum {
     READ_BYTES = 256 * 1024,  /* fits a processor's second cache */
     WAKE_BYTES = 1024 * 1024, /* for fewer, the thread is not woken before the end */
+    NEAR_BYTES = (TD_FETCH_HELD_BLOCKS + 1) * TD_FETCH_BLOCK_BYTES, /* the blocks that wait, and the one in work */
 };
 
 struct td_fetch_hasher {
@@ -210,7 +211,7 @@ void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
  * before them, and not still at what an earlier process has fetched. Under the lock. */
 static bool has_room_soon(const struct td_fetch_hasher *hasher)
 {
-    return !hasher->is_done && hasher->front - hasher->hashed <= (TD_FETCH_HELD_BLOCKS + 1) * TD_FETCH_BLOCK_BYTES;
+    return !hasher->is_done && hasher->front - hasher->hashed <= NEAR_BYTES;
 }
 
 bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block)
