@@ -123,6 +123,18 @@ def test_replicas_restart_one_right_after_the_other(tier):
     assert tier.ask("/models").status == tier.ask("/models/org/m/tensors/large").status == 503
 
 
+def test_an_old_piece_is_asked_for_without_bytes(tier):
+    """A piece is used for a second; then a replica says that its entity tag still holds."""
+    target = "/models/org/m/shards/fsdp/tp2/rank-0.safetensors"
+    first = tier.ask(target)
+    before, deadline = tier.sent_by_replicas(), time.monotonic() + 10
+    while (now := tier.ask(target)).headers["X-Cache-Status"] == "HIT":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert now.headers["X-Cache-Status"] == "REVALIDATED" and now.body == first.body
+    assert tier.sent_by_replicas() - before < MIB
+
+
 def get_large(tier, between):
     """Ask for the tensor "large", call `between` after the first MiB, and read the rest. Return all bytes that came."""
     transfer = harness.Transfer(tier, "/models/org/m/tensors/large", rcvbuf=1 << 16)
