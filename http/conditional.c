@@ -82,14 +82,15 @@ static bool date_field(const struct td_request *request, const struct td_respons
     return header != NULL && response->last_modified_s >= 0 && td_http_date_parse(header->value, seconds);
 }
 
-/* Answers with the former tag when the client names the bytes by it. */
+/* Answers with the former tag when the client names the bytes by it. A cache that asks whether its copy of a range is
+ * current gets the new tag: it joins ranges of one tag alone, and those that it has to fetch come with the new one. */
 static void take_former_tag(const struct td_request *request, struct td_response *response)
 {
     const struct td_header *range = td_request_single_header(request, "If-Range");
     const char *former = response->former_etag;
-    if (former[0] != '\0' &&
-        (lists_tag(request, "If-Match", former, true) || lists_tag(request, "If-None-Match", former, false) ||
-         (range != NULL && td_text_equals(range->value, former))))
+    if (former[0] != '\0' && (lists_tag(request, "If-Match", former, true) ||
+                              (lists_tag(request, "If-None-Match", former, false) && !has_field(request, "Range")) ||
+                              (range != NULL && td_text_equals(range->value, former))))
         memcpy(response->etag, former, sizeof response->etag);
 }
 

@@ -48,6 +48,8 @@ static const struct {
     {"If-Match: W/\"before\"", 412, "13.1.1: strong comparison"},
     {"If-None-Match: \"before\"", 304, "the same bytes' former tag"},
     {"If-None-Match: W/\"before\"", 304, "the same bytes' former tag"},
+    {"If-None-Match: \"before\"\nRange: bytes=0-3", 200, "ranges under two tags cannot be joined (15.3.7.3)"},
+    {"If-None-Match: \"abc\"\nRange: bytes=0-3", 304, "13.1.2"},
     {"If-Match: \"xyz\"", 412, "13.1.1"},
     {"If-Match: \"xyz\", \"abc\"", 200, "13.1.1"},
     {"If-Match: \"abc\", \"xyz\"", 200, "13.1.1"},
