@@ -41,10 +41,10 @@ __attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *
     if (written < 0)
         raw[0] = '\0';
     size_t len = strlen(raw);
-    if (sys != 0 && len + 2 < sizeof raw) {
+    if (sys != 0 && written < (int)sizeof raw) {
         char text[128];
         const char *known = strerror_r(sys, text, sizeof text);
-        (void)snprintf(raw + len, sizeof raw - len, ": %s", known);
+        written += snprintf(raw + len, sizeof raw - len, ": %s", known);
         len = strlen(raw);
     }
     write_message(td_text_n(raw, len), written >= (int)sizeof raw, err);

@@ -102,6 +102,10 @@ static void messages_that_fit_have_no_dots(void **state)
         CHECK((strcmp(err.message, text) == 0) == fits, "%zu bytes", len);
         CHECK((strstr(err.message, "x...") == NULL) == fits, "%zu bytes", len);
     }
+    struct td_error err = TD_ERROR_INIT; /* the text of the system counts, too */
+    text[TD_ERROR_MESSAGE_BYTES - 10] = '\0';
+    (void)td_error_sys(&err, TD_IO, EIO, "%s", text);
+    assert_string_equal(err.message + strlen(err.message) - 3, "...");
 }
 
 static void a_path_is_named_it(void **state)
