@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "storage/fetch/fetch_target.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -149,22 +150,51 @@ static void lock_soon(int fd, int how)
         (void)nanosleep(&pause, NULL);
 }
 
+/* Sets *holds to whether the staging directory has anything but the note. */
+static bool look_for_files(const struct td_pull_directory *directory, bool *holds, struct td_error *err)
+{
+    int fd = openat(directory->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *items = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *item;
+    *holds = false;
+    if (items == NULL) {
+        (void)td_error_sys(err, TD_IO, errno, "cannot read the directory \"%s\"", directory->staging);
+        if (fd >= 0)
+            (void)close(fd);
+        return false;
+    }
+    while (!*holds && (item = readdir(items)) != NULL)
+        *holds =
+            strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0 && strcmp(item->d_name, NOTE_NAME) != 0;
+    (void)closedir(items);
+    return true;
+}
+
 /* Notes the content in the staging directory, or compares it with the note that is there. Of pulls that begin at the
- * same time the lock lets one write. */
-static bool check_content(const struct td_pull_directory *directory, const char *content, struct td_error *err)
+ * same time the lock lets one write. Refuses files without a note: a user may have put them there, and to go on with a
+ * note would remove them. Whether there are files is looked at before the note, since other pulls write it first. */
+static bool check_content(struct td_pull_directory *directory, const char *content, struct td_error *err)
 {
     char noted[NOTE_BYTES] = "";
+    bool holds_files;
+    if (!look_for_files(directory, &holds_files, err))
+        return false;
     int fd = openat(directory->root->fd, NOTE_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", directory->staging);
     lock_soon(fd, LOCK_EX);
     ssize_t n = pread(fd, noted, sizeof noted - 1, 0);
-    bool ok = n > 0 || (n == 0 && pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
-    if (!ok)
-        (void)td_error_sys(err, TD_IO, errno, "cannot note in \"%s\" what is pulled", directory->staging);
+    directory->has_noted = n == 0 && !holds_files;
+    bool ok = !directory->has_noted || pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content);
+    if (n < 0 || !ok)
+        ok = td_error_sys(err, TD_IO, errno, "cannot note in \"%s\" what is pulled", directory->staging);
     (void)close(fd);
-    if (!ok || n == 0 || strcmp(noted, content) == 0)
+    if (!ok || directory->has_noted || strcmp(noted, content) == 0)
         return ok;
+    if (n == 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "\"%s\" holds files that no pull has noted: move them away, or give another -o",
+                            directory->staging);
     return td_error_set(err, TD_FAILED_PRECONDITION,
                         "\"%s\" holds an unfinished pull of %s: remove it, or give another -o", directory->staging,
                         noted);
@@ -238,11 +268,21 @@ static void close_lock(struct td_pull_directory *directory)
     directory->lock = -1;
 }
 
+/* Removes the note of a staging directory that another pull has just renamed, or that has it from this pull alone: the
+ * note of what another pull has left there, or is at work with, stays. */
+static void remove_note(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    bool is_ours = directory->has_noted && flock(directory->lock, LOCK_EX | LOCK_NB) == 0;
+    if (is_ours || !is_staging(directory, &st))
+        (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
+}
+
 /* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
 static void leave_staging(struct td_pull_directory *out)
 {
     if (out->root != NULL)
-        (void)unlinkat(out->root->fd, NOTE_NAME, 0);
+        remove_note(out);
     close_lock(out);
     td_root_unref(out->root);
     out->root = NULL;
@@ -286,9 +326,8 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
     struct stat st;
     if (directory->staging == NULL)
         return true;
-    (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
     if (rename(directory->staging, directory->final) == 0) {
-        (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* of a pull that has begun in between */
+        (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* not before: a kill in between would leave no note */
         int parent = openat(directory->root->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (parent >= 0) { /* as durable as the file system makes it */
             (void)fsync(parent);

@@ -14,6 +14,7 @@ struct td_pull_directory {
     char *staging;        /* ".NAME.tensord-pull" beside it, where the files are until all are there; NULL: in final */
     struct td_root *root; /* the one of the two that files go to */
     int lock;             /* the staging directory, locked while files are put there; -1: none */
+    bool has_noted;       /* this pull has written there what is pulled */
 };
 
 /* Returns whether a file belongs to what is pulled. `path` is below the directory. */
@@ -28,9 +29,10 @@ struct td_pull_belonging {
  * left, files and parts of files that do not belong to this one are removed, unless another pull is at work there: it
  * may have listed other files, and removed them after all if it began alone. File systems that do not lock directories
  * (NFS) do not tell, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
- * Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there; TD_PERMISSION_DENIED when the
- * staging directory is another user's, in a directory where everybody may make one; TD_IO, with the directory, when it
- * cannot be made, written into or tidied; as td_root_create; TD_RESOURCE_EXHAUSTED. */
+ * Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there, or files without such a note;
+ * TD_PERMISSION_DENIED when the staging directory is another user's, in a directory where everybody may make one;
+ * TD_IO, with the directory, when it cannot be made, written into or tidied; as td_root_create; TD_RESOURCE_EXHAUSTED.
+ */
 bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
                             struct td_pull_directory *out, struct td_error *err);
 

@@ -184,7 +184,8 @@ def test_the_name_is_taken_meanwhile(hub, tmp_path):
     hub.file = file
     report, err = pull(hub.url, "-o", out, code=1)
     assert str(staging(out)) in err and not report["complete"]
-    assert tree_of(staging(out)) == hub.files and tree_of(out) == {"other": b""}
+    assert tree_of(staging(out)) == hub.files | {".tensord-pull-of": b"org/m at main"}
+    assert tree_of(out) == {"other": b""}
 
 
 @pytest.mark.parametrize("options, want", [
@@ -719,7 +720,7 @@ def test_kills_at_any_moment(tmp_path):
                 p.wait()
                 kills += 1
             if out.exists():                    # a pull may be killed after it has renamed the directory
-                assert tree_of(out) == files
+                assert {k: v for k, v in tree_of(out).items() if k != ".tensord-pull-of"} == files
                 subprocess.run(["rm", "-rf", out], check=True)
             for path, data in tree_of(staging(out)).items():
                 if not path.split("/")[-1].startswith("."):
@@ -811,6 +812,19 @@ def test_what_a_model_no_longer_has_is_removed(hub, tmp_path):
     pull(hub.url, "-o", out, *QUICK, "--exclude", "notes.*")
     assert tree_of(out) == {name: data for name, data in hub.files.items() if name != "notes.txt"}
     assert sorted(os.listdir(out)) == ["config.json", "now_a_directory"] and os.listdir(tmp_path) == ["out"]
+
+
+def test_files_of_a_user_are_never_removed(hub, tmp_path):
+    """No pull has noted that they are its own, so neither this one nor the next one takes them for leftovers."""
+    out = tmp_path / "out"
+    (staging(out) / "mine").mkdir(parents=True)
+    (staging(out) / "mine/thesis.txt").write_bytes(b"thesis")
+    for _ in range(2):
+        _, err = pull(hub.url, "-o", out, *QUICK, code=1)
+        assert f'"{staging(out)}" holds files that no pull has noted: move them away, or give another -o' in err
+        assert tree_of(staging(out))["mine/thesis.txt"] == b"thesis" and not out.exists()
+    (staging(out) / "mine").rename(tmp_path / "mine")
+    check(hub, out)
 
 
 def test_what_another_rank_has_left_is_not_removed(hub, tmp_path):

@@ -18,6 +18,8 @@ static uid_t staging_owner, above_owner; /* as the wrapped calls tell them */
 static bool tells_owners;
 static uint64_t clock_step_ns; /* by which each look at the clock moves it on */
 static uint64_t clock_ns;
+/* Gives the name "m" to a directory of somebody else's at the first look at the clock, which is for a lock. */
+static struct tree *taken_tree;
 
 int __real_lstat64(const char *path, struct stat *st);
 int __real_stat64(const char *path, struct stat *st);
@@ -44,6 +46,11 @@ int __wrap_stat64(const char *path, struct stat *st)
 uint64_t __wrap_td_clock_ns(void);
 uint64_t __wrap_td_clock_ns(void)
 {
+    if (taken_tree != NULL) {
+        tree_directory(taken_tree, "m");
+        tree_text(taken_tree, "m/other", "x");
+        taken_tree = NULL;
+    }
     return clock_step_ns == 0 ? __real_td_clock_ns() : (clock_ns += clock_step_ns);
 }
 
@@ -217,6 +224,48 @@ static void another_content_is_not_removed(void **state)
     tree_close(&tree);
 }
 
+/* They may be a user's own, or of a model that nobody can tell any more. */
+static void files_that_no_pull_has_noted_are_left_alone(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    fill(&tree);
+    tree_text(&tree, NOTE, "");      /* as of a pull that was killed, or that found no room, before it wrote it */
+    for (size_t i = 0; i < 2; i++) { /* the second time as the first one */
+        assert_false(open_at(&tree, &directory, &err));
+        CHECK(err.code == TD_FAILED_PRECONDITION, "%s", err.message);
+        CHECK(strstr(err.message, "holds files that no pull has noted") != NULL, "%s", err.message);
+        check_names(&tree, false);
+        td_pull_directory_close(&directory);
+        td_error_init(&err);
+    }
+    tree_close(&tree);
+}
+
+/* A name that is taken while the directory is opened: what another pull has left, and its note, are not touched. */
+static void the_note_of_another_pull_stays(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory first;
+    struct td_pull_directory second;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    taken_tree = &tree;
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_true(taken_tree == NULL && second.staging == NULL);
+    assert_true(has(&tree, NOTE) && has(&tree, "m"));
+    td_pull_directory_close(&second);
+    assert_false(td_pull_directory_publish(&first, &err)); /* the name is taken */
+    assert_true(has(&tree, NOTE));
+    td_pull_directory_close(&first);
+    tree_close(&tree);
+}
+
 /* Every user who may read a file may lock it. */
 static void a_lock_that_is_held_for_ever_holds_up_nobody(void **state)
 {
@@ -253,6 +302,8 @@ int main(void)
         cmocka_unit_test(what_does_not_belong_is_removed),
         cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
         cmocka_unit_test(another_content_is_not_removed),
+        cmocka_unit_test(files_that_no_pull_has_noted_are_left_alone),
+        cmocka_unit_test(the_note_of_another_pull_stays),
         cmocka_unit_test(a_lock_that_is_held_for_ever_holds_up_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
