@@ -6,6 +6,7 @@
 #include "catalog/upstream/disk_tree.h"
 #include "core/clock.h"
 #include "storage/fetch/fetch_target.h"
+#include "storage/file_system.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -253,7 +254,8 @@ static bool enter(struct td_pull_directory *out, const char *content, const stru
     out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->lock < 0)
         return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
-    bool is_alone = flock(out->lock, LOCK_EX | LOCK_NB) == 0;
+    /* a lock that a network file system or FUSE gives, on Linux without an error, may be this machine's alone */
+    bool is_alone = td_sees_every_writer(out->lock) && flock(out->lock, LOCK_EX | LOCK_NB) == 0;
     bool ok = check_content(out, content, err);
     if (ok && is_alone && is_staging(out, &st)) /* else another pull has just given it the final name */
         ok = tidy(out, belonging, err);

@@ -27,8 +27,8 @@ struct td_pull_belonging {
  * not there the staging directory is used, which an earlier pull may have left. `content` says what is pulled, such as
  * "org/m at main", and is noted there, so that files of two contents never come together. From what an earlier pull has
  * left, files and parts of files that do not belong to this one are removed, unless another pull is at work there: it
- * may have listed other files, and removed them after all if it began alone. File systems that do not lock directories
- * (NFS) do not tell, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
+ * may have listed other files, and removed them after all if it began alone. Network file systems and FUSE do not tell
+ * of other machines, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
  * Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there, or files without such a note;
  * TD_PERMISSION_DENIED when the staging directory is another user's, in a directory where everybody may make one;
  * TD_IO, with the directory, when it cannot be made, written into or tidied; as td_root_create; TD_RESOURCE_EXHAUSTED.
