@@ -459,8 +459,10 @@ static bool choose_again(struct pull *pull)
     bool has_changed = is_read && td_pull_change_is_any(before, after);
     if (has_changed) {
         atomic_store(&pull->there_bytes, td_pull_change_keep(before, after));
-        if (pull->directory.staging != NULL) /* what is in a directory that was there stays */
+        if (td_pull_directory_claim(&pull->directory)) { /* what others may have or want stays */
             td_pull_change_remove(pull->directory.root, before, after);
+            td_pull_directory_share(&pull->directory);
+        }
         free_files(before);
     } else {
         struct td_remote_model read = pull->model;

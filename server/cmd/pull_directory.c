@@ -1,6 +1,8 @@
 /* Locks: whoever puts files into a staging directory holds a shared lock of the directory from the beginning to the
  * end. Whoever finds nobody there, since the exclusive lock can be had, removes what does not belong, and shares the
- * lock from then on. So no pull removes the files of another one that is at work. */
+ * lock from then on. So no pull removes the files of another one that is at work, but for two cases. One that has
+ * waited for lock_most_ns, as for a pull that removes hundreds of GB, goes on without a lock, and nobody sees it. And
+ * the kernel gives up a lock before it takes the other kind: in that moment another pull may find itself alone. */
 #include "server/cmd/pull_directory.h"
 
 #include "catalog/upstream/disk_tree.h"
@@ -246,6 +248,14 @@ static bool tidy(const struct td_pull_directory *directory, const struct td_pull
                         directory->staging);
 }
 
+/* Returns whether nobody else has a lock of the staging directory, which then is locked for this pull alone. A lock
+ * that a network file system or FUSE gives, on Linux without an error, may be this machine's alone: it tells nothing.
+ */
+static bool lock_alone(const struct td_pull_directory *directory)
+{
+    return td_sees_every_writer(directory->lock) && flock(directory->lock, LOCK_EX | LOCK_NB) == 0;
+}
+
 /* Enters the staging directory: locks it, checks what is pulled there, and tidies it when nobody else is there. */
 static bool enter(struct td_pull_directory *out, const char *content, const struct td_pull_belonging *belonging,
                   struct td_error *err)
@@ -254,8 +264,7 @@ static bool enter(struct td_pull_directory *out, const char *content, const stru
     out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->lock < 0)
         return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
-    /* a lock that a network file system or FUSE gives, on Linux without an error, may be this machine's alone */
-    bool is_alone = td_sees_every_writer(out->lock) && flock(out->lock, LOCK_EX | LOCK_NB) == 0;
+    bool is_alone = lock_alone(out);
     bool ok = check_content(out, content, err);
     if (ok && is_alone && is_staging(out, &st)) /* else another pull has just given it the final name */
         ok = tidy(out, belonging, err);
@@ -342,6 +351,22 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
         return true;
     return td_error_sys(err, TD_IO, sys, "all files are in \"%s\", but it cannot be renamed to \"%s\"",
                         directory->staging, directory->final);
+}
+
+bool td_pull_directory_claim(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    if (directory->staging == NULL)
+        return false;
+    if (lock_alone(directory) && is_staging(directory, &st))
+        return true;
+    td_pull_directory_share(directory);
+    return false;
+}
+
+void td_pull_directory_share(const struct td_pull_directory *directory)
+{
+    lock_soon(directory->lock, LOCK_SH);
 }
 
 const char *td_pull_directory_kept(const struct td_pull_directory *directory)

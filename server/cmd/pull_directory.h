@@ -40,6 +40,11 @@ bool td_pull_directory_open(const char *path, const char *content, const struct 
  * done so. Errors, TD_IO: the name was taken meanwhile. */
 bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err);
 
+/* Returns whether files may be removed from the directory: it is the staging directory, no other pull is at work there,
+ * and none has published it. Then no other pull enters it until td_pull_directory_share, which the caller calls. */
+bool td_pull_directory_claim(const struct td_pull_directory *directory);
+void td_pull_directory_share(const struct td_pull_directory *directory);
+
 /* Returns the directory where the files are before td_pull_directory_publish, for messages. */
 const char *td_pull_directory_kept(const struct td_pull_directory *directory);
 

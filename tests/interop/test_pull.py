@@ -863,6 +863,32 @@ def test_a_pull_that_is_at_work_loses_nothing(hub, tmp_path):
     assert p.returncode == 0 and tree_of(out) == old, err
 
 
+def test_a_new_version_leaves_what_another_rank_has_published(hub, tmp_path):
+    """Rank 1 ends with exit code 0 and renames the directory; then the model changes under rank 0, which waits."""
+    out, waits, asked = tmp_path / "out", threading.Event(), []
+    hub.files["old.txt"] = b"old"
+    new = {"config.json": b'{"a":2345}', "model.safetensors": big(seed=2)}
+
+    def file(handler, name):
+        if name == "model.safetensors":
+            asked.append(name)
+            if len(asked) == 1:
+                waits.wait(60)
+        FakeHub.file(hub, handler, name)
+    hub.file = file
+    p = start(hub.url, "-o", out, "--connections", 1, "--engine", "fsdp", "--tp", 2, "--rank", 0)
+    while not asked:
+        assert p.poll() is None
+        time.sleep(0.01)
+    pull(hub.url, "-o", out, *QUICK, "--connections", 1, "--engine", "fsdp", "--tp", 2, "--rank", 1)
+    old, hub.files = tree_of(out), new
+    assert old.pop(".rank-0.safetensors.tensord-part") is not None and {"old.txt", "rank-1.safetensors"} <= set(old)
+    waits.set()
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 0 and "going on with the new one" in err, err
+    assert tree_of(out) == {**old, "config.json": new["config.json"], "rank-0.safetensors": new["model.safetensors"]}
+
+
 def test_the_last_line_tells_what_was_resumed(hub, tmp_path):
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=4 * MIB)
     pull(hub.url, "-o", tmp_path / "out", "--retry-for", "0", "--connections", 1, code=1)

@@ -216,6 +216,35 @@ static void nothing_is_removed_while_another_pull_is_there(void **state)
     tree_close(&tree);
 }
 
+/* A pull that is at work may remove files, too, when the model changes: while it is alone, and nothing is published. */
+static void a_pull_that_is_at_work_is_alone_or_not(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory first;
+    struct td_pull_directory second;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    assert_true(td_pull_directory_claim(&first));
+    td_pull_directory_share(&first);
+    is_remote = true;
+    assert_false(td_pull_directory_claim(&first));
+    is_remote = false;
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_false(td_pull_directory_claim(&first));
+    assert_false(td_pull_directory_claim(&second)); /* the first one still shares the lock */
+    CHECK(td_pull_directory_publish(&second, &err), "%s", err.message);
+    td_pull_directory_close(&second);
+    assert_false(td_pull_directory_claim(&first));
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_true(second.staging == NULL);
+    assert_false(td_pull_directory_claim(&second));
+    td_pull_directory_close(&second);
+    td_pull_directory_close(&first);
+    tree_close(&tree);
+}
+
 /* Linux locks directories of NFS and FUSE for this machine alone, without an error. */
 static void nothing_is_removed_where_others_are_not_seen(void **state)
 {
@@ -326,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_new_directory_is_not_refused),
         cmocka_unit_test(what_does_not_belong_is_removed),
         cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
+        cmocka_unit_test(a_pull_that_is_at_work_is_alone_or_not),
         cmocka_unit_test(nothing_is_removed_where_others_are_not_seen),
         cmocka_unit_test(another_content_is_not_removed),
         cmocka_unit_test(files_that_no_pull_has_noted_are_left_alone),
