@@ -388,6 +388,42 @@ def test_a_new_version_in_between(hub, tmp_path, what, digests):
     assert digests is None or hub.count("same.txt") == 1
 
 
+def change_without_a_trace(hub):
+    """Have the next answer of model.safetensors be cut, and all later ones be those of a new version with another
+    commit, the same paths and the same sizes. Return its files."""
+    hub.digests = None
+    hub.files = old = {"a.json": b'{"a":1}', "model.safetensors": big()}
+    new = {"a.json": b'{"a":2}', "model.safetensors": big(seed=2)}
+
+    def api(handler, path):
+        if "/revision/" in path:
+            sha = COMMIT if hub.files is old else "d" * 40
+            return handler.answer(200, json.dumps({"id": "org/m", "sha": sha}).encode())
+        FakeHub.api(hub, handler, path)
+
+    def file(handler, name):
+        is_first = name == "model.safetensors" and hub.files is old
+        handler.send_file(hub.files[name], hub.etag(name), cut=MIB if is_first else None)
+        hub.files = new if is_first else hub.files
+    hub.api, hub.file = api, file
+    return new
+
+
+def test_a_new_version_that_only_the_commit_tells(hub, tmp_path):
+    new = change_without_a_trace(hub)
+    report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
+    assert tree_of(tmp_path / "out") == new and report["commit"] == "d" * 40 and "going on with the new one" in err
+
+
+def test_a_new_version_whose_list_cannot_be_read(hub, tmp_path):
+    """The files that are here may be of two versions, so none gets its place."""
+    new = change_without_a_trace(hub)
+    api = hub.api
+    hub.api = lambda h, path: h.answer(404, X_Error_Message="no list") if hub.files is new else api(h, path)
+    report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1, code=1)
+    assert "404, no list" in err and not report["complete"] and not (tmp_path / "out").exists()
+
+
 def test_digests_that_become_known_in_between(hub, tmp_path):
     """Then a tensord's entity tags change. What is here is checked by the new list, and not fetched again."""
     hub.digests = None
