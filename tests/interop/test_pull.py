@@ -438,6 +438,39 @@ def test_digests_that_become_known_in_between(hub, tmp_path):
     assert hub.count("config.json") == 1 and hub.count("model.safetensors") == 3
 
 
+def test_digests_that_a_list_tells_after_a_failure(hub, tmp_path):
+    """The part of a file that is here is gone on with, and its bytes count once."""
+    hub.digests, answers = None, iter(["cut", "gone"])
+
+    def file(handler, name):
+        what = next(answers, None) if name == "model.safetensors" else None
+        if what == "gone":
+            hub.digests = "lfs"
+            return handler.answer(404)
+        handler.send_file(hub.files[name], hub.etag(name), cut=4 * MIB if what == "cut" else None)
+    hub.file = file
+    report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
+    told = next(f for f in report["files"] if f["path"] == "model.safetensors")
+    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "going on with the new one" in err
+    assert told["resumed_bytes"] == 4 * MIB and told["fetched_bytes"] == told["bytes"] - 4 * MIB, told
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_digest_that_becomes_known_after_an_interruption(hub, tmp_path, is_damaged):
+    """What is here is gone on with, since the digest decides at the end; if it is wrong, all is fetched once more."""
+    out, hub.digests = tmp_path / "out", None
+    break_off(hub, out)
+    hub.digests = "lfs"
+    if is_damaged:
+        with open(staging(out) / ".model.safetensors.tensord-part", "r+b") as f:
+            f.write(b"damage")
+    report, _ = check(hub, out)
+    told = next(f for f in report["files"] if f["path"] == "model.safetensors")
+    size = len(hub.files["model.safetensors"])
+    assert report["verified"] and told["resumed_bytes"] == (0 if is_damaged else 4 * MIB)
+    assert told["fetched_bytes"] == (2 * size - 4 * MIB if is_damaged else size - 4 * MIB)
+
+
 @pytest.mark.parametrize("digests", ["lfs", None])
 def test_new_versions_all_the_time(hub, tmp_path, digests):
     """The pull ends after four lists with what to do; the next one succeeds."""
