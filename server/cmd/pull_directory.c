@@ -5,8 +5,8 @@
  * the kernel gives up a lock before it takes the other kind: in that moment another pull may find itself alone. */
 #include "server/cmd/pull_directory.h"
 
-#include "catalog/upstream/disk_tree.h"
 #include "core/clock.h"
+#include "storage/disk_tree.h"
 #include "storage/fetch/fetch_target.h"
 #include "storage/file_system.h"
 
