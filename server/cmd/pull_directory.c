@@ -33,6 +33,7 @@ static const uint64_t lock_most_ns = 5 * TD_NS_PER_S;
 /* The removal of files that do not belong to the pull. */
 struct tidying {
     size_t prefix_len; /* of the paths, up to the file's own */
+    dev_t device;      /* of the directories; what is mounted below is another one, and nobody's leftovers */
     const struct td_pull_belonging *belonging;
 };
 
@@ -222,9 +223,11 @@ static bool tidy_item(void *context, const FTSENT *item)
 {
     const struct tidying *tidying = context;
     char path[PATH_MAX];
-    if (item->fts_info == FTS_D)
+    bool is_directory = item->fts_info == FTS_D || item->fts_info == FTS_DP;
+    const FTSENT *at = is_directory ? item : item->fts_parent; /* files of an overlay may tell devices of their own */
+    if (item->fts_info == FTS_D || at->fts_statp->st_dev != tidying->device)
         return true;
-    if (item->fts_info == FTS_DP) {
+    if (is_directory) {
         if (item->fts_pathlen > tidying->prefix_len)
             (void)unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR);
         return true;
@@ -232,7 +235,7 @@ static bool tidy_item(void *context, const FTSENT *item)
     const char *own = item->fts_path + tidying->prefix_len;
     copy_path(own, path);
     return strcmp(own, NOTE_NAME) == 0 || tidying->belonging->belongs(tidying->belonging->context, path) ||
-           unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+           unlinkat(AT_FDCWD, item->fts_path, 0) == 0 || errno == ENOENT;
 }
 
 /* Removes what an earlier pull has left and does not belong to this one, by the descriptor, which no rename leads
@@ -242,7 +245,7 @@ static bool tidy(const struct td_pull_directory *directory, const struct td_pull
 {
     char path[64];
     int len = snprintf(path, sizeof path, "/proc/self/fd/%d/.", directory->lock);
-    struct tidying tidying = {.prefix_len = (size_t)len + 1, .belonging = belonging};
+    struct tidying tidying = {.prefix_len = (size_t)len + 1, .device = directory->root->device, .belonging = belonging};
     return td_disk_tree_visit(path, tidy_item, &tidying) ||
            td_error_sys(err, TD_IO, errno, "cannot remove what an earlier pull has left in \"%s\"; remove it",
                         directory->staging);
@@ -266,7 +269,8 @@ static bool enter(struct td_pull_directory *out, const char *content, const stru
         return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
     bool is_alone = lock_alone(out);
     bool ok = check_content(out, content, err);
-    if (ok && is_alone && is_staging(out, &st)) /* else another pull has just given it the final name */
+    /* what had no note was empty; what is not the staging directory any more has just got the final name */
+    if (ok && is_alone && !out->has_noted && is_staging(out, &st))
         ok = tidy(out, belonging, err);
     lock_soon(out->lock, LOCK_SH);
     return ok;

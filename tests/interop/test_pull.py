@@ -896,6 +896,16 @@ def test_files_of_a_user_are_never_removed(hub, tmp_path):
     check(hub, out)
 
 
+def test_what_is_mounted_below_is_not_removed(hub, tmp_path):
+    break_off(hub, tmp_path / "out")
+    (staging(tmp_path / "out") / "disk").mkdir()
+    script = 'mount -t tmpfs none "$0/disk" && echo mine > "$0/disk/mine" && "$@" && cat out/disk/mine'
+    p = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, staging(tmp_path / "out"),
+                        tensord_binary(), "pull", hub.url, "org/m", "-o", "out", "--quiet"], capture_output=True,
+                       text=True, env=environment(), cwd=tmp_path, timeout=60)
+    assert p.returncode == 0 and p.stdout == "mine\n", p
+
+
 def test_what_another_rank_has_left_is_not_removed(hub, tmp_path):
     out, ranks = tmp_path / "out", [("--engine", "fsdp", "--tp", 2, "--rank", rank) for rank in range(2)]
     hub.files["old.txt"] = b"old"
@@ -1041,18 +1051,20 @@ def test_a_terminal_is_told_that_no_bytes_come(hub, tmp_path):
 
 def test_a_log_is_told_once_that_no_bytes_come(hub, tmp_path):
     """One line when it stands still, and the next one when it goes on."""
-    hub.files["model.safetensors"] = big(12 * MIB)
+    hub.files["model.safetensors"] = big(14 * MIB)
     gate = threading.Event()
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=2 * MIB, gate=gate)
     p = start(hub.url, "-o", tmp_path / "out", "--connections", 1)
-    lines = [p.stderr.readline() for _ in range(2)]
-    assert re.fullmatch(r"tensord: \[.*, 1\.0 s: org/m\n", lines[0])
-    assert re.fullmatch(r"tensord: \[.*, 1\.\d\d MiB of 12\.00 MiB, no bytes for [45] s, 6\.0 s: org/m\n", lines[1])
+    line = p.stderr.readline()
+    while line and "no bytes for" not in line:      # a slow machine may tell first that some have come
+        assert re.fullmatch(r"tensord: \[.*, \d+\.0 s: org/m\n", line), line
+        line = p.stderr.readline()
+    assert re.fullmatch(r"tensord: \[.*, 1\.\d\d MiB of 14\.00 MiB, no bytes for \d+ s, \d+\.0 s: org/m\n", line), line
     assert select.select([p.stderr], [], [], 6) == ([], [], [])
     gate.set()
     _, rest = p.communicate(timeout=60)
     assert p.returncode == 0 and tree_of(tmp_path / "out") == hub.files
-    assert re.match(r"tensord: \[.*/s(, \d+ s left)?, 16\.0 s: org/m\n", rest), rest
+    assert re.match(r"tensord: \[.*/s(, \d+ s left)?, \d+\.0 s: org/m\n", rest), rest
 
 
 def test_quiet_and_no_terminal(hub, tmp_path):

@@ -70,6 +70,20 @@ static bool belongs(void *context, const char *path)
     return strcmp(slash == NULL ? path : slash + 1, "wanted") == 0;
 }
 
+static const struct tree *emptied_tree; /* what is asked for there goes */
+
+static bool is_gone(void *context, const char *path)
+{
+    char name[TREE_PATH_BYTES];
+    char at[TREE_PATH_BYTES];
+    if (belongs(context, path))
+        return true;
+    (void)snprintf(name, sizeof name, STAGING "/%s", path);
+    tree_at(emptied_tree, name, at);
+    (void)unlink(at);
+    return false;
+}
+
 static const struct td_pull_belonging belonging = {.belongs = belongs};
 
 static bool open_at(const struct tree *tree, struct td_pull_directory *out, struct td_error *err)
@@ -186,6 +200,25 @@ static void what_does_not_belong_is_removed(void **state)
     tree_open(&tree);
     fill(&tree);
     CHECK(open_at(&tree, &directory, &err), "%s", err.message);
+    check_names(&tree, true);
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+/* As when a pull without a lock gives an unfinished file its name, just then. */
+static void what_goes_by_itself_is_no_error(void **state)
+{
+    (void)state;
+    static const struct td_pull_belonging going = {.belongs = is_gone};
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    fill(&tree);
+    emptied_tree = &tree;
+    tree_at(&tree, "m", path);
+    CHECK(td_pull_directory_open(path, "org/m at main", &going, &directory, &err), "%s", err.message);
     check_names(&tree, true);
     td_pull_directory_close(&directory);
     tree_close(&tree);
@@ -354,6 +387,7 @@ int main(void)
         cmocka_unit_test(another_users_directory_is_refused),
         cmocka_unit_test(a_new_directory_is_not_refused),
         cmocka_unit_test(what_does_not_belong_is_removed),
+        cmocka_unit_test(what_goes_by_itself_is_no_error),
         cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
         cmocka_unit_test(a_pull_that_is_at_work_is_alone_or_not),
         cmocka_unit_test(nothing_is_removed_where_others_are_not_seen),
