@@ -3,11 +3,11 @@
  * goes back. The start puts back what it finds in check/, and removes what it finds in trash/. */
 #include "catalog/upstream/kept_disk.h"
 
-#include "catalog/upstream/disk_tree.h"
 #include "catalog/upstream/published_tree.h"
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "storage/disk_tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,10 +3,10 @@
  * rest, so that the next scan publishes all of them or none. */
 #include "catalog/upstream/kept_publish.h"
 
-#include "catalog/upstream/disk_tree.h"
 #include "catalog/upstream/published_tree.h"
 #include "core/clock.h"
 #include "storage/at_rest.h"
+#include "storage/disk_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

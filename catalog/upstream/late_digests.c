@@ -1,11 +1,11 @@
 #include "catalog/upstream/late_digests.h"
 
 #include "catalog/content_hash.h"
-#include "catalog/upstream/disk_tree.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "storage/disk_tree.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

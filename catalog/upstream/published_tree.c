@@ -1,7 +1,7 @@
 #include "catalog/upstream/published_tree.h"
 
 #include "catalog/remote/remote_listing.h"
-#include "catalog/upstream/disk_tree.h"
+#include "storage/disk_tree.h"
 #include "storage/served_root.h"
 
 #include <stdint.h>

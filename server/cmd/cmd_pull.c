@@ -34,7 +34,7 @@ enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
 /* Of several servers, each has at most so many notes: a bad one fails for every file, while the others do the work. */
 enum { MAX_NOTES = 3 };
 
-/* The list of files is read again so often because it has changed; a model that changes more often is given up. */
+/* The pull goes on with a new list of files at most so often; a model that changes more often is given up. */
 enum { MAX_CHANGES = 3 };
 
 struct pull {
@@ -443,34 +443,37 @@ static bool may_have_changed(const struct pull *pull, const struct td_error *why
     return why->code == TD_FAILED_PRECONDITION || why->code == TD_NOT_FOUND;
 }
 
-/* Reads the list again. If it has changed, chooses the files of the new one, of which those that are complete are kept,
- * and returns true. Else, also when it cannot be read, the files stay the ones of the old list. */
-static bool choose_again(struct pull *pull)
+/* Reads the list again. If it has changed, or the commit, which alone tells of files without digests, chooses the files
+ * of the new one, of which those that are complete are kept, and returns true. Else, also when it cannot be read, with
+ * the error in *unread, the files stay the ones of the old list. */
+static bool choose_again(struct pull *pull, struct td_error *unread)
 {
-    struct td_remote_model unused = pull->model;
+    struct td_remote_model other = pull->model; /* the old one, and then the one that is not used */
     struct td_pull_files before = {pull->files, pull->count};
-    struct td_error ignored = TD_ERROR_INIT;
     td_remote_model_init(&pull->model);
     pull->files = NULL;
     pull->count = 0;
     atomic_store(&pull->has_failed, false);
-    bool is_read = list_files(pull, &ignored) && choose_files(pull, &ignored);
+    bool is_read = list_files(pull, unread) && choose_files(pull, unread);
     struct td_pull_files after = {pull->files, pull->count};
-    bool has_changed = is_read && td_pull_change_is_any(before, after);
+    bool has_changed =
+        is_read && (strcmp(pull->model.commit, other.commit) != 0 || td_pull_change_is_any(before, after));
     if (has_changed) {
         atomic_store(&pull->there_bytes, td_pull_change_keep(before, after));
-        if (pull->directory.staging != NULL) /* what is in a directory that was there stays */
+        if (td_pull_directory_claim(&pull->directory)) { /* what others may have or want stays */
             td_pull_change_remove(pull->directory.root, before, after);
+            td_pull_directory_share(&pull->directory);
+        }
         free_files(before);
     } else {
         struct td_remote_model read = pull->model;
         free_files(after);
-        pull->model = unused;
+        pull->model = other;
         pull->files = before.files;
         pull->count = before.count;
-        unused = read;
+        other = read;
     }
-    td_remote_model_fini(&unused);
+    td_remote_model_fini(&other);
     pull->meter = (struct td_pull_meter){.count = 0};
     return has_changed;
 }
@@ -484,19 +487,21 @@ static bool give_up_changing(const struct pull *pull, const struct td_error *why
                         pull->arguments->model, MAX_CHANGES + 1, why->code == TD_OK ? "" : "; ", why->message);
 }
 
-/* Fetches all files, and goes on with the new version when the model changes meanwhile. */
+/* Fetches all files, and goes on with the new version when the model changes meanwhile. Fails when it may have changed
+ * and the list cannot be read again, since files of two versions could come together. */
 static bool fetch_newest(struct pull *pull, struct td_error *err)
 {
     for (unsigned changes = 0;; changes++) {
         struct td_error why = TD_ERROR_INIT;
+        struct td_error unread = TD_ERROR_INIT;
         bool ok = fetch_all(pull, &why);
         if (!may_have_changed(pull, &why))
             return ok || td_error_copy(err, &why);
-        bool is_new = choose_again(pull);
+        bool is_new = choose_again(pull, &unread);
         if (!goes_on(pull, err))
             return false;
         if (!is_new)
-            return ok || td_error_copy(err, &why);
+            return (ok && unread.code == TD_OK) || td_error_copy(err, ok ? &unread : &why);
         if (changes == MAX_CHANGES)
             return give_up_changing(pull, &why, err);
         tell(pull, "the list of files has changed on the server; going on with the new one");
@@ -569,8 +574,7 @@ static void set_signals(void)
 void td_cmd_pull_help(FILE *out)
 {
     (void)fputs(
-        "tensord pull copies a model, or the files of one rank, from a server into a directory.\n"
-        "\n"
+        "tensord pull copies a model, or the files of one rank, from a server into a directory.\n\n"
         "usage:\n"
         "  tensord pull URL[,URL...] MODEL [-o DIR] [options]\n"
         "  tensord pull URL[,URL...] MODEL --engine NAME --tp SIZE --rank R [-o DIR] [options]\n"

@@ -56,6 +56,13 @@ static bool is_the_listed(const struct td_pull_file *done, const struct td_fetch
     return done->outcome.is_verified && is_equal(done->expected, listed);
 }
 
+/* Returns whether what is here of an unfinished file is gone on with, as td_fetch_journal_fits tells. */
+static bool is_resumed(const struct td_fetch_expected *before, const struct td_fetch_expected *after)
+{
+    bool is_known_now = after->has_sha256 && !before->has_sha256 && after->size_bytes == before->size_bytes;
+    return is_known_now || is_equal(before, after);
+}
+
 uint64_t td_pull_change_keep(struct td_pull_files before, struct td_pull_files after)
 {
     uint64_t kept_bytes = 0;
@@ -69,7 +76,7 @@ uint64_t td_pull_change_keep(struct td_pull_files before, struct td_pull_files a
             file->outcome = old->outcome;
             file->is_done = file->outcome.is_verified = true;
             kept_bytes += file->expected->size_bytes;
-        } else if (old->is_done || !is_equal(old->expected, file->expected)) {
+        } else if (old->is_done || !is_resumed(old->expected, file->expected)) {
             file->older_bytes += old->outcome.fetched_bytes; /* else the part is resumed, and counts there */
         }
     }

@@ -27,7 +27,7 @@ bool td_pull_change_is_any(struct td_pull_files before, struct td_pull_files aft
 uint64_t td_pull_change_keep(struct td_pull_files before, struct td_pull_files after);
 
 /* Removes, from below the root, files and parts of files that were fetched and that the new list does not name, with
- * directories that become empty. Files that cannot be removed stay. */
+ * directories that become empty. Files that cannot be removed stay. No other pull may be at work there. */
 void td_pull_change_remove(const struct td_root *root, struct td_pull_files before, struct td_pull_files after);
 
 #endif

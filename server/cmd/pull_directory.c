@@ -1,12 +1,16 @@
 /* Locks: whoever puts files into a staging directory holds a shared lock of the directory from the beginning to the
  * end. Whoever finds nobody there, since the exclusive lock can be had, removes what does not belong, and shares the
- * lock from then on. So no pull removes the files of another one that is at work. */
+ * lock from then on. So no pull removes the files of another one that is at work, but for two cases. One that has
+ * waited for lock_most_ns, as for a pull that removes hundreds of GB, goes on without a lock, and nobody sees it. And
+ * the kernel gives up a lock before it takes the other kind: in that moment another pull may find itself alone. */
 #include "server/cmd/pull_directory.h"
 
-#include "catalog/upstream/disk_tree.h"
 #include "core/clock.h"
+#include "storage/disk_tree.h"
 #include "storage/fetch/fetch_target.h"
+#include "storage/file_system.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,6 +33,7 @@ static const uint64_t lock_most_ns = 5 * TD_NS_PER_S;
 /* The removal of files that do not belong to the pull. */
 struct tidying {
     size_t prefix_len; /* of the paths, up to the file's own */
+    dev_t device;      /* of the directories; what is mounted below is another one, and nobody's leftovers */
     const struct td_pull_belonging *belonging;
 };
 
@@ -149,22 +154,51 @@ static void lock_soon(int fd, int how)
         (void)nanosleep(&pause, NULL);
 }
 
+/* Sets *holds to whether the staging directory has anything but the note. */
+static bool look_for_files(const struct td_pull_directory *directory, bool *holds, struct td_error *err)
+{
+    int fd = openat(directory->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *items = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *item;
+    *holds = false;
+    if (items == NULL) {
+        (void)td_error_sys(err, TD_IO, errno, "cannot read the directory \"%s\"", directory->staging);
+        if (fd >= 0)
+            (void)close(fd);
+        return false;
+    }
+    while (!*holds && (item = readdir(items)) != NULL)
+        *holds =
+            strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0 && strcmp(item->d_name, NOTE_NAME) != 0;
+    (void)closedir(items);
+    return true;
+}
+
 /* Notes the content in the staging directory, or compares it with the note that is there. Of pulls that begin at the
- * same time the lock lets one write. */
-static bool check_content(const struct td_pull_directory *directory, const char *content, struct td_error *err)
+ * same time the lock lets one write. Refuses files without a note: a user may have put them there, and to go on with a
+ * note would remove them. Whether there are files is looked at before the note, since other pulls write it first. */
+static bool check_content(struct td_pull_directory *directory, const char *content, struct td_error *err)
 {
     char noted[NOTE_BYTES] = "";
+    bool holds_files;
+    if (!look_for_files(directory, &holds_files, err))
+        return false;
     int fd = openat(directory->root->fd, NOTE_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return td_error_sys(err, TD_IO, errno, "cannot write into \"%s\"", directory->staging);
     lock_soon(fd, LOCK_EX);
     ssize_t n = pread(fd, noted, sizeof noted - 1, 0);
-    bool ok = n > 0 || (n == 0 && pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
-    if (!ok)
-        (void)td_error_sys(err, TD_IO, errno, "cannot note in \"%s\" what is pulled", directory->staging);
+    directory->has_noted = n == 0 && !holds_files;
+    bool ok = !directory->has_noted || pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content);
+    if (n < 0 || !ok)
+        ok = td_error_sys(err, TD_IO, errno, "cannot note in \"%s\" what is pulled", directory->staging);
     (void)close(fd);
-    if (!ok || n == 0 || strcmp(noted, content) == 0)
+    if (!ok || directory->has_noted || strcmp(noted, content) == 0)
         return ok;
+    if (n == 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "\"%s\" holds files that no pull has noted: move them away, or give another -o",
+                            directory->staging);
     return td_error_set(err, TD_FAILED_PRECONDITION,
                         "\"%s\" holds an unfinished pull of %s: remove it, or give another -o", directory->staging,
                         noted);
@@ -189,9 +223,11 @@ static bool tidy_item(void *context, const FTSENT *item)
 {
     const struct tidying *tidying = context;
     char path[PATH_MAX];
-    if (item->fts_info == FTS_D)
+    bool is_directory = item->fts_info == FTS_D || item->fts_info == FTS_DP;
+    const FTSENT *at = is_directory ? item : item->fts_parent; /* files of an overlay may tell devices of their own */
+    if (item->fts_info == FTS_D || at->fts_statp->st_dev != tidying->device)
         return true;
-    if (item->fts_info == FTS_DP) {
+    if (is_directory) {
         if (item->fts_pathlen > tidying->prefix_len)
             (void)unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR);
         return true;
@@ -199,7 +235,7 @@ static bool tidy_item(void *context, const FTSENT *item)
     const char *own = item->fts_path + tidying->prefix_len;
     copy_path(own, path);
     return strcmp(own, NOTE_NAME) == 0 || tidying->belonging->belongs(tidying->belonging->context, path) ||
-           unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+           unlinkat(AT_FDCWD, item->fts_path, 0) == 0 || errno == ENOENT;
 }
 
 /* Removes what an earlier pull has left and does not belong to this one, by the descriptor, which no rename leads
@@ -209,10 +245,18 @@ static bool tidy(const struct td_pull_directory *directory, const struct td_pull
 {
     char path[64];
     int len = snprintf(path, sizeof path, "/proc/self/fd/%d/.", directory->lock);
-    struct tidying tidying = {.prefix_len = (size_t)len + 1, .belonging = belonging};
+    struct tidying tidying = {.prefix_len = (size_t)len + 1, .device = directory->root->device, .belonging = belonging};
     return td_disk_tree_visit(path, tidy_item, &tidying) ||
            td_error_sys(err, TD_IO, errno, "cannot remove what an earlier pull has left in \"%s\"; remove it",
                         directory->staging);
+}
+
+/* Returns whether nobody else has a lock of the staging directory, which then is locked for this pull alone. A lock
+ * that a network file system or FUSE gives, on Linux without an error, may be this machine's alone: it tells nothing.
+ */
+static bool lock_alone(const struct td_pull_directory *directory)
+{
+    return td_sees_every_writer(directory->lock) && flock(directory->lock, LOCK_EX | LOCK_NB) == 0;
 }
 
 /* Enters the staging directory: locks it, checks what is pulled there, and tidies it when nobody else is there. */
@@ -223,9 +267,10 @@ static bool enter(struct td_pull_directory *out, const char *content, const stru
     out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->lock < 0)
         return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
-    bool is_alone = flock(out->lock, LOCK_EX | LOCK_NB) == 0;
+    bool is_alone = lock_alone(out);
     bool ok = check_content(out, content, err);
-    if (ok && is_alone && is_staging(out, &st)) /* else another pull has just given it the final name */
+    /* what had no note was empty; what is not the staging directory any more has just got the final name */
+    if (ok && is_alone && !out->has_noted && is_staging(out, &st))
         ok = tidy(out, belonging, err);
     lock_soon(out->lock, LOCK_SH);
     return ok;
@@ -238,11 +283,21 @@ static void close_lock(struct td_pull_directory *directory)
     directory->lock = -1;
 }
 
+/* Removes the note of a staging directory that another pull has just renamed, or that has it from this pull alone: the
+ * note of what another pull has left there, or is at work with, stays. */
+static void remove_note(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    bool is_ours = directory->has_noted && flock(directory->lock, LOCK_EX | LOCK_NB) == 0;
+    if (is_ours || !is_staging(directory, &st))
+        (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
+}
+
 /* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
 static void leave_staging(struct td_pull_directory *out)
 {
     if (out->root != NULL)
-        (void)unlinkat(out->root->fd, NOTE_NAME, 0);
+        remove_note(out);
     close_lock(out);
     td_root_unref(out->root);
     out->root = NULL;
@@ -286,9 +341,8 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
     struct stat st;
     if (directory->staging == NULL)
         return true;
-    (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
     if (rename(directory->staging, directory->final) == 0) {
-        (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* of a pull that has begun in between */
+        (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* not before: a kill in between would leave no note */
         int parent = openat(directory->root->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (parent >= 0) { /* as durable as the file system makes it */
             (void)fsync(parent);
@@ -301,6 +355,22 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
         return true;
     return td_error_sys(err, TD_IO, sys, "all files are in \"%s\", but it cannot be renamed to \"%s\"",
                         directory->staging, directory->final);
+}
+
+bool td_pull_directory_claim(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    if (directory->staging == NULL)
+        return false;
+    if (lock_alone(directory) && is_staging(directory, &st))
+        return true;
+    td_pull_directory_share(directory);
+    return false;
+}
+
+void td_pull_directory_share(const struct td_pull_directory *directory)
+{
+    lock_soon(directory->lock, LOCK_SH);
 }
 
 const char *td_pull_directory_kept(const struct td_pull_directory *directory)

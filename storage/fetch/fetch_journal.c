@@ -64,10 +64,11 @@ bool td_fetch_journal_read(const uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES], stru
 
 bool td_fetch_journal_fits(const struct td_fetch_journal *found, const struct td_fetch_journal *wanted)
 {
-    if (found->size_bytes != wanted->size_bytes || found->has_sha256 != wanted->has_sha256)
+    if (found->size_bytes != wanted->size_bytes)
         return false;
     if (wanted->has_sha256)
-        return memcmp(found->sha256, wanted->sha256, TD_SHA256_BYTES) == 0;
-    return found->etag[0] != '\0' && found->boot[0] != '\0' && strcmp(found->boot, wanted->boot) == 0 &&
+        return !found->has_sha256 || memcmp(found->sha256, wanted->sha256, TD_SHA256_BYTES) == 0;
+    return !found->has_sha256 && found->etag[0] != '\0' && found->boot[0] != '\0' &&
+           strcmp(found->boot, wanted->boot) == 0 &&
            (wanted->etag[0] == '\0' || strcmp(found->etag, wanted->etag) == 0);
 }

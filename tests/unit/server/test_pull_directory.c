@@ -16,8 +16,11 @@
 
 static uid_t staging_owner, above_owner; /* as the wrapped calls tell them */
 static bool tells_owners;
+static bool is_remote;         /* the file system is one where locks say nothing of other machines */
 static uint64_t clock_step_ns; /* by which each look at the clock moves it on */
 static uint64_t clock_ns;
+/* Gives the name "m" to a directory of somebody else's at the first look at the clock, which is for a lock. */
+static struct tree *taken_tree;
 
 int __real_lstat64(const char *path, struct stat *st);
 int __real_stat64(const char *path, struct stat *st);
@@ -41,9 +44,21 @@ int __wrap_stat64(const char *path, struct stat *st)
     return result;
 }
 
+bool __wrap_td_sees_every_writer(int fd);
+bool __wrap_td_sees_every_writer(int fd)
+{
+    (void)fd;
+    return !is_remote;
+}
+
 uint64_t __wrap_td_clock_ns(void);
 uint64_t __wrap_td_clock_ns(void)
 {
+    if (taken_tree != NULL) {
+        tree_directory(taken_tree, "m");
+        tree_text(taken_tree, "m/other", "x");
+        taken_tree = NULL;
+    }
     return clock_step_ns == 0 ? __real_td_clock_ns() : (clock_ns += clock_step_ns);
 }
 
@@ -53,6 +68,20 @@ static bool belongs(void *context, const char *path)
     const char *slash = strrchr(path, '/');
     (void)context;
     return strcmp(slash == NULL ? path : slash + 1, "wanted") == 0;
+}
+
+static const struct tree *emptied_tree; /* what is asked for there goes */
+
+static bool is_gone(void *context, const char *path)
+{
+    char name[TREE_PATH_BYTES];
+    char at[TREE_PATH_BYTES];
+    if (belongs(context, path))
+        return true;
+    (void)snprintf(name, sizeof name, STAGING "/%s", path);
+    tree_at(emptied_tree, name, at);
+    (void)unlink(at);
+    return false;
 }
 
 static const struct td_pull_belonging belonging = {.belongs = belongs};
@@ -176,6 +205,25 @@ static void what_does_not_belong_is_removed(void **state)
     tree_close(&tree);
 }
 
+/* As when a pull without a lock gives an unfinished file its name, just then. */
+static void what_goes_by_itself_is_no_error(void **state)
+{
+    (void)state;
+    static const struct td_pull_belonging going = {.belongs = is_gone};
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    fill(&tree);
+    emptied_tree = &tree;
+    tree_at(&tree, "m", path);
+    CHECK(td_pull_directory_open(path, "org/m at main", &going, &directory, &err), "%s", err.message);
+    check_names(&tree, true);
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
 /* The first pull may have listed other files; the second one must not remove them. */
 static void nothing_is_removed_while_another_pull_is_there(void **state)
 {
@@ -201,6 +249,52 @@ static void nothing_is_removed_while_another_pull_is_there(void **state)
     tree_close(&tree);
 }
 
+/* A pull that is at work may remove files, too, when the model changes: while it is alone, and nothing is published. */
+static void a_pull_that_is_at_work_is_alone_or_not(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory first;
+    struct td_pull_directory second;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    assert_true(td_pull_directory_claim(&first));
+    td_pull_directory_share(&first);
+    is_remote = true;
+    assert_false(td_pull_directory_claim(&first));
+    is_remote = false;
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_false(td_pull_directory_claim(&first));
+    assert_false(td_pull_directory_claim(&second)); /* the first one still shares the lock */
+    CHECK(td_pull_directory_publish(&second, &err), "%s", err.message);
+    td_pull_directory_close(&second);
+    assert_false(td_pull_directory_claim(&first));
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_true(second.staging == NULL);
+    assert_false(td_pull_directory_claim(&second));
+    td_pull_directory_close(&second);
+    td_pull_directory_close(&first);
+    tree_close(&tree);
+}
+
+/* Linux locks directories of NFS and FUSE for this machine alone, without an error. */
+static void nothing_is_removed_where_others_are_not_seen(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    fill(&tree);
+    is_remote = true;
+    CHECK(open_at(&tree, &directory, &err), "%s", err.message);
+    check_names(&tree, false);
+    is_remote = false;
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
 static void another_content_is_not_removed(void **state)
 {
     (void)state;
@@ -214,6 +308,48 @@ static void another_content_is_not_removed(void **state)
     CHECK(strstr(err.message, "unfinished pull of org/n at main") != NULL, "%s", err.message);
     check_names(&tree, false);
     td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+/* They may be a user's own, or of a model that nobody can tell any more. */
+static void files_that_no_pull_has_noted_are_left_alone(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    fill(&tree);
+    tree_text(&tree, NOTE, "");      /* as of a pull that was killed, or that found no room, before it wrote it */
+    for (size_t i = 0; i < 2; i++) { /* the second time as the first one */
+        assert_false(open_at(&tree, &directory, &err));
+        CHECK(err.code == TD_FAILED_PRECONDITION, "%s", err.message);
+        CHECK(strstr(err.message, "holds files that no pull has noted") != NULL, "%s", err.message);
+        check_names(&tree, false);
+        td_pull_directory_close(&directory);
+        td_error_init(&err);
+    }
+    tree_close(&tree);
+}
+
+/* A name that is taken while the directory is opened: what another pull has left, and its note, are not touched. */
+static void the_note_of_another_pull_stays(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_pull_directory first;
+    struct td_pull_directory second;
+    struct td_error err = TD_ERROR_INIT;
+    tree_open(&tree);
+    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    taken_tree = &tree;
+    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    assert_true(taken_tree == NULL && second.staging == NULL);
+    assert_true(has(&tree, NOTE) && has(&tree, "m"));
+    td_pull_directory_close(&second);
+    assert_false(td_pull_directory_publish(&first, &err)); /* the name is taken */
+    assert_true(has(&tree, NOTE));
+    td_pull_directory_close(&first);
     tree_close(&tree);
 }
 
@@ -251,8 +387,13 @@ int main(void)
         cmocka_unit_test(another_users_directory_is_refused),
         cmocka_unit_test(a_new_directory_is_not_refused),
         cmocka_unit_test(what_does_not_belong_is_removed),
+        cmocka_unit_test(what_goes_by_itself_is_no_error),
         cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
+        cmocka_unit_test(a_pull_that_is_at_work_is_alone_or_not),
+        cmocka_unit_test(nothing_is_removed_where_others_are_not_seen),
         cmocka_unit_test(another_content_is_not_removed),
+        cmocka_unit_test(files_that_no_pull_has_noted_are_left_alone),
+        cmocka_unit_test(the_note_of_another_pull_stays),
         cmocka_unit_test(a_lock_that_is_held_for_ever_holds_up_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,14 @@ static void what_a_journal_speaks_for(void **state)
     wanted = example();
     wanted.has_sha256 = false;
     assert_false(td_fetch_journal_fits(&found, &wanted));
+    wanted = example();
+    wanted.etag[1] = wanted.boot[0] = 'x';
+    found.has_sha256 = false; /* a digest that has become known decides at the end, whatever is here */
+    assert_true(td_fetch_journal_fits(&found, &wanted));
+    wanted.size_bytes++;
+    assert_false(td_fetch_journal_fits(&found, &wanted));
+    found = wanted = example();
+    wanted.has_sha256 = false;
 
     found.has_sha256 = false; /* without one, tag and boot do */
     assert_true(td_fetch_journal_fits(&found, &wanted));

@@ -1,6 +1,6 @@
 /* Walks over a directory on disk and everything below it. No function follows a link. */
-#ifndef TD_CATALOG_UPSTREAM_DISK_TREE_H
-#define TD_CATALOG_UPSTREAM_DISK_TREE_H
+#ifndef TD_STORAGE_DISK_TREE_H
+#define TD_STORAGE_DISK_TREE_H
 
 #include <fts.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "catalog/upstream/disk_tree.h"
+#include "storage/disk_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
