@@ -283,10 +283,10 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 /* Answers that there is no room, and when to ask again, unless the model never fits. Returns true. */
 static bool refuse_room(const struct td_intake *intake, uint64_t wait_ns, struct td_upstream_reply *reply)
 {
-    bool never_fits = intake->error.sys == EFBIG;
+    bool never_fits = td_fetching_never_fits(&intake->error);
     (void)refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
                  "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
-                 never_fits ? ", whatever else leaves: it is too large for this server" : "");
+                 never_fits ? ", whatever else leaves: it is too large for this server, or its upstream" : "");
     if (never_fits)
         reply->retry_after_s = 0;
     return true;

@@ -230,9 +230,12 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
     const struct td_kept_table *table = &store->table;
     if (store->max_bytes == 0)
         return true;
-    if (bytes > store->max_bytes)
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, EFBIG,
-                            "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64, bytes, store->max_bytes);
+    if (bytes > store->max_bytes) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64,
+                           bytes, store->max_bytes);
+        err->sys = EFBIG;
+        return false;
+    }
     while (!fits(store, td_kept_table_bytes(table), bytes)) {
         bool fits_soon = fits(store, td_kept_table_staying_bytes(table), bytes);
         if (!fits_soon && remove_one(store, evicted))

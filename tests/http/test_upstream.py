@@ -528,10 +528,30 @@ def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
         assert b"too large for this server" in r.body and r.get("Retry-After") is None
     p = subprocess.run([harness.tensord_binary(), "pull", f"http://127.0.0.1:{server.port}", "org/m", "-o",
                         tmp_path / "out", "--retry-for", "100s"], capture_output=True, text=True, timeout=50)
-    assert p.returncode == 1 and "too large for this server; the server's log" in p.stderr, p.stderr
-    assert "more than --cache-max-bytes 1048576" in server.stderr()
+    assert p.returncode == 1 and "too large for this server, or its upstream; the server's log" in p.stderr, p.stderr
+    assert "more than --cache-max-bytes 1048576\n" in server.stderr()
     assert count(server, "failures_total") == 1
     assert list((tmp_path / "cache" / ".tensord-upstream" / "incoming").iterdir()) == []
+
+
+def test_a_model_that_is_too_large_for_the_upstream_is_the_same_answer(hubs, cache):
+    """It is no fault of bytes or of a server: who asks learns at once that it is of no use, and no server is asked
+    alone. Another server that has room for it sends it."""
+    hub = hubs({"org/m": model()})
+    small = cache(hub.url, "--cache-max-bytes", MIB, root="small")
+    behind = f"http://127.0.0.1:{small.port}"
+    server = cache(f"{behind},{behind}/")
+    for target in ("/models/org/m/files/config.json", "/org/m/resolve/main/config.json"):
+        r = server.get(target)
+        assert (r.status, r.get("Retry-After")) == (507, None), r.body
+        assert b"too large for this server, or its upstream" in r.body
+    failures = {labels["reason"]: n for name, labels, n in server.metrics()[2]
+                if name == "tensord_upstream_failures_total"}
+    assert failures["space"] == 1 and sum(failures.values()) == 1, failures
+    assert "is asked of another server alone" not in server.stderr()
+    assert "the server answered 507, there is no room for " in server.stderr()
+    other = cache(f"{behind},{hub.url}", root="other")
+    assert other.get("/models/org/m/files/config.json").body == CONFIG
 
 
 def test_files_without_digests_make_an_unverified_copy(hubs, cache):
