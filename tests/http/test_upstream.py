@@ -179,11 +179,10 @@ def answers_of(server, name):
 
 
 @pytest.mark.parametrize("is_tensord", [False, True])
-@pytest.mark.parametrize("kind", ARRIVING)
-def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, kind, is_tensord):
+@pytest.mark.parametrize("name", [*(f"org/{kind}" for kind in ARRIVING), "parts"])
+def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, name, is_tensord):
     """What is a model, a model in a directory of another, or none is told by the names of the files."""
-    files, waits = ARRIVING[kind]
-    name = f"org/{kind}"
+    files, waits = ARRIVING[name.removeprefix("org/")]
     hub = hubs({name: SLOW | files})
     hub.is_tensord = is_tensord
     for path, content in (SLOW | files).items():
@@ -207,6 +206,24 @@ def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, star
     assert after == answers_of(local, name)[0]
     assert before.items() <= after.items()
     assert same_after == same
+
+
+def test_a_directory_of_a_model_whose_name_has_no_organisation(hubs, cache):
+    """Its URL looks like that of a model with one, at which no fetch begins. The Hub's clients may write local/."""
+    hub = hubs({"parts": SLOW | ARRIVING["parts"][0]})
+    hub.open_gate(WINDOW)
+    server = cache(hub.url)
+    assert server.get("/models/parts/unet").status == 404
+    assert count(server, "begun_total") == 0
+    assert server.get("/api/models/parts").status == 200
+    assert server.json("/models/parts/unet")["upstream"]["state"] == "incoming"
+    for target in ("/models/parts/unet/tensors", "/api/models/parts/revision/tp2-rank0-vllm",
+                   "/api/models/local/parts/revision/tp2-rank0-vllm"):
+        r = server.get(target)
+        assert r.status == 503 and b"is being fetched from the upstream: " in r.body, r.body
+    hub.open_gate(None)
+    published(server, "parts/unet")
+    assert server.json("/models/parts/unet")["upstream"] == {"state": "here", "verified": True}
 
 
 def test_files_that_are_wanted_come_before_others(hubs, cache):
