@@ -565,10 +565,12 @@ bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct
     struct td_kept_row row;
     if (!begin_stage(store, note, TD_KEPT_LEAVING, &row))
         return false;
+    if (!remove_model(store, &row)) /* it has become the operator's meanwhile */
+        return false;
     pthread_mutex_lock(&store->lock);
     td_wrong_copies_note(&store->wrong, row.note.id, row.wait_ns); /* twice the time that it has waited */
     pthread_mutex_unlock(&store->lock);
-    return remove_model(store, &row);
+    return true;
 }
 
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
