@@ -6,8 +6,8 @@
  *
  * What is hard:
  *   - Readers of incoming blobs wait without the lock, and say only by a flag of the blob that they do; so while files
- *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. Whoever may have been it
- *     and does something else wakes another one, which takes its place if there is none.
+ *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. A thread that begins to
+ *     work wakes another one, which becomes the looker if there is none.
  *   - A model that has been published is shown from its intake until a scan has found it: until then the catalog's
  *     snapshot lacks it, and asking leads here. Then the intake goes, since it holds a descriptor for each file. */
 #include "catalog/upstream/upstream.h"
