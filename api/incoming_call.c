@@ -19,7 +19,7 @@ static bool may_see(const struct td_call *call, struct td_text id)
 }
 
 /* Returns whether the caller may see every directory of a model on its way as if it were a model: a directory may turn
- * out to be one when the model is published, and until then the snapshot shows all files as the outer model's. */
+ * out to be one when the model is published, which the names of its files need not tell before. */
 static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id)
 {
     struct td_text seen = TD_TEXT(""); /* the directory of the file before */
@@ -134,6 +134,23 @@ struct td_text td_incoming_call_id(struct td_text path)
     return td_text_n(path.p, second.len == 0 ? first.len : first.len + 1 + second.len);
 }
 
+bool td_incoming_call_knows(const struct td_call *call, struct td_text id)
+{
+    struct td_upstream *upstream = call->api->upstream;
+    struct td_upstream_progress progress;
+    struct td_kept_model kept;
+    return upstream != NULL &&
+           (td_upstream_get_progress(upstream, id, &progress) || td_upstream_find(upstream, id, &kept));
+}
+
+struct td_text td_incoming_call_known_id(const struct td_call *call, struct td_text path)
+{
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text id = td_incoming_call_id(path);
+    return !td_incoming_call_knows(call, id) && td_incoming_call_knows(call, first) ? first : id;
+}
+
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
 {
     return snapshot->root == NULL && snapshot->entry_count > 0 && snapshot->entries[0].file->source.incoming != NULL;
@@ -159,8 +176,8 @@ void td_incoming_call_note_read(const struct td_call *call, struct td_text path)
         return;
     struct td_text rest = path;
     struct td_text first = td_text_take_until(&rest, '/');
-    struct td_text second = td_text_take_until(&rest, '/');
+    struct td_text id = td_incoming_call_id(path);
     td_upstream_note_read(call->api->upstream, first);
-    if (second.len > 0)
-        td_upstream_note_read(call->api->upstream, td_text_n(path.p, (size_t)(second.p + second.len - path.p)));
+    if (id.len > first.len)
+        td_upstream_note_read(call->api->upstream, id);
 }

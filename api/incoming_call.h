@@ -22,6 +22,13 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
  * since the path may go on in a directory of the model. */
 struct td_text td_incoming_call_id(struct td_text path);
 
+/* Returns the id at the upstream of the model that this path lies in, which is on its way or was fetched: its first two
+ * segments, or the first one alone if that is known and the two are not. There is an upstream. */
+struct td_text td_incoming_call_known_id(const struct td_call *call, struct td_text path);
+
+/* Returns whether the model with this id is on its way from the upstream or was fetched. */
+bool td_incoming_call_knows(const struct td_call *call, struct td_text id);
+
 /* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
 

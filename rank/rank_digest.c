@@ -5,20 +5,25 @@
 
 #include <stdlib.h>
 
+bool td_rank_digest_key_of_tag(const struct td_repo_item *item, const char *tag, struct td_virtual_key *key,
+                               struct td_error *err)
+{
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, "rank file");
+    td_digest_add_cstring(digest, tag);
+    td_digest_add_cstring(digest, item->model->id);
+    return td_digest_finish_binary(digest, key->bytes) || td_error_no_memory(err);
+}
+
 /* Makes the key of a tag: the current one, or the one before all files were hashed. */
 static bool make_key(const struct td_repo_view *view, const struct td_repo_item *item, bool former,
                      struct td_virtual_key *key, struct td_error *err)
 {
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
     char tag[TD_TAG_BYTES];
-    if (!(former ? td_rank_store_former_tag(&set, item->rank, tag, err)
-                 : td_rank_store_tag(&set, item->rank, tag, err)))
-        return false;
-    struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, "rank file");
-    td_digest_add_cstring(digest, tag);
-    td_digest_add_cstring(digest, item->model->id);
-    return td_digest_finish_binary(digest, key->bytes) || td_error_no_memory(err);
+    return (former ? td_rank_store_former_tag(&set, item->rank, tag, err)
+                   : td_rank_store_tag(&set, item->rank, tag, err)) &&
+           td_rank_digest_key_of_tag(item, tag, key, err);
 }
 
 bool td_rank_digest_key(const struct td_repo_view *view, const struct td_repo_item *item, struct td_virtual_key *key,

@@ -11,6 +11,10 @@
 bool td_rank_digest_key(const struct td_repo_view *view, const struct td_repo_item *item, struct td_virtual_key *key,
                         struct td_error *err);
 
+/* Makes the same key of the tag of the item's description (struct td_repo_stat), which need not be made again. */
+bool td_rank_digest_key_of_tag(const struct td_repo_item *item, const char *tag, struct td_virtual_key *key,
+                               struct td_error *err);
+
 /* Looks for the digest of a rank file of the view, by its key (td_rank_digest_key), in the table. Sets *is_known, and
  * *out when it is known. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_view *view,

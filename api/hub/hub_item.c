@@ -36,14 +36,14 @@ static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
     td_hex_write(sum, sizeof sum, name);
 }
 
-/* Sets the blob's SHA-256 to that of the rank file, if it was hashed for somebody. Hashes nothing. */
-static bool find_rank_sha256(const struct td_hub_call *hub, const struct td_repo_item *item, struct td_hub_blob *blob,
-                             struct td_error *err)
+/* Sets the blob's SHA-256 to that of the rank file with this tag, if it was hashed for somebody. Hashes nothing. */
+static bool find_rank_sha256(const struct td_hub_call *hub, const struct td_repo_item *item, const char *tag,
+                             struct td_hub_blob *blob, struct td_error *err)
 {
     struct td_virtual_key key;
     struct td_virtual_digest digest;
     bool is_known = false;
-    if (!td_rank_digest_key(&hub->view, item, &key, err) ||
+    if (!td_rank_digest_key_of_tag(item, tag, &key, err) ||
         !td_rank_digest_find(hub->call->api->virtual_hasher, &hub->view, item, &key, &is_known, &digest, err))
         return false;
     if (is_known)
@@ -69,7 +69,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
     blob->size_bytes = stat.size_bytes;
     if (stat.is_sha256)
         memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
-    else if (item->entry == NULL && !find_rank_sha256(hub, item, blob, err))
+    else if (item->entry == NULL && !find_rank_sha256(hub, item, stat.tag, blob, err))
         return false;
     if (blob->sha256[0] == '\0') {
         git_blob_name(td_text_of(stat.tag), blob->oid);

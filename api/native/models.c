@@ -188,11 +188,11 @@ static void add_upstream(struct td_description *description)
 {
     const struct td_call *call = description->call;
     struct td_json_builder *json = &description->json;
-    struct td_text id = td_incoming_call_id(td_text_of(call->model->id));
     struct td_upstream_progress progress;
     struct td_kept_model kept;
     if (call->api->upstream == NULL)
         return;
+    struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
     bool is_incoming = td_incoming_call_is_of(call->snapshot);
     bool is_kept = td_upstream_find(call->api->upstream, id, &kept);
     if (!is_incoming && !is_kept)

@@ -125,16 +125,28 @@ static bool is_below_models(struct td_text raw_path)
     return take_segment(raw_path, "/models", &after);
 }
 
-/* Looks for the model in the upstream, and has the call go on in its snapshot. Returns false after it answered. */
-static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
+/* Looks for the model with this id in the upstream, and has the call go on in its snapshot. */
+static enum td_incoming_look look_for(struct td_call *call, struct td_text id, struct td_text path, size_t *at)
 {
     struct td_snapshot *snapshot = NULL;
-    enum td_incoming_look look = td_incoming_call_look(call, td_incoming_call_id(supposed_id(path)), &snapshot);
+    enum td_incoming_look look = td_incoming_call_look(call, id, &snapshot);
     if (look == TD_INCOMING_AGAIN) {
         td_snapshot_unref(call->snapshot);
         call->snapshot = snapshot;
         call->model = td_snapshot_route(snapshot, path, at);
     }
+    return look;
+}
+
+/* Does so for the path's model: where there is none of two segments, the second one may be a directory of a model whose
+ * id has one, if that is on its way. Returns false after it answered. */
+static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
+{
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    enum td_incoming_look look = look_for(call, td_incoming_call_id(supposed_id(path)), path, at);
+    if (look == TD_INCOMING_NONE && td_incoming_call_knows(call, first))
+        look = look_for(call, first, path, at);
     return look != TD_INCOMING_ANSWERED;
 }
 
@@ -171,7 +183,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         call->is_post = row->is_post;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
             return row->handle;
-        td_incoming_call_fail(call, td_incoming_call_id(td_text_of(call->model->id)), TD_INCOMING_HAS_FILES);
+        td_incoming_call_fail(call, td_incoming_call_known_id(call, td_text_of(call->model->id)),
+                              TD_INCOMING_HAS_FILES);
         return NULL;
     }
     char known[256];

@@ -16,8 +16,8 @@ enum { TD_OCI_RANK_ORIGINS = 8 };
 
 /* Writes the commits of the revisions of oci->repo that a document, or else a rank file, with this SHA-256, in
  * hexadecimal, may be of, and sets *count to their number: as the table tells, or the documents that are kept, where
- * the table has dropped what these name. What documents of other repositories have is no hint, so that nothing is made
- * here for those, and nobody sees by its time that they are there. Errors: TD_RESOURCE_EXHAUSTED. */
+ * the table has dropped what these name. Documents of other repositories are not looked at, so the time of the answer
+ * does not tell that they exist. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_rank_commits(const struct td_oci_call *oci, bool is_document, struct td_text sha256,
                          char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES], size_t *count, struct td_error *err);
 

@@ -8,6 +8,7 @@
 #include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -334,11 +335,20 @@ struct replies {
     unsigned status;                     /* of the refusal */
 };
 
-/* Notes the reply of the server that was asked. */
+/* Returns whether a server has no room for the model, whatever leaves it: a reply of that one alone. */
+static bool is_too_large_there(const struct td_error *why)
+{
+    return why->code == TD_RESOURCE_EXHAUSTED && why->sys == EFBIG;
+}
+
+/* Notes the reply of the server that was asked. That a model is too large counts only where no server fails of
+ * something else, which may pass. */
 static void note_reply(struct replies *replies, const struct asking *asking)
 {
     replies->left_out[asking->server] = true;
     if (!is_refused(asking)) {
+        if (is_too_large_there(&replies->failure))
+            td_error_init(&replies->failure);
         (void)td_error_copy(&replies->failure, asking->err);
     } else if (replies->refusal.code == TD_OK) {
         replies->refuser = asking->server;
@@ -357,10 +367,13 @@ static bool conclude(const struct replies *replies, const struct asking *asking,
     enum td_code code = failure->code == TD_PERMISSION_DENIED ? TD_UNAVAILABLE : failure->code;
     const char *url = td_fetch_client_url(td_fetch_session_client(asking->session), replies->refuser);
     if (replies->status == 404)
-        return td_error_set(err, code, "%.160s has no model \"%s\" at \"%.40s\", and another server fails: %s", url,
-                            asking->id, asking->revision, failure->message);
-    return td_error_set(err, code, "%.160s answers %u for the model \"%s\", and another server fails: %s", url,
-                        replies->status, asking->id, failure->message);
+        (void)td_error_set(err, code, "%.160s has no model \"%s\" at \"%.40s\", and another server fails: %s", url,
+                           asking->id, asking->revision, failure->message);
+    else
+        (void)td_error_set(err, code, "%.160s answers %u for the model \"%s\", and another server fails: %s", url,
+                           replies->status, asking->id, failure->message);
+    err->sys = failure->sys;
+    return false;
 }
 
 /* Asks the servers in turn. */
@@ -376,7 +389,7 @@ static bool list_by_any(const struct asking *task, struct td_error *err)
         asking.err = &why;
         if (list_once(&asking))
             return true;
-        if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
+        if (why.code == TD_CONFLICT || (why.code == TD_RESOURCE_EXHAUSTED && !is_too_large_there(&why)))
             return td_error_copy(err, &why);
         note_reply(&replies, &asking);
         if (asking.is_unreached)

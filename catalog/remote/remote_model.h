@@ -52,10 +52,11 @@ bool td_remote_find_kind(struct td_fetch_session *session, struct td_remote_kind
  * answers. A server that `kinds` (NULL: none) knows is not asked of which kind it is; others are, and noted there. Sets
  * *model, which the caller frees with td_remote_model_fini in any case. Errors: TD_NOT_FOUND when all
  * servers answer 404, for the model or the revision (TD_UNAVAILABLE when one could not be asked); TD_PERMISSION_DENIED
- * for 401 and 403 (a Hub answers 401 for models that do not exist); TD_FAILED_PRECONDITION for other answers that stay,
- * with the server's own message, and for listings past the bounds; TD_INVALID_ARGUMENT for a listing that is wrong;
- * TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED, TD_CONFLICT as td_fetch_session_get; TD_UNAVAILABLE also when the time of the
- * bounds is over. */
+ * for 401 and 403 (a Hub answers 401 for models that do not exist); TD_RESOURCE_EXHAUSTED with sys EFBIG when the model
+ * is too large for a server, and no other one has it or fails of something else; TD_FAILED_PRECONDITION for other
+ * answers that stay, with the server's own message, and for listings past the bounds; TD_INVALID_ARGUMENT for a listing
+ * that is wrong; TD_UNAVAILABLE, TD_RESOURCE_EXHAUSTED, TD_CONFLICT as td_fetch_session_get; TD_UNAVAILABLE also when
+ * the time of the bounds is over. */
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,
                           struct td_remote_kinds *kinds, struct td_remote_model *model, struct td_error *err);
 

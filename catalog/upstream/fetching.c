@@ -24,15 +24,21 @@ static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* how long a model waits
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
-static bool is_of_full_disk(const struct td_error *why)
+bool td_fetching_never_fits(const struct td_error *why)
 {
-    return why->sys == ENOSPC || why->sys == EDQUOT || why->sys == EFBIG;
+    return why->sys == EFBIG;
+}
+
+/* Returns whether what has arrived only takes room, which it then gives back. */
+static bool is_of_room(const struct td_error *why)
+{
+    return why->sys == ENOSPC || why->sys == EDQUOT || td_fetching_never_fits(why);
 }
 
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why)
 {
     bool is_refused = why->code == TD_RESOURCE_EXHAUSTED && why->sys == 0; /* by a bound on room or descriptors */
-    return is_refused || is_of_full_disk(why) ? TD_UPSTREAM_FAILED_SPACE : TD_UPSTREAM_FAILED_OTHER;
+    return is_refused || is_of_room(why) ? TD_UPSTREAM_FAILED_SPACE : TD_UPSTREAM_FAILED_OTHER;
 }
 
 /* Returns the kind of a failure that the upstream may have caused. */
@@ -91,7 +97,7 @@ static void fail(struct td_fetching *f, struct td_intake *intake, enum td_upstre
         td_error_init(&shown);
         (void)td_error_set(&shown, TD_UNAVAILABLE, "the server is stopping");
     }
-    intake->is_disk_full = intake->is_disk_full || is_of_full_disk(why);
+    intake->is_disk_full = intake->is_disk_full || is_of_room(why);
     struct td_snapshot *snapshot = intake->snapshot == NULL ? NULL : td_snapshot_ref(intake->snapshot);
     td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
     note_wrong(f, intake, snapshot);
@@ -177,7 +183,7 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
                            "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
                            "open files, %zu are for that: raise it (ulimit -n)",
                            intake->id, files, f->config.max_files);
-        err->sys = EFBIG; /* it never fits */
+        err->sys = EFBIG;
         return false;
     }
     if (files > f->config.max_files - others)

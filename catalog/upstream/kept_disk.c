@@ -121,14 +121,20 @@ static bool is_still(int at, const char *path, int fd)
            now.st_ino == opened.st_ino;
 }
 
+/* Sets the error for a store in whose place there is another one, or none. Returns false. */
+static bool refuse_replaced(const struct td_kept_disk *disk, struct td_error *err)
+{
+    return td_error_set(
+        err, TD_FAILED_PRECONDITION,
+        "\"%s/%s\", or what is in it, was removed or replaced while the server runs; restart the server", disk->root,
+        TD_UPSTREAM_FOLDER);
+}
+
 bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err)
 {
     if (!is_still(AT_FDCWD, disk->root, disk->root_fd) || !is_still(disk->root_fd, TD_UPSTREAM_FOLDER, disk->fd) ||
         !is_still(disk->fd, "lock", disk->lock_fd))
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "\"%s/%s\", or what is in it, was removed or replaced while the server runs; restart the "
-                            "server",
-                            disk->root, TD_UPSTREAM_FOLDER);
+        return refuse_replaced(disk, err);
     return make_folders(disk) || cannot_write(disk->root, err);
 }
 
@@ -160,10 +166,9 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
     return ok;
 }
 
-bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[PATH_MAX])
+void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES])
 {
-    int n = snprintf(out, PATH_MAX, "%s/%s/%s", disk->root, TD_UPSTREAM_FOLDER, name);
-    return n > 0 && n < PATH_MAX;
+    (void)snprintf(out, TD_KEPT_PATH_BYTES, "/proc/self/fd/%d/%s", disk->fd, name);
 }
 
 bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX])
@@ -238,25 +243,39 @@ bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, st
 uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key)
 {
     char name[TD_KEPT_NAME_BYTES];
-    char path[PATH_MAX];
+    char path[TD_KEPT_PATH_BYTES];
     td_kept_incoming_name(key, "", name);
-    return td_kept_disk_path(disk, name, path) ? td_disk_tree_bytes(path) : 0;
+    td_kept_disk_path(disk, name, path);
+    return td_disk_tree_bytes(path);
+}
+
+/* Opens a folder of the store by a path that messages can show, and checks that it led to this store. */
+static bool open_folder(const struct td_kept_disk *disk, const char *name, struct td_root **folder,
+                        struct td_error *err)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s/%s", disk->root, TD_UPSTREAM_FOLDER, name);
+    if (n < 0 || n >= PATH_MAX)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
+    if (!td_root_create(path, folder, err))
+        return false;
+    if (is_still(disk->fd, name, (*folder)->fd))
+        return true;
+    td_root_unref(*folder);
+    return refuse_replaced(disk, err);
 }
 
 bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
                                 struct td_root **folder, struct td_error *err)
 {
     char name[TD_KEPT_NAME_BYTES];
-    char path[PATH_MAX];
     td_kept_incoming_name(key, "", name);
     bool ok = make_folder(disk->fd, name);
     td_kept_incoming_name(key, "/files", name);
     if (!ok || !make_folder(disk->fd, name))
         return td_error_sys(err, errno == ENOSPC || errno == EDQUOT ? TD_RESOURCE_EXHAUSTED : TD_IO, errno,
                             "cannot make a folder for \"%s\"", note->id);
-    if (!td_kept_disk_path(disk, name, path))
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
-    if (!td_root_create(path, folder, err))
+    if (!open_folder(disk, name, folder, err))
         return false;
     td_kept_incoming_name(key, "/model", name);
     if (td_kept_note_write(disk->fd, name, note, err))
@@ -343,9 +362,10 @@ void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
 
 void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
 {
-    char path[PATH_MAX];
-    if (td_kept_disk_path(disk, name, path) && !td_disk_tree_remove(path) && errno != ENOENT)
-        td_log(TD_LOG_WARN, "cannot remove \"%s\": %s", path, strerror(errno));
+    char path[TD_KEPT_PATH_BYTES];
+    td_kept_disk_path(disk, name, path);
+    if (!td_disk_tree_remove(path) && errno != ENOENT)
+        td_log(TD_LOG_WARN, "cannot remove \"%s/%s/%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, strerror(errno));
 }
 
 /* Moves something of the store into the trash and writes its name there. Returns false, with errno, when it cannot be
@@ -377,10 +397,11 @@ static const char *take_away(struct td_kept_disk *disk, const struct td_kept_not
                              char trash[TD_KEPT_NAME_BYTES], bool *is_in_place)
 {
     static const char changed[] = "it is not what was fetched any more";
-    char path[PATH_MAX];
+    char path[TD_KEPT_PATH_BYTES];
     const char *why = changed;
     *is_in_place = true;
-    if (!td_kept_disk_path(disk, check, path) || !td_kept_disk_is_untouched(disk, note))
+    td_kept_disk_path(disk, check, path);
+    if (!td_kept_disk_is_untouched(disk, note))
         return changed;
     if (!move_to_check(disk, note->id, check))
         return strerror(errno);

@@ -16,7 +16,10 @@ struct td_kept_disk {
     _Atomic uint64_t trash_number;
 };
 
-enum { TD_KEPT_NAME_BYTES = NAME_MAX + 32 }; /* of a name in the store, with a NUL */
+enum {
+    TD_KEPT_NAME_BYTES = NAME_MAX + 32,          /* of a name in the store, with a NUL */
+    TD_KEPT_PATH_BYTES = TD_KEPT_NAME_BYTES + 32 /* of its path, with a NUL */
+};
 
 /* Write the names in the store of a model's record, and of what an incomplete model has: `part` is "" for its folder,
  * "/files" or "/model" for what is in it. */
@@ -38,8 +41,9 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
                        bool (*look)(void *context, const char *name, struct td_error *err), void *context,
                        struct td_error *err);
 
-/* Writes the path of something in the store, from the root of the file system. Returns false when it is too long. */
-bool td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[PATH_MAX]);
+/* Writes the path of something in the store by the store's descriptor, which leads nowhere else when another server has
+ * taken the store's place. Messages name it by the served directory. */
+void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES]);
 
 /* Writes the path of a model's place, from the root of the file system. Returns false when it is too long. */
 bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX]);
@@ -62,7 +66,8 @@ bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, st
 uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key);
 
 /* Opens the folder of an incomplete model's files, and writes its note; makes what is missing. Sets *folder, with a
- * reference for the caller. Errors: TD_RESOURCE_EXHAUSTED, TD_FAILED_PRECONDITION, TD_IO. */
+ * reference for the caller. Errors: TD_RESOURCE_EXHAUSTED, TD_IO; TD_FAILED_PRECONDITION, also when another server has
+ * taken the store's place. */
 bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
                                 struct td_root **folder, struct td_error *err);
 

@@ -98,15 +98,18 @@ static bool move_in_place(const struct td_kept_disk *disk, const char *id, const
 }
 
 /* Removes what does not belong to the model in the folder of its files, and notes what eviction compares. */
-static bool settle_files(const char *path, const struct td_kept_files *belonging, struct td_kept_note *note,
-                         int64_t *changed_ns, struct td_error *err)
+static bool settle_files(const struct td_kept_disk *disk, const char *files, const struct td_kept_files *belonging,
+                         struct td_kept_note *note, int64_t *changed_ns, struct td_error *err)
 {
+    char path[TD_KEPT_PATH_BYTES];
+    td_kept_disk_path(disk, files, path);
     struct pruning pruning = {.prefix_len = strlen(path) + 1, .belonging = belonging};
     struct stat st;
     if (!td_disk_tree_visit(path, prune_item, &pruning) || lstat(path, &st) != 0)
-        return td_error_sys(err, TD_IO, errno, "cannot list \"%s\"", path);
+        return td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER, files);
     if (!td_published_tree_tag(path, note->tree))
-        return td_error_set(err, TD_IO, "cannot look at all files in \"%s\"", path);
+        return td_error_set(err, TD_IO, "cannot look at all files in \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER,
+                            files);
     note->inode = st.st_ino;
     note->mtime_ns = td_file_id_of(&st).mtime_ns;
     *changed_ns = pruning.changed_ns;
@@ -119,16 +122,12 @@ bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const str
     char files[TD_KEPT_NAME_BYTES];
     char record[TD_KEPT_NAME_BYTES];
     char left[TD_KEPT_NAME_BYTES];
-    char path[PATH_MAX];
     int64_t changed_ns = 0;
     td_kept_incoming_name(key, "/files", files);
     td_kept_record_name(key, record);
     td_kept_incoming_name(key, "", left);
-    if (!td_kept_disk_check(disk, err)) /* the files' path could lead to another server's */
-        return false;
-    if (!td_kept_disk_path(disk, files, path))
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
-    if (!settle_files(path, belonging, note, &changed_ns, err) || !td_kept_note_write(disk->fd, record, note, err))
+    if (!td_kept_disk_check(disk, err) || !settle_files(disk, files, belonging, note, &changed_ns, err) ||
+        !td_kept_note_write(disk->fd, record, note, err))
         return false;
     wait_for_rest(changed_ns);
     if (move_in_place(disk, note->id, files, err)) {

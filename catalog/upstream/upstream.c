@@ -6,8 +6,8 @@
  *
  * What is hard:
  *   - Readers of incoming blobs wait without the lock, and say only by a flag of the blob that they do; so while files
- *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. Whoever may have been it
- *     and does something else wakes another one, which takes its place if there is none.
+ *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. A thread that begins to
+ *     work wakes another one, which becomes the looker if there is none.
  *   - A model that has been published is shown from its intake until a scan has found it: until then the catalog's
  *     snapshot lacks it, and asking leads here. Then the intake goes, since it holds a descriptor for each file. */
 #include "catalog/upstream/upstream.h"
@@ -283,10 +283,10 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 /* Answers that there is no room, and when to ask again, unless the model never fits. Returns true. */
 static bool refuse_room(const struct td_intake *intake, uint64_t wait_ns, struct td_upstream_reply *reply)
 {
-    bool never_fits = intake->error.sys == EFBIG;
+    bool never_fits = td_fetching_never_fits(&intake->error);
     (void)refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
                  "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
-                 never_fits ? ", whatever else leaves: it is too large for this server" : "");
+                 never_fits ? ", whatever else leaves: it is too large for this server, or its upstream" : "");
     if (never_fits)
         reply->retry_after_s = 0;
     return true;

@@ -230,9 +230,12 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
     const struct td_kept_table *table = &store->table;
     if (store->max_bytes == 0)
         return true;
-    if (bytes > store->max_bytes)
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, EFBIG,
-                            "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64, bytes, store->max_bytes);
+    if (bytes > store->max_bytes) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "it has %" PRIu64 " bytes, more than --cache-max-bytes %" PRIu64,
+                           bytes, store->max_bytes);
+        err->sys = EFBIG;
+        return false;
+    }
     while (!fits(store, td_kept_table_bytes(table), bytes)) {
         bool fits_soon = fits(store, td_kept_table_staying_bytes(table), bytes);
         if (!fits_soon && remove_one(store, evicted))
@@ -562,10 +565,12 @@ bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct
     struct td_kept_row row;
     if (!begin_stage(store, note, TD_KEPT_LEAVING, &row))
         return false;
+    if (!remove_model(store, &row)) /* it has become the operator's meanwhile */
+        return false;
     pthread_mutex_lock(&store->lock);
     td_wrong_copies_note(&store->wrong, row.note.id, row.wait_ns); /* twice the time that it has waited */
     pthread_mutex_unlock(&store->lock);
-    return remove_model(store, &row);
+    return true;
 }
 
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store)

@@ -1,6 +1,7 @@
 #include "storage/fetch/fetch_fault.h"
 
 #include <curl/curl.h>
+#include <errno.h>
 #include <string.h>
 
 static enum td_code code_of(CURLcode code, const char *text)
@@ -57,6 +58,8 @@ static enum td_code code_of_answer(const struct td_fetch_answer *answer)
         return TD_UNAVAILABLE;
     if (status == 401 || status == 403)
         return TD_PERMISSION_DENIED;
+    if (status == 507)
+        return TD_RESOURCE_EXHAUSTED;
     return status == 404 || status == 410 ? TD_NOT_FOUND : TD_FAILED_PRECONDITION;
 }
 
@@ -65,7 +68,10 @@ bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *
 {
     if (advice == NULL && answer->status == 401)
         advice = "a token is needed: none that may read it was given";
-    return td_error_set(err, code_of_answer(answer), "%s: the server answered %u%s%s%s%s%s", what, answer->status,
-                        advice != NULL ? " (" : "", advice != NULL ? advice : "", advice != NULL ? ")" : "",
-                        answer->message[0] != '\0' ? ", " : "", answer->message);
+    struct td_error why = TD_ERROR_INIT;
+    (void)td_error_set(&why, code_of_answer(answer), "%s: the server answered %u%s%s%s%s%s", what, answer->status,
+                       advice != NULL ? " (" : "", advice != NULL ? advice : "", advice != NULL ? ")" : "",
+                       answer->message[0] != '\0' ? ", " : "", answer->message);
+    why.sys = why.code == TD_RESOURCE_EXHAUSTED ? EFBIG : 0;
+    return td_error_copy(err, &why);
 }

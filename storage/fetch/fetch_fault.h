@@ -19,7 +19,8 @@ bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer);
 
 /* Sets the error for an answer whose status is not the wanted one. advice: what a person does about it; NULL: for 401
  * that a token is needed, for others none. What the server says comes last, so that nothing else is cut with it.
- * TD_UNAVAILABLE for a failure that may pass. Returns false. */
+ * TD_UNAVAILABLE for a failure that may pass; TD_RESOURCE_EXHAUSTED with sys EFBIG for 507 without Retry-After: the
+ * server never has room for what was asked for. Returns false. */
 bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
                               struct td_error *err);
 

@@ -41,8 +41,9 @@ struct td_fetch_outcome {
 /* Fetches the file. Blocks. After an error what is on disk stays, to be resumed, unless it was wrong. Errors:
  * TD_CONFLICT when cancelled; TD_NOT_FOUND when all servers say so; TD_PERMISSION_DENIED for a refused token or an
  * untrusted certificate; TD_FAILED_PRECONDITION when the content has another digest, or no server has the file that was
- * expected; TD_RESOURCE_EXHAUSTED when the disk is full (sys is ENOSPC, EDQUOT or EFBIG) or memory is short;
- * TD_UNAVAILABLE when no server made progress for retry_for_ns; TD_IO. The message names `shown` and the server. */
+ * expected; TD_RESOURCE_EXHAUSTED when the disk is full (sys is ENOSPC, EDQUOT or EFBIG), memory is short, or the last
+ * server has no room for it (EFBIG); TD_UNAVAILABLE when no server made progress for retry_for_ns; TD_IO. The message
+ * names `shown` and the server. */
 bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *job, struct td_fetch_outcome *outcome,
                    struct td_error *err);
 

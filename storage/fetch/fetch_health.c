@@ -107,6 +107,13 @@ uint64_t td_fetch_health_due_ns(const struct td_fetch_health *health)
     return first == SIZE_MAX ? UINT64_MAX : health->servers[first].due_ns;
 }
 
+/* Returns how long a server is not asked. */
+static uint64_t left_ns(const struct td_fetch_health *health, size_t server, uint64_t now_ns)
+{
+    uint64_t due_ns = health->servers[server].due_ns;
+    return due_ns > now_ns ? due_ns - now_ns : 0;
+}
+
 /* Sets the error to the latest failure, or says that the servers are to be left alone. */
 static void tell_end(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err)
 {
@@ -116,7 +123,7 @@ static void tell_end(const struct td_fetch_health *health, uint64_t now_ns, stru
     else
         (void)td_error_set(err, TD_UNAVAILABLE, "%s has asked to be left alone, for another %" PRIu64 " s",
                            td_fetch_client_url(health->client, first),
-                           (health->servers[first].due_ns - now_ns + TD_NS_PER_S - 1) / TD_NS_PER_S);
+                           (left_ns(health, first, now_ns) + TD_NS_PER_S - 1) / TD_NS_PER_S);
 }
 
 bool td_fetch_health_is_over(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err)

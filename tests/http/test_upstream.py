@@ -179,11 +179,10 @@ def answers_of(server, name):
 
 
 @pytest.mark.parametrize("is_tensord", [False, True])
-@pytest.mark.parametrize("kind", ARRIVING)
-def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, kind, is_tensord):
+@pytest.mark.parametrize("name", [*(f"org/{kind}" for kind in ARRIVING), "parts"])
+def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, name, is_tensord):
     """What is a model, a model in a directory of another, or none is told by the names of the files."""
-    files, waits = ARRIVING[kind]
-    name = f"org/{kind}"
+    files, waits = ARRIVING[name.removeprefix("org/")]
     hub = hubs({name: SLOW | files})
     hub.is_tensord = is_tensord
     for path, content in (SLOW | files).items():
@@ -207,6 +206,24 @@ def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, star
     assert after == answers_of(local, name)[0]
     assert before.items() <= after.items()
     assert same_after == same
+
+
+def test_a_directory_of_a_model_whose_name_has_no_organisation(hubs, cache):
+    """Its URL looks like that of a model with one, at which no fetch begins. The Hub's clients may write local/."""
+    hub = hubs({"parts": SLOW | ARRIVING["parts"][0]})
+    hub.open_gate(WINDOW)
+    server = cache(hub.url)
+    assert server.get("/models/parts/unet").status == 404
+    assert count(server, "begun_total") == 0
+    assert server.get("/api/models/parts").status == 200
+    assert server.json("/models/parts/unet")["upstream"]["state"] == "incoming"
+    for target in ("/models/parts/unet/tensors", "/api/models/parts/revision/tp2-rank0-vllm",
+                   "/api/models/local/parts/revision/tp2-rank0-vllm"):
+        r = server.get(target)
+        assert r.status == 503 and b"is being fetched from the upstream: " in r.body, r.body
+    hub.open_gate(None)
+    published(server, "parts/unet")
+    assert server.json("/models/parts/unet")["upstream"] == {"state": "here", "verified": True}
 
 
 def test_files_that_are_wanted_come_before_others(hubs, cache):
@@ -528,10 +545,30 @@ def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
         assert b"too large for this server" in r.body and r.get("Retry-After") is None
     p = subprocess.run([harness.tensord_binary(), "pull", f"http://127.0.0.1:{server.port}", "org/m", "-o",
                         tmp_path / "out", "--retry-for", "100s"], capture_output=True, text=True, timeout=50)
-    assert p.returncode == 1 and "too large for this server; the server's log" in p.stderr, p.stderr
-    assert "more than --cache-max-bytes 1048576" in server.stderr()
+    assert p.returncode == 1 and "too large for this server, or its upstream; the server's log" in p.stderr, p.stderr
+    assert "more than --cache-max-bytes 1048576\n" in server.stderr()
     assert count(server, "failures_total") == 1
     assert list((tmp_path / "cache" / ".tensord-upstream" / "incoming").iterdir()) == []
+
+
+def test_a_model_that_is_too_large_for_the_upstream_is_the_same_answer(hubs, cache):
+    """It is no fault of bytes or of a server: who asks learns at once that it is of no use, and no server is asked
+    alone. Another server that has room for it sends it."""
+    hub = hubs({"org/m": model()})
+    small = cache(hub.url, "--cache-max-bytes", MIB, root="small")
+    behind = f"http://127.0.0.1:{small.port}"
+    server = cache(f"{behind},{behind}/")
+    for target in ("/models/org/m/files/config.json", "/org/m/resolve/main/config.json"):
+        r = server.get(target)
+        assert (r.status, r.get("Retry-After")) == (507, None), r.body
+        assert b"too large for this server, or its upstream" in r.body
+    failures = {labels["reason"]: n for name, labels, n in server.metrics()[2]
+                if name == "tensord_upstream_failures_total"}
+    assert failures["space"] == 1 and sum(failures.values()) == 1, failures
+    assert "is asked of another server alone" not in server.stderr()
+    assert "the server answered 507, there is no room for " in server.stderr()
+    other = cache(f"{behind},{hub.url}", root="other")
+    assert other.get("/models/org/m/files/config.json").body == CONFIG
 
 
 def test_files_without_digests_make_an_unverified_copy(hubs, cache):

@@ -324,6 +324,23 @@ static void copies_that_are_wrong_again_and_again_are_compared_ever_more_rarely(
     place_close(&place);
 }
 
+/* The operator changes it after it was taken: it has not left, so it is not the one that made the next one wait. */
+static void a_wrong_copy_that_stays_is_not_remembered(void **state)
+{
+    static const uint64_t first_ns = UINT64_C(1000000000000);
+    struct place place;
+    struct td_kept_note note;
+    (void)state;
+    place_open(&place);
+    assert_true(td_upstream_store_take_unverified(place.store, first_ns, td_clock_ns() + first_ns, &note));
+    tree_text(&place.tree, "org/m/mine.txt", "x");
+    assert_false(td_upstream_store_evict_wrong(place.store, &note));
+    assert_true(exists(&place.tree, "org/m/mine.txt"));
+    tree_remove(&place.tree, "org/m");
+    check_first_wait(&place, first_ns, first_ns, &note);
+    place_close(&place);
+}
+
 static void a_verified_copy_ends_the_memory_of_wrong_ones(void **state)
 {
     static const uint64_t first_ns = UINT64_C(1000000000000);
@@ -497,6 +514,7 @@ int main(void)
         cmocka_unit_test(one_model_is_compared_at_a_time),
         cmocka_unit_test(the_time_between_comparisons_doubles_up_to_a_day),
         cmocka_unit_test(copies_that_are_wrong_again_and_again_are_compared_ever_more_rarely),
+        cmocka_unit_test(a_wrong_copy_that_stays_is_not_remembered),
         cmocka_unit_test(a_verified_copy_ends_the_memory_of_wrong_ones),
         cmocka_unit_test(a_copy_in_the_place_of_a_wrong_one_has_its_time),
         cmocka_unit_test(the_oldest_wrong_copies_are_forgotten),

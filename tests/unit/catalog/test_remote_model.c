@@ -4,6 +4,7 @@
 #include "tests/unit/unit.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -11,7 +12,7 @@
 
 #define MS UINT64_C(1000000)
 
-enum how { ANSWERS, IS_SILENT, IS_BUSY };
+enum how { ANSWERS, IS_SILENT, IS_BUSY, HAS_NO_ROOM, HAS_NOT };
 
 /* A Hub whose tree has so many pages with a file each. It answers one connection after the other. */
 struct site {
@@ -78,6 +79,10 @@ static void answer(struct site *site, int fd)
         send_answer(fd, "200 OK", "", "{\"sha\":\"0123456789abcdef0123456789abcdef01234567\"}");
     else if (site->tree == IS_BUSY)
         send_answer(fd, "503 Service Unavailable", "", "");
+    else if (site->tree == HAS_NO_ROOM)
+        send_answer(fd, "507 Insufficient Storage", "", "");
+    else if (site->tree == HAS_NOT)
+        send_answer(fd, "404 Not Found", "", "");
     else if (site->tree == ANSWERS)
         send_page(site, fd, path);
     wait_for_end(fd);
@@ -196,6 +201,49 @@ static void servers_that_are_to_be_left_alone_are_not_asked(void **state)
     site_close(&sites[1]);
 }
 
+/* A server that is too small says nothing of the others: only where none may have the model later, it is too large. */
+static void one_server_is_too_small_for_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        enum how tree[2];
+        enum td_code code;
+        int sys;
+    } cases[] = {
+        {{HAS_NO_ROOM, HAS_NO_ROOM}, TD_RESOURCE_EXHAUSTED, EFBIG},
+        {{HAS_NOT, HAS_NO_ROOM}, TD_RESOURCE_EXHAUSTED, EFBIG},
+        {{HAS_NO_ROOM, IS_BUSY}, TD_UNAVAILABLE, 0},
+        {{IS_BUSY, HAS_NO_ROOM}, TD_UNAVAILABLE, 0},
+        {{HAS_NO_ROOM, ANSWERS}, TD_OK, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct site sites[] = {{.prefix = "", .pages = 1, .tree = cases[i].tree[0]},
+                               {.prefix = "", .pages = 1, .tree = cases[i].tree[1]}};
+        char text[2][40];
+        const char *urls[] = {text[0], text[1]};
+        struct td_fetch_client *client;
+        struct td_fetch_session *session;
+        struct td_remote_kinds kinds = {.known = {true, true}};
+        struct td_remote_model model;
+        struct td_error err = TD_ERROR_INIT;
+        for (size_t n = 0; n < 2; n++) {
+            site_open(&sites[n]);
+            (void)snprintf(text[n], sizeof text[n], "http://127.0.0.1:%u", sites[n].port);
+        }
+        const struct td_fetch_settings settings = {.urls = urls, .url_count = 2};
+        assert_true(td_fetch_client_create(&settings, &client, NULL));
+        assert_true(td_fetch_session_create(client, NULL, NULL, &session, NULL));
+        td_remote_model_init(&model);
+        (void)td_remote_model_list(session, "org/m", "main", &kinds, &model, &err);
+        CHECK(err.code == cases[i].code && err.sys == cases[i].sys, "%zu: %d, %s", i, err.sys, err.message);
+        td_remote_model_fini(&model);
+        td_fetch_session_destroy(session);
+        td_fetch_client_destroy(client);
+        site_close(&sites[0]);
+        site_close(&sites[1]);
+    }
+}
+
 /* A server below a path of another one links to its pages with that path or without it, and with its host or not. */
 static void pages_below_a_path(void **state)
 {
@@ -248,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_below_a_path),
         cmocka_unit_test(servers_that_are_to_be_left_alone_are_not_asked),
+        cmocka_unit_test(one_server_is_too_small_for_the_model),
         cmocka_unit_test(what_a_list_costs_is_bounded),
         cmocka_unit_test(what_is_within_the_bounds_is_listed),
     };

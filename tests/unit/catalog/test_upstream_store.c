@@ -592,6 +592,71 @@ static void a_store_that_is_removed_or_replaced_is_not_used(void **state)
     }
 }
 
+/* Moves the store away, and has another server begin the same model. */
+static struct td_upstream_store *take_the_place(const struct tree *tree)
+{
+    char from[TREE_PATH_BYTES + 32];
+    char to[TREE_PATH_BYTES + 32];
+    char stray[128];
+    (void)snprintf(from, sizeof from, "%s/.tensord-upstream", tree->path);
+    (void)snprintf(to, sizeof to, "%s/.old", tree->path);
+    assert_int_equal(rename(from, to), 0);
+    struct td_upstream_store *second = open_store(tree, 0);
+    begin(second, "org/name", 2);
+    name_in_store("incoming/%s/files/part", "org/name", stray);
+    tree_text(tree, stray, "of the second");
+    return second;
+}
+
+struct swap {
+    const struct tree *tree;
+    struct td_upstream_store *second; /* NULL: not yet */
+};
+
+/* Says as is_config which files belong, after another server has taken the place. */
+static bool swap_and_say(void *context, const char *path)
+{
+    struct swap *swap = context;
+    if (swap->second == NULL)
+        swap->second = take_the_place(swap->tree);
+    return is_config(NULL, path);
+}
+
+/* Whenever another server takes the place: what is removed is this store's own. */
+static void a_store_that_is_replaced_at_work_removes_its_own(void **state)
+{
+    (void)state;
+    for (int publishes = 0; publishes < 2; publishes++) {
+        struct tree tree;
+        struct swap swap = {.tree = &tree};
+        struct td_error err = TD_ERROR_INIT;
+        char stray[128];
+        char path[TREE_PATH_BYTES];
+        char text[1024];
+        tree_open(&tree);
+        struct td_upstream_store *store = open_store(&tree, 0);
+        begin(store, "org/name", 2);
+        name_in_store("incoming/%s/files/part", "org/name", stray);
+        tree_text(&tree, stray, "of the first");
+        if (publishes == 1) {
+            CHECK(td_upstream_store_publish(store, "org/name", true, swap_and_say, &swap, &err), "%s", err.message);
+            assert_false(exists(&tree, "org/name/part"));
+        } else {
+            swap.second = take_the_place(&tree);
+            td_upstream_store_discard(store, "org/name");
+        }
+        read_text(&tree, stray, text);
+        assert_string_equal(text, "of the second");
+        tree_at(&tree, ".old/trash", path);
+        assert_int_equal(rmdir(path), 0); /* it is empty */
+        tree_at(&tree, ".old/incoming", path);
+        assert_int_equal(rmdir(path), 0);
+        td_upstream_store_close(store);
+        td_upstream_store_close(swap.second);
+        tree_close(&tree);
+    }
+}
+
 static void a_served_directory_that_is_replaced_is_not_used(void **state)
 {
     struct tree tree;
@@ -764,6 +829,7 @@ int main(void)
         cmocka_unit_test(a_file_system_that_cannot_publish_is_said_at_the_start),
         cmocka_unit_test(a_second_process_is_kept_out),
         cmocka_unit_test(a_store_that_is_removed_or_replaced_is_not_used),
+        cmocka_unit_test(a_store_that_is_replaced_at_work_removes_its_own),
         cmocka_unit_test(a_served_directory_that_is_replaced_is_not_used),
         cmocka_unit_test(folders_of_the_store_that_are_removed_are_made_anew),
         cmocka_unit_test(the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
