@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* The members of an item that count. */
 struct item {
@@ -67,6 +68,8 @@ static const char *fault_of_component(struct td_text name)
         return "has a component that is too long";
     if (is_own(name))
         return "has a name that is kept for tensord's own files";
+    if (name.len == 4 && strncasecmp(name.p, ".git", 4) == 0) /* its configuration says what git runs */
+        return "has a component .git, which is Git's own";
     return NULL;
 }
 

@@ -142,7 +142,9 @@ static void paths(void **state)
                                        ".a.tensord-parts",
                                        "a.tensord-pull",
                                        "tensord-upstream",
-                                       ".tensord"};
+                                       ".tensord",
+                                       ".github",
+                                       "x.git"};
     static const char *const bad[] = {"",
                                       ".",
                                       "..",
@@ -162,7 +164,9 @@ static void paths(void **state)
                                       "d/.a.tensord-journal",
                                       ".out.tensord-pull/x",
                                       "d/.tensord-upstream/x",
-                                      ".tensord-upstream"};
+                                      ".tensord-upstream",
+                                      ".git/config",
+                                      "d/.GIT"};
     for (size_t i = 0; i < COUNT_OF(good); i++)
         CHECK(td_remote_path_check(td_text_of(good[i]), NULL), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
