@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -277,4 +278,23 @@ bool td_root_open_directory(const struct td_root *root, const char *path, int *f
         return open_failed(errno, path[0] == '\0' ? root->path : path, err);
     *fd = opened;
     return true;
+}
+
+bool td_root_remove(const struct td_root *root, const char *path, int flags)
+{
+    char directory[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int len = snprintf(directory, sizeof directory, "%.*s", slash == NULL ? 0 : (int)(slash - path), path);
+    if (len < 0 || (size_t)len >= sizeof directory) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    int fd = open_inside(root, directory, O_PATH | O_DIRECTORY);
+    if (fd < 0)
+        return false;
+    bool ok = unlinkat(fd, slash == NULL ? path : slash + 1, flags) == 0;
+    int sys = errno;
+    (void)close(fd);
+    errno = sys;
+    return ok;
 }

@@ -63,4 +63,8 @@ bool td_root_link_name(const struct td_root *root, const char *path, char *name,
  * td_root_open_file; any type of file will do. */
 bool td_root_stat(const struct td_root *root, const char *path, struct stat *st, struct td_error *err);
 
+/* Removes the file at `path`, or the empty directory there (AT_REMOVEDIR in flags), as unlinkat does; nothing outside
+ * of the root, and of a symlink at the end the link. Returns false, with errno, when it stays. */
+bool td_root_remove(const struct td_root *root, const char *path, int flags);
+
 #endif

@@ -497,9 +497,13 @@ static bool fetch_newest(struct pull *pull, struct td_error *err)
         bool ok = fetch_all(pull, &why);
         if (!may_have_changed(pull, &why))
             return ok || td_error_copy(err, &why);
+        if (td_pull_change_is_seen((struct td_pull_files){pull->files, pull->count}))
+            tell(pull, "files are not as they are listed: the list is read again");
         bool is_new = choose_again(pull, &unread);
         if (!goes_on(pull, err))
             return false;
+        if (!is_new && !ok && unread.code != TD_OK)
+            tell(pull, unread.message);
         if (!is_new)
             return (ok && unread.code == TD_OK) || td_error_copy(err, ok ? &unread : &why);
         if (changes == MAX_CHANGES)

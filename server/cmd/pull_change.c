@@ -90,26 +90,31 @@ static void remove_directories(const struct td_root *root, const char *path)
     (void)snprintf(above, sizeof above, "%s", path);
     for (char *slash = strrchr(above, '/'); slash != NULL; slash = strrchr(above, '/')) {
         *slash = '\0';
-        if (unlinkat(root->fd, above, AT_REMOVEDIR) != 0)
+        if (!td_root_remove(root, above, AT_REMOVEDIR))
             return;
     }
+}
+
+/* Removes a file, and what an unfinished one has. */
+static void remove_file(const struct td_root *root, const char *name)
+{
+    struct td_fetch_target target;
+    if (td_fetch_target_open(&target, root, name, 0, NULL)) {
+        (void)unlinkat(target.directory, target.name, 0);
+        (void)unlinkat(target.directory, target.part_name, 0);
+        (void)unlinkat(target.directory, target.journal_name, 0);
+    }
+    td_fetch_target_close(&target);
 }
 
 void td_pull_change_remove(const struct td_root *root, struct td_pull_files before, struct td_pull_files after)
 {
     for (size_t i = 0; i < before.count; i++) {
         const struct td_pull_file *file = &before.files[i];
-        const char *name = td_pull_file_name(file);
-        struct td_fetch_target target;
-        bool is_there = file->is_done || file->outcome.fetched_bytes + file->outcome.resumed_bytes > 0;
-        if (!is_there || find(after, file->path) != NULL)
+        if (find(after, file->path) != NULL)
             continue;
-        if (td_fetch_target_open(&target, root, name, 0, NULL)) {
-            (void)unlinkat(target.directory, target.name, 0);
-            (void)unlinkat(target.directory, target.part_name, 0);
-            (void)unlinkat(target.directory, target.journal_name, 0);
-        }
-        td_fetch_target_close(&target);
-        remove_directories(root, name);
+        if (file->is_done || file->outcome.fetched_bytes + file->outcome.resumed_bytes > 0)
+            remove_file(root, td_pull_file_name(file));
+        remove_directories(root, td_pull_file_name(file));
     }
 }

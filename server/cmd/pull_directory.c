@@ -32,6 +32,7 @@ static const uint64_t lock_most_ns = 5 * TD_NS_PER_S;
 
 /* The removal of files that do not belong to the pull. */
 struct tidying {
+    const struct td_root *root;
     size_t prefix_len; /* of the paths, up to the file's own */
     dev_t device;      /* of the directories; what is mounted below is another one, and nobody's leftovers */
     const struct td_pull_belonging *belonging;
@@ -123,6 +124,22 @@ static bool check_owner(const struct td_pull_directory *directory, bool is_new, 
                         directory->staging);
 }
 
+/* Returns the mode of new directories: 0777 without the bits of the umask. Not beside other threads. */
+static mode_t new_mode(void)
+{
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    return 0777 & ~mask;
+}
+
+/* Returns the mode of the staging directory: who may not write there may not look into it either, nor lock it. */
+static mode_t staging_mode(mode_t mode)
+{
+    mode_t group = (mode & S_IWGRP) != 0 ? mode & S_IRWXG : 0;
+    mode_t others = (mode & S_IWOTH) != 0 ? mode & S_IRWXO : 0;
+    return (mode & S_IRWXU) | group | others;
+}
+
 /* Makes and opens the staging directory. */
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
@@ -135,7 +152,8 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
     }
     if (!make_directories(out->final, parent, err))
         return false;
-    bool is_new = mkdir(out->staging, 0777) == 0;
+    out->mode = new_mode();
+    bool is_new = mkdir(out->staging, staging_mode(out->mode)) == 0;
     if (!is_new && errno != EEXIST)
         return td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", out->staging);
     if (lstat(out->staging, &st) == 0 && !S_ISDIR(st.st_mode))
@@ -229,23 +247,27 @@ static bool tidy_item(void *context, const FTSENT *item)
         return true;
     if (is_directory) {
         if (item->fts_pathlen > tidying->prefix_len)
-            (void)unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR);
+            (void)td_root_remove(tidying->root, item->fts_path + tidying->prefix_len, AT_REMOVEDIR);
         return true;
     }
     const char *own = item->fts_path + tidying->prefix_len;
     copy_path(own, path);
     return strcmp(own, NOTE_NAME) == 0 || tidying->belonging->belongs(tidying->belonging->context, path) ||
-           unlinkat(AT_FDCWD, item->fts_path, 0) == 0 || errno == ENOENT;
+           td_root_remove(tidying->root, own, 0) || errno == ENOENT;
 }
 
 /* Removes what an earlier pull has left and does not belong to this one, by the descriptor, which no rename leads
- * elsewhere. */
+ * elsewhere. Should somebody put a symlink in the place of a directory meanwhile, the walk may look elsewhere, but
+ * nothing is removed there. */
 static bool tidy(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                  struct td_error *err)
 {
     char path[64];
     int len = snprintf(path, sizeof path, "/proc/self/fd/%d/.", directory->lock);
-    struct tidying tidying = {.prefix_len = (size_t)len + 1, .device = directory->root->device, .belonging = belonging};
+    struct tidying tidying = {.root = directory->root,
+                              .prefix_len = (size_t)len + 1,
+                              .device = directory->root->device,
+                              .belonging = belonging};
     return td_disk_tree_visit(path, tidy_item, &tidying) ||
            td_error_sys(err, TD_IO, errno, "cannot remove what an earlier pull has left in \"%s\"; remove it",
                         directory->staging);
@@ -341,6 +363,8 @@ bool td_pull_directory_publish(const struct td_pull_directory *directory, struct
     struct stat st;
     if (directory->staging == NULL)
         return true;
+    if (fstat(directory->lock, &st) == 0) /* not all file systems have modes */
+        (void)fchmod(directory->lock, (st.st_mode & 07777) | directory->mode);
     if (rename(directory->staging, directory->final) == 0) {
         (void)unlinkat(directory->root->fd, NOTE_NAME, 0); /* not before: a kill in between would leave no note */
         int parent = openat(directory->root->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -7,6 +7,7 @@
 #include "storage/served_root.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* All are owned. */
 struct td_pull_directory {
@@ -15,6 +16,7 @@ struct td_pull_directory {
     struct td_root *root; /* the one of the two that files go to */
     int lock;             /* the staging directory, locked while files are put there; -1: none */
     bool has_noted;       /* this pull has written there what is pulled */
+    mode_t mode;          /* of the final directory; the staging one has less */
 };
 
 /* Returns whether a file belongs to what is pulled. `path` is below the directory. */

@@ -381,6 +381,74 @@ static void a_lock_that_is_held_for_ever_holds_up_nobody(void **state)
     tree_close(&tree);
 }
 
+static const struct tree *swapped_tree; /* whose directory "b" becomes a symlink */
+
+static bool swap(void *context, const char *path)
+{
+    if (strcmp(path, "a/x") == 0) {
+        tree_rename(swapped_tree, STAGING "/b", "gone");
+        tree_symlink(swapped_tree, STAGING "/b", "../elsewhere");
+    }
+    return belongs(context, path);
+}
+
+/* Somebody who may write into the staging directory puts a symlink in the place of a directory that the walk has seen:
+ * what the link leads to stays. */
+static void nothing_is_removed_elsewhere(void **state)
+{
+    (void)state;
+    static const struct td_pull_belonging swapping = {.belongs = swap};
+    struct tree tree;
+    struct td_pull_directory directory;
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    tree_text(&tree, NOTE, "org/m at main");
+    tree_text(&tree, STAGING "/a/x", "x");
+    tree_text(&tree, STAGING "/b/y", "y");
+    tree_text(&tree, "elsewhere/y", "y");
+    tree_text(&tree, "elsewhere/empty/z", "z");
+    swapped_tree = &tree;
+    tree_at(&tree, "m", path);
+    (void)td_pull_directory_open(path, "org/m at main", &swapping, &directory, NULL);
+    assert_true(has(&tree, "gone/y") && !has(&tree, STAGING "/a/x"));
+    assert_true(has(&tree, "elsewhere/y") && has(&tree, "elsewhere/empty/z"));
+    td_pull_directory_close(&directory);
+    tree_close(&tree);
+}
+
+static void expect_mode(const struct tree *tree, const char *name, mode_t mode)
+{
+    char path[TREE_PATH_BYTES];
+    struct stat st;
+    tree_at(tree, name, path);
+    assert_int_equal(__real_lstat64(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, mode);
+}
+
+/* Who may not write into the staging directory cannot open it, and so cannot lock it. The final directory has the mode
+ * of any new one. */
+static void others_cannot_open_the_staging_directory(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t mask, staging, final;
+    } cases[] = {{022, 0700, 0755}, {002, 0770, 0775}, {0, 0777, 0777}, {077, 0700, 0700}};
+    mode_t before = umask(0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tree tree;
+        struct td_pull_directory directory;
+        tree_open(&tree);
+        (void)umask(cases[i].mask);
+        assert_true(open_at(&tree, &directory, NULL));
+        expect_mode(&tree, STAGING, cases[i].staging);
+        assert_true(td_pull_directory_publish(&directory, NULL));
+        expect_mode(&tree, "m", cases[i].final);
+        td_pull_directory_close(&directory);
+        tree_close(&tree);
+    }
+    (void)umask(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +463,8 @@ int main(void)
         cmocka_unit_test(files_that_no_pull_has_noted_are_left_alone),
         cmocka_unit_test(the_note_of_another_pull_stays),
         cmocka_unit_test(a_lock_that_is_held_for_ever_holds_up_nobody),
+        cmocka_unit_test(nothing_is_removed_elsewhere),
+        cmocka_unit_test(others_cannot_open_the_staging_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
