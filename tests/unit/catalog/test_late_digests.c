@@ -46,7 +46,8 @@ bool __wrap_td_content_hash(const struct td_root *root, const char *path, const 
                             const struct td_content_hash_options *options, struct td_content_sums *sums,
                             struct td_error *err)
 {
-    hashed_here += pthread_equal(pthread_self(), this_thread) ? 1 : 0;
+    if (pthread_equal(pthread_self(), this_thread)) /* no other one touches the number */
+        hashed_here++;
     return __real_td_content_hash(root, path, id, options, sums, err);
 }
 
