@@ -36,7 +36,7 @@ bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
  * are those of checkpoints. */
 bool td_incoming_call_awaits(const struct td_call *call);
 
-/* What clients can do meanwhile that know how to ask for single files. */
+/* The text for clients that can ask for single files meanwhile. */
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
 /* Answers 503 and says how far the model is, and what the client can do meanwhile: for what needs all of its files,

@@ -8,7 +8,6 @@
 #include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -335,19 +334,13 @@ struct replies {
     unsigned status;                     /* of the refusal */
 };
 
-/* Returns whether a server has no room for the model, whatever leaves it: a reply of that one alone. */
-static bool is_too_large_there(const struct td_error *why)
-{
-    return why->code == TD_RESOURCE_EXHAUSTED && why->sys == EFBIG;
-}
-
 /* Notes the reply of the server that was asked. That a model is too large counts only where no server fails of
  * something else, which may pass. */
 static void note_reply(struct replies *replies, const struct asking *asking)
 {
     replies->left_out[asking->server] = true;
     if (!is_refused(asking)) {
-        if (is_too_large_there(&replies->failure))
+        if (td_fetch_fault_never_fits(&replies->failure))
             td_error_init(&replies->failure);
         (void)td_error_copy(&replies->failure, asking->err);
     } else if (replies->refusal.code == TD_OK) {
@@ -389,7 +382,7 @@ static bool list_by_any(const struct asking *task, struct td_error *err)
         asking.err = &why;
         if (list_once(&asking))
             return true;
-        if (why.code == TD_CONFLICT || (why.code == TD_RESOURCE_EXHAUSTED && !is_too_large_there(&why)))
+        if (why.code == TD_CONFLICT || (why.code == TD_RESOURCE_EXHAUSTED && !td_fetch_fault_never_fits(&why)))
             return td_error_copy(err, &why);
         note_reply(&replies, &asking);
         if (asking.is_unreached)

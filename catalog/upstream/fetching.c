@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "storage/fetch/fetch_fault.h"
 #include "storage/incoming.h"
 
 #include <errno.h>
@@ -24,15 +25,10 @@ static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* how long a model waits
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
-bool td_fetching_never_fits(const struct td_error *why)
-{
-    return why->sys == EFBIG;
-}
-
 /* Returns whether what has arrived only takes room, which it then gives back. */
 static bool is_of_room(const struct td_error *why)
 {
-    return why->sys == ENOSPC || why->sys == EDQUOT || td_fetching_never_fits(why);
+    return why->sys == ENOSPC || why->sys == EDQUOT || td_fetch_fault_never_fits(why);
 }
 
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why)

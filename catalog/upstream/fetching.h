@@ -35,10 +35,6 @@ void td_fetching_fail(struct td_fetching *fetching, struct td_intake *intake, co
  * TD_UPSTREAM_FAILED_OTHER. */
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why);
 
-/* Returns whether the model never fits, whatever else leaves: it is larger than this server may keep, or the upstream.
- * Whoever finds that out sets sys to EFBIG. */
-bool td_fetching_never_fits(const struct td_error *why);
-
 /* Puts away an intake that has ended, when the last thread has left it: its files stay on disk, or make room. It is
  * queued again if another server is to be asked. */
 void td_fetching_put_away(struct td_fetching *fetching, struct td_intake *intake);

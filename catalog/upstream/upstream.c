@@ -19,6 +19,7 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/waiting.h"
+#include "storage/fetch/fetch_fault.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -283,7 +284,7 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 /* Answers that there is no room, and when to ask again, unless the model never fits. Returns true. */
 static bool refuse_room(const struct td_intake *intake, uint64_t wait_ns, struct td_upstream_reply *reply)
 {
-    bool never_fits = td_fetching_never_fits(&intake->error);
+    bool never_fits = td_fetch_fault_never_fits(&intake->error);
     (void)refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
                  "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
                  never_fits ? ", whatever else leaves: it is too large for this server, or its upstream" : "");

@@ -1,5 +1,5 @@
-/* What changes for a pull that has begun when the list of files is read again. Lists of files are sorted by path, as
- * listings are. */
+/* The step from an old list of files to a new one, which a pull has read again after it began. Lists of files are
+ * sorted by path, as listings are. */
 #ifndef TD_SERVER_CMD_PULL_CHANGE_H
 #define TD_SERVER_CMD_PULL_CHANGE_H
 

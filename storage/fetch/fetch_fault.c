@@ -75,3 +75,8 @@ bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *
     why.sys = why.code == TD_RESOURCE_EXHAUSTED ? EFBIG : 0;
     return td_error_copy(err, &why);
 }
+
+bool td_fetch_fault_never_fits(const struct td_error *why)
+{
+    return why->sys == EFBIG;
+}

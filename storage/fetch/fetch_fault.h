@@ -24,4 +24,8 @@ bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer);
 bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
                               struct td_error *err);
 
+/* Returns whether the error says that there is never room for something, whatever else leaves. Whoever finds that out,
+ * here or at a server, sets sys to EFBIG. */
+bool td_fetch_fault_never_fits(const struct td_error *why);
+
 #endif

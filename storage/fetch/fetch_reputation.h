@@ -1,6 +1,6 @@
-/* What is remembered of servers from file to file: which have failed lately, so that others are asked instead, as long
- * as one of them may be asked; and until when a server has asked to be left alone. A client has an array of these, one
- * for each of its servers. Any thread. */
+/* The memory of servers, which lasts from file to file. A server that has failed lately is avoided, as long as another
+ * one may be asked. A server that has asked to be left alone is not asked until the time that it named. A client has an
+ * array of reputations, one for each of its servers. Any thread. */
 #ifndef TD_STORAGE_FETCH_REPUTATION_H
 #define TD_STORAGE_FETCH_REPUTATION_H
 
@@ -15,7 +15,7 @@ enum {
     TD_FETCH_PATIENCE_S = 300, /* the longest time for which a server is left alone since it asks for that */
 };
 
-/* Of one server. Zeroed at the start, but for keeps_patience, which does not change. */
+/* The memory of one server. All zeros at the start; only keeps_patience is set then, and never changes. */
 struct td_fetch_reputation {
     _Atomic uint64_t bad_until_ns;
     _Atomic uint64_t due_ns;

@@ -257,7 +257,7 @@ static void planning_for_a_list_ends(void **state)
 
 /* ---- rank files ---------------------------------------------------------------------------------------- */
 
-/* What answers tell of a rank file: of a list, its entity tag; the member lfs; the file's own entity tag. */
+/* The parts of answers that tell of a rank file: the entity tag of the list, the member lfs, the file's entity tag. */
 struct told {
     char commit[TD_COMMIT_BYTES], list_etag[TD_ETAG_BYTES], file_etag[TD_ETAG_BYTES], oid[TD_COMMIT_BYTES];
     char sha256[TD_SHA256_TEXT_BYTES]; /* empty: there is no lfs */

@@ -3,7 +3,6 @@
 #include "catalog/upstream/upstream.h"
 
 #include "catalog/repo.h"
-#include "catalog/upstream/wrong_tags.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/waiting.h"
@@ -864,23 +863,6 @@ static void one_idle_thread_looks_for_what_is_wanted(void **state)
     of_source = NULL;
 }
 
-static void the_oldest_wrong_tags_are_forgotten(void **state)
-{
-    static struct td_wrong_tags tags;
-    char tag[32];
-    (void)state;
-    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"\"")));
-    for (int i = 0; i < TD_WRONG_TAGS + 2; i++) {
-        (void)snprintf(tag, sizeof tag, "%08d", i);
-        td_wrong_tags_add(&tags, tag);
-    }
-    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"00000001\"")));
-    assert_true(td_wrong_tags_has(&tags, TD_TEXT("\"00000002\"")));
-    (void)snprintf(tag, sizeof tag, "\"%08d-part\"", TD_WRONG_TAGS + 1);
-    assert_true(td_wrong_tags_has(&tags, td_text_of(tag))); /* a facade has put something behind it */
-    assert_false(td_wrong_tags_has(&tags, TD_TEXT("\"0000000")));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -906,7 +888,6 @@ int main(void)
         cmocka_unit_test(too_many_models_at_once_are_refused),
         cmocka_unit_test(what_the_operator_has_is_not_fetched),
         cmocka_unit_test(one_idle_thread_looks_for_what_is_wanted),
-        cmocka_unit_test(the_oldest_wrong_tags_are_forgotten),
     };
     hex_of_weights(weights_hex);
     return cmocka_run_group_tests(tests, NULL, NULL);

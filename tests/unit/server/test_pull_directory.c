@@ -93,6 +93,12 @@ static bool open_at(const struct tree *tree, struct td_pull_directory *out, stru
     return td_pull_directory_open(path, "org/m at main", &belonging, out, err);
 }
 
+static void must_open(const struct tree *tree, struct td_pull_directory *out)
+{
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(open_at(tree, out, &err), "%s", err.message);
+}
+
 static bool has(const struct tree *tree, const char *name)
 {
     struct stat st;
@@ -196,10 +202,9 @@ static void what_does_not_belong_is_removed(void **state)
     (void)state;
     struct tree tree;
     struct td_pull_directory directory;
-    struct td_error err = TD_ERROR_INIT;
     tree_open(&tree);
     fill(&tree);
-    CHECK(open_at(&tree, &directory, &err), "%s", err.message);
+    must_open(&tree, &directory);
     check_names(&tree, true);
     td_pull_directory_close(&directory);
     tree_close(&tree);
@@ -232,18 +237,17 @@ static void nothing_is_removed_while_another_pull_is_there(void **state)
     struct td_pull_directory first;
     struct td_pull_directory second;
     struct td_pull_directory third;
-    struct td_error err = TD_ERROR_INIT;
     tree_open(&tree);
-    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    must_open(&tree, &first);
     fill(&tree);
-    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    must_open(&tree, &second);
     check_names(&tree, false);
     td_pull_directory_close(&first);
-    CHECK(open_at(&tree, &third, &err), "%s", err.message); /* the second one is there */
+    must_open(&tree, &third); /* the second one is there */
     check_names(&tree, false);
     td_pull_directory_close(&second);
     td_pull_directory_close(&third);
-    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    must_open(&tree, &first);
     check_names(&tree, true);
     td_pull_directory_close(&first);
     tree_close(&tree);
@@ -258,19 +262,19 @@ static void a_pull_that_is_at_work_is_alone_or_not(void **state)
     struct td_pull_directory second;
     struct td_error err = TD_ERROR_INIT;
     tree_open(&tree);
-    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    must_open(&tree, &first);
     assert_true(td_pull_directory_claim(&first));
     td_pull_directory_share(&first);
     is_remote = true;
     assert_false(td_pull_directory_claim(&first));
     is_remote = false;
-    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    must_open(&tree, &second);
     assert_false(td_pull_directory_claim(&first));
     assert_false(td_pull_directory_claim(&second)); /* the first one still shares the lock */
     CHECK(td_pull_directory_publish(&second, &err), "%s", err.message);
     td_pull_directory_close(&second);
     assert_false(td_pull_directory_claim(&first));
-    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    must_open(&tree, &second);
     assert_true(second.staging == NULL);
     assert_false(td_pull_directory_claim(&second));
     td_pull_directory_close(&second);
@@ -284,11 +288,10 @@ static void nothing_is_removed_where_others_are_not_seen(void **state)
     (void)state;
     struct tree tree;
     struct td_pull_directory directory;
-    struct td_error err = TD_ERROR_INIT;
     tree_open(&tree);
     fill(&tree);
     is_remote = true;
-    CHECK(open_at(&tree, &directory, &err), "%s", err.message);
+    must_open(&tree, &directory);
     check_names(&tree, false);
     is_remote = false;
     td_pull_directory_close(&directory);
@@ -341,9 +344,9 @@ static void the_note_of_another_pull_stays(void **state)
     struct td_pull_directory second;
     struct td_error err = TD_ERROR_INIT;
     tree_open(&tree);
-    CHECK(open_at(&tree, &first, &err), "%s", err.message);
+    must_open(&tree, &first);
     taken_tree = &tree;
-    CHECK(open_at(&tree, &second, &err), "%s", err.message);
+    must_open(&tree, &second);
     assert_true(taken_tree == NULL && second.staging == NULL);
     assert_true(has(&tree, NOTE) && has(&tree, "m"));
     td_pull_directory_close(&second);
