@@ -236,29 +236,36 @@ static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
         silent->next->previous = silent->previous;
 }
 
-/* Closes a connection whose client does not speak TLS, on a port that does. */
-static void refuse_plain(const struct td_acceptor *acceptor, struct silent *silent)
+/* Answers 400 to a client that speaks TLS on a port without it, or the other way round, and closes the connection. */
+static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *silent)
 {
+    const struct td_facade *facade = acceptor->facade;
     int fd = silent->connection->fd;
     td_connection_close(silent->connection);
-    answer_and_close(acceptor->facade, fd, "400 Bad Request", "", acceptor->facade->not_tls);
+    answer_and_close(facade, fd, "400 Bad Request", "", acceptor->has_tls ? facade->not_tls : facade->is_tls);
     atomic_fetch_add(&acceptor->metrics->malformed, 1);
     free(silent);
 }
 
-/* Looks at the first bytes, without taking them from the socket. Returns their number, 0 when the connection has ended,
- * or -1 when there are none yet; sets *lane when there are some: to TD_LANE_OWN, with TLS, when they do not begin a
- * handshake. */
-static ssize_t look(const struct td_acceptor *acceptor, int fd, enum td_lane *lane)
+/* What the first bytes of a connection tell. */
+struct first_bytes {
+    bool is_tls;       /* they begin a handshake */
+    enum td_lane lane; /* of a connection without TLS */
+};
+
+/* Looks at the first bytes, without taking them from the socket. Returns their number and fills in *out, or returns 0
+ * when the connection has ended, or -1 when there are none yet. */
+static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_bytes *out)
 {
     enum { LOOK_BYTES = 4096 };
-    static const char handshake = 0x16; /* the type of a TLS record (RFC 8446 section 5.1) */
+    static const char handshake = 0x16; /* the type of a TLS record (RFC 8446 section 5.1); no HTTP request begins so */
     char bytes[LOOK_BYTES];
     ssize_t n = recv(fd, bytes, acceptor->has_tls ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
-    if (n > 0 && acceptor->has_tls)
-        *lane = bytes[0] == handshake ? TD_LANE_TLS : TD_LANE_OWN;
-    else if (n > 0)
-        *lane = td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n));
+    if (n > 0) {
+        out->is_tls = bytes[0] == handshake;
+        if (!acceptor->has_tls && !out->is_tls)
+            out->lane = td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n));
+    }
     return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
 }
 
@@ -271,25 +278,26 @@ static void drop(struct silent *silent)
     free(silent);
 }
 
-/* Passes a connection on that has sent something, unless it is not TLS on a port that is. */
-static void begin(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
+/* Passes a connection on that has sent something, unless it speaks TLS where the port does not, or the other way
+ * round. */
+static void begin(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
 {
-    if (acceptor->has_tls && lane != TD_LANE_TLS)
-        refuse_plain(acceptor, silent);
+    if (acceptor->has_tls != first->is_tls)
+        refuse_protocol(acceptor, silent);
     else
-        pass_on(acceptor, silent, lane);
+        pass_on(acceptor, silent, acceptor->has_tls ? TD_LANE_TLS : first->lane);
 }
 
 /* Begins with a connection that has sent something, and closes one that has ended. */
 static void hear(struct td_acceptor *acceptor, struct silent *silent)
 {
-    enum td_lane lane;
-    ssize_t n = look(acceptor, silent->connection->fd, &lane);
+    struct first_bytes first;
+    ssize_t n = look(acceptor, silent->connection->fd, &first);
     if (n < 0)
         return;
     unwatch(acceptor, silent);
     if (n > 0)
-        begin(acceptor, silent, lane);
+        begin(acceptor, silent, &first);
     else
         drop(silent);
 }
@@ -298,7 +306,8 @@ static void hear(struct td_acceptor *acceptor, struct silent *silent)
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
-    enum td_lane lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN;
+    /* Of a connection that cannot be watched: libmicrohttpd waits for its first bytes. */
+    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = TD_LANE_OWN};
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
@@ -325,8 +334,8 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     connection->is_tls = acceptor->has_tls;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
     *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
-    if (look(acceptor, fd, &lane) > 0 || !watch(acceptor, silent))
-        begin(acceptor, silent, lane);
+    if (look(acceptor, fd, &first) > 0 || !watch(acceptor, silent))
+        begin(acceptor, silent, &first);
 }
 
 /* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */

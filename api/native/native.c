@@ -513,4 +513,6 @@ const struct td_facade td_native_facade = {
                "many connections (--max-connections-per-address)\",\"details\":{}}}\n",
     .not_tls = "{\"error\":{\"code\":400,\"status\":\"INVALID_ARGUMENT\",\"message\":\"this port speaks HTTPS: use "
                "https:// in the URL\",\"details\":{}}}\n",
+    .is_tls = "{\"error\":{\"code\":400,\"status\":\"INVALID_ARGUMENT\",\"message\":\"this port speaks plain HTTP: use "
+              "http:// in the URL, or serve with --tls-cert\",\"details\":{}}}\n",
 };

@@ -360,6 +360,12 @@ static const char not_tls[] =
     "use an endpoint URL with https://</Message><Resource>/</Resource>"
     "<RequestId>0000000000000000</RequestId></Error>\n";
 
+/* The body for a client with TLS, of a port without it. */
+static const char is_tls[] =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code><Message>This port speaks plain "
+    "HTTP: use an endpoint URL with http://</Message><Resource>/</Resource>"
+    "<RequestId>0000000000000000</RequestId></Error>\n";
+
 static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
@@ -374,4 +380,5 @@ const struct td_facade td_s3_facade = {
     .write_methods = write_methods,
     .busy = slow_down,
     .not_tls = not_tls,
+    .is_tls = is_tls,
 };

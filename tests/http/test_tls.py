@@ -170,6 +170,40 @@ def test_a_client_without_tls_is_told(tls_srv):
     assert p.stdout.startswith("HTTP/1.1 400 ") and "<Code>InvalidRequest</Code>" in p.stdout and "https://" in p.stdout
 
 
+def hello():
+    """Returns the first bytes of a client, most of which are random."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def answer_to(port, sent):
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as c:
+        c.sendall(sent)
+        answer = b""
+        while part := c.recv(65536):
+            answer += part
+        return answer
+
+
+def test_a_client_with_tls_is_told_on_plain_ports(served):
+    """Clients of registries try https:// first, and http:// after an answer that is not TLS."""
+    with Server(served[0], "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
+        s3 = int(url_of(s, "for S3 clients").rpartition(":")[2])
+        for port, error in ((s.port, b'"status":"INVALID_ARGUMENT"'), (s3, b"<Code>InvalidRequest</Code>")):
+            # Random bytes with a line end, or without one, and a handshake whose rest comes later.
+            hellos = [hello() for _ in range(40)]
+            hellos += [b"\x16", b"\x16\n\n", b"\x16\r\n\r\n", b"\x16GET / HTTP/1.1\r\n\r\n"]
+            answers = {answer_to(port, sent) for sent in hellos}
+            assert len(answers) == 1, answers
+            answer = answers.pop()
+            assert answer.startswith(b"HTTP/1.1 400 ") and error in answer and b"http://" in answer, answer
+        said = subprocess.run(["curl", "-sS", f"https://127.0.0.1:{s.port}/"], capture_output=True, timeout=30)
+        assert said.returncode == 35, said      # "SSL connect error", and no "empty reply"
+
+
 def test_the_plain_port_is_the_main_one_without_tls(tls_srv):
     plain = url_of(tls_srv, "without TLS")
     got = subprocess.run(["curl", "-sSf", plain + "/models"], capture_output=True, check=True, timeout=30).stdout
@@ -177,14 +211,6 @@ def test_the_plain_port_is_the_main_one_without_tls(tls_srv):
 
 
 def test_handshakes_that_end_half_way_leave_nothing(tls_srv):
-    def hello():
-        """The first bytes of a client."""
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-        with contextlib.suppress(ssl.SSLWantReadError):
-            client.do_handshake()
-        return outgoing.read()
-
     before = tls_srv.sockets(), tls_srv.threads()
     bytes_of_hello = hello()
     for i in range(200):
