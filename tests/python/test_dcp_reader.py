@@ -10,8 +10,6 @@ import torch
 import torch.distributed.checkpoint as dcp
 from conftest import bytes_of, url_of
 from safetensors.torch import save_file
-from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 import tensord
 from tensord.dcp import TensordReader
@@ -88,22 +86,10 @@ def test_a_plain_state_dict_without_processes(saved):
         load({"none": torch.zeros(1)})
     with pytest.raises(dcp.CheckpointException, match="Size mismatch between saved"):
         load({"0.bias": torch.zeros(1)})
-    with pytest.raises(dcp.CheckpointException, match="Missing key in checkpoint state_dict: note"):
-        load({"note": {"epoch": 0}})    # an object, which torch pickled
     lenient = dcp.DefaultLoadPlanner(allow_partial_load=True)
-    state = load({"note": {"epoch": 0}, "0.bias": torch.zeros(903)}, planner=lenient)
-    assert state["note"] == {"epoch": 0} and torch.equal(state["0.bias"], want["0.bias"])
-
-
-def test_objects_are_refused(saved):
-    """A planner of its own may ask for an object all the same."""
-    server, _, _ = saved
-    reader = TensordReader(url_of(server, "plain"))
-    index = MetadataIndex("note.epoch")
-    nothing = torch.Size([])
-    item = ReadItem(LoadItemType.BYTE_IO, index, nothing, index, nothing, nothing)
-    with pytest.raises(tensord.TensordError, match="note.epoch is an object and not a tensor: tensord reads no"):
-        reader.read_data(LoadPlan([item]), dcp.DefaultLoadPlanner())
+    for settings in ({}, {"planner": lenient}):
+        state = load({"note": {"epoch": 0}, "0.bias": torch.zeros(903)}, **settings)
+        assert state["note"] == {"epoch": 7} and torch.equal(state["0.bias"], want["0.bias"])
 
 
 def test_a_tensor_that_cannot_be_served_is_said(serve):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional,
 from urllib.parse import quote, urlencode
 
 from . import address, boxes, dtypes, errors, http, indexing, memory
-from .address import Urls, path_of
+from .address import Endpoint, Urls, path_of
 from .buffer import empty_bytes
 from .lock import ForkSafeLock
 from .manifest import Manifest, TensorInfo
@@ -239,12 +239,32 @@ class Model:
         if len(distinct) == 1 or not served:
             return
         for tag in sorted(distinct):
-            body = {"boxes": [{"name": served[0]}], "manifest": tag}
-            try:
-                self.client._session.ask("POST", self.reader().path("plans"), body)
-            except errors.ChangedError as error:
-                raise errors.ChangedError(f"{self.id} changed on the server while it was being loaded: load again "
-                                          f"({error})", 412, error.code, error.url) from error
+            self._confirm(tag, served[0])
+
+    def confirm(self, endpoint: Endpoint) -> None:
+        """Checks that a server has this version now. Raises ChangedError; at once, ConnectError and AnswerError."""
+        tag = self.manifest().etag
+        served = next((name for name, info in self.manifest().tensors.items() if not info.reason), None)
+        if served is not None:
+            self._confirm(tag, served, endpoint=endpoint, once=True)
+            return
+        found = self.client._session.ask_json("GET", self.reader().path("tensors"), endpoint=endpoint, once=True)
+        if Manifest.from_json(found).etag != tag:
+            raise self._changed(None)
+
+    def _confirm(self, tag: str, served: str, **how: Any) -> None:
+        """Asks for a plan of one tensor under a manifest's tag, which a server with another version refuses."""
+        try:
+            self.client._session.ask("POST", self.reader().path("plans"),
+                                     {"boxes": [{"name": served}], "manifest": tag}, **how)
+        except errors.ChangedError as error:
+            raise self._changed(error) from error
+
+    def _changed(self, error: Optional[errors.ChangedError]) -> errors.ChangedError:
+        text = f"{self.id} changed on the server while it was being loaded: load again"
+        if error is None:
+            return errors.ChangedError(text, 412, "FAILED_PRECONDITION")
+        return errors.ChangedError(f"{text} ({error})", 412, error.code, error.url)
 
     def read_bytes(self, name: str) -> bytearray:
         """Returns the bytes of a tensor of any type, little-endian and row by row. Raises NotFoundError."""

@@ -6,33 +6,42 @@ Names are those of the checkpoint. The world size, and how tensors are sharded, 
 """
 from __future__ import annotations
 
+import io
 import os
-from typing import Any, List, Union
+import warnings
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch.distributed.checkpoint import StorageReader
-from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadata, StorageMeta, TensorProperties,
-                                                   TensorStorageMetadata)
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata, StorageMeta,
+                                                   TensorProperties, TensorStorageMetadata)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from . import dtypes, errors, memory
+from . import dcp_objects, dtypes, errors, memory
 from .address import Urls, is_url
 from .boxes import Box
 from .client import Model, open_model
+from .dcp_objects import Index
+
+TRIES = 3  # to read a manifest and the index of the same version
+MAX_SHOWN = 50  # names in a message
 
 
 class TensordReader(StorageReader):
     """A StorageReader for a model's URL, or a Model. `options` are those of `tensord.Options`, by name.
 
-    It reads tensors. Objects that a checkpoint holds as pickles are not read: a state dict that asks for one ends with
-    torch's error for a missing key.
+    It reads tensors; and of the objects that a checkpoint holds as pickles those that are numbers, texts, booleans,
+    None, and lists and tuples of these. No pickle is run. A state dict that asks for another object ends with
+    MismatchError before anything is written; with a planner whose `allow_partial_load` is true the object stays as it
+    is, and a UserWarning names it.
     """
 
     def __init__(self, url: Union[Urls, Model], **options: Any):
         super().__init__()
         self._options = options
         self._model = url if isinstance(url, Model) else open_model(url, **options)
+        self._index: Optional[Tuple[str, Index]] = None  # of the manifest with this tag
 
     def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
         """Begins a load: of `checkpoint_id`, a URL, if it is given."""
@@ -42,15 +51,35 @@ class TensordReader(StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Returns the manifest as torch's metadata: each tensor is one chunk, whatever the files hold. A load begins
         with this, so the manifest is read anew."""
-        tensors = {}
-        for info in self._model.refresh().tensors.values():
+        found: Dict[str, Any] = {}
+        index = self._refresh()
+        for info in self._model.manifest().tensors.values():
             if dtypes.bits_of(info.dtype) is None:
                 continue
             size = torch.Size(dtypes.torch_shape(info.dtype, info.shape))
             chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(size)), sizes=size)
             properties = TensorProperties(dtype=dtypes.torch_dtype(info.dtype))
-            tensors[info.name] = TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
-        return Metadata(state_dict_metadata=tensors, storage_meta=StorageMeta(checkpoint_id=repr(self._model)))
+            found[info.name] = TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
+        for name in index.places:
+            found.setdefault(name, BytesStorageMetadata())
+        return Metadata(found, index.paths, storage_meta=StorageMeta(checkpoint_id=repr(self._model)))
+
+    def _refresh(self) -> Index:
+        """Reads the manifest anew, and the index of the objects of the same version."""
+        for _ in range(TRIES):
+            self._model.refresh()
+            try:
+                return self._find_index()
+            except errors.ChangedError as error:
+                changed = error
+        raise changed
+
+    def _find_index(self) -> Index:
+        """Returns the index of the objects at the manifest's version, read once."""
+        tag = self._model.manifest().etag
+        if self._index is None or self._index[0] != tag:
+            self._index = (tag, dcp_objects.read_index(self._model))
+        return self._index[1]
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Does nothing: every rank reads by itself."""
@@ -65,12 +94,16 @@ class TensordReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future:
-        """Reads all items of the plan as one answer, into the tensors that the planner names."""
+        """Reads the tensors of the plan as one answer, into those that the planner names, and its objects.
+
+        Raises MismatchError for an object that cannot be read.
+        """
+        objects = self._read_objects([item for item in plan.items if item.type == LoadItemType.BYTE_IO], planner)
         wants, targets = [], []
         for item in plan.items:
             name = item.storage_index.fqn
             if item.type == LoadItemType.BYTE_IO:
-                raise errors.TensordError(f"{name} is an object and not a tensor: tensord reads no pickles")
+                continue
             target = planner.resolve_tensor(item).detach()
             info = self._model.manifest().served(name)
             start, sizes = list(item.storage_offsets), list(item.lengths)
@@ -81,9 +114,30 @@ class TensordReader(StorageReader):
         self._model.reader().read(wants)
         for item, target in targets:
             planner.commit_tensor(item, target)
+        for item, archive in objects:
+            planner.load_bytes(item, archive)
         future: Future = Future()
         future.set_result(None)
         return future
+
+    def _read_objects(self, items: List[ReadItem], planner: LoadPlanner) -> List[Tuple[ReadItem, io.BytesIO]]:
+        """Returns the objects that can be read, each as an archive of torch.save that this process has made of its
+        value: planners unpickle what they are given. Raises MismatchError, or warns, for the others."""
+        if not items:
+            return []
+        names = [item.storage_index.fqn for item in items]
+        values, unread = dcp_objects.read_objects(self._model, self._find_index(), names)
+        made: List[Tuple[ReadItem, io.BytesIO]] = []
+        for item in items:
+            name = item.storage_index.fqn
+            if name in values:
+                try:
+                    made.append((item, _archive_of(values[name])))
+                except RecursionError:
+                    unread[name] = "its lists are nested too deep"
+        if unread:
+            _tell_unread(self._model.id, unread, getattr(planner, "allow_partial_load", False), planner)
+        return made
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
@@ -91,3 +145,22 @@ class TensordReader(StorageReader):
         return is_url(checkpoint_id)
 
 
+def _archive_of(value: Any) -> io.BytesIO:
+    archive = io.BytesIO()
+    torch.save(value, archive)
+    archive.seek(0)
+    return archive
+
+
+def _tell_unread(model: str, unread: Dict[str, str], partial: bool, planner: LoadPlanner) -> None:
+    """Warns of objects that stay as they are in the state dict. Raises MismatchError unless the planner allows that."""
+    shown = [f"{errors.printable(name)} ({reason})" for name, reason in list(unread.items())[:MAX_SHOWN]]
+    more = f" and {len(unread) - MAX_SHOWN} more" if len(unread) > MAX_SHOWN else ""
+    text = (f"{len(unread)} objects of {model} are not read, since tensord runs no pickles and reads only numbers, "
+            f"texts, booleans, None, and lists and tuples of these: {', '.join(shown)}{more}")
+    if partial:
+        warnings.warn(f"{text}. They stay as they are in the state dict", UserWarning, stacklevel=2)
+        return
+    raise errors.MismatchError(
+        f"{text}. Leave them out of the state dict, or give planner=DefaultLoadPlanner(allow_partial_load=True), which "
+        f"leaves them as they are (the planner of this load is {type(planner).__name__})")

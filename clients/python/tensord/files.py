@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
 from . import errors, transfer
@@ -46,14 +46,20 @@ def source_of(client: Client, model: str, path: str) -> transfer.Source:
     return source_at(client._session, path_of(model, "files", quote(path)))
 
 
-def source_at(session: Session, target: str) -> transfer.Source:
-    """Returns what lies at a path of the servers, as `source_of` does a file."""
+def source_at(session: Session, target: str,
+              check: Optional[Callable[[Endpoint], None]] = None) -> transfer.Source:
+    """Returns what lies at a path of the servers, as `source_of` does a file.
+
+    `check`: is called for a server after it was asked, and raises ChangedError where it has another version.
+    """
 
     def locate(endpoint: Endpoint) -> transfer.Resource:
         _, answer = session.ask("HEAD", target, endpoint=endpoint, once=True)
         etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
         if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
             raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
+        if check is not None:
+            check(endpoint)
         return transfer.Resource(target, etag, int(length))
 
     return transfer.Source(session.endpoints, locate, one_tag=True)

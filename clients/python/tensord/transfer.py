@@ -83,6 +83,9 @@ class Source:
             endpoint = self.endpoint(number)
             try:
                 return self.on(endpoint)
+            except (errors.ChangedError, errors.NotFoundError) as error:
+                if not self.leave_out(endpoint, error):
+                    raise
             except errors.AnswerError as error:
                 if error.status not in RETRIED_STATUSES:
                     raise

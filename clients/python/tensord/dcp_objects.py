@@ -1,0 +1,209 @@
+"""The objects that a distributed checkpoint keeps beside its tensors: learning rates, steps, and whatever else torch
+pickled. Where they are says `.metadata`; each is an archive of torch.save in a `.distcp` file.
+
+Source: torch 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. No pickle is run: see pickles.py.
+"""
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from urllib.parse import quote
+
+from . import errors, files, pickles, transfer
+from .address import path_of
+from .buffer import empty_bytes
+from .client import Model
+from .options import MIB
+from .pickles import NotReadable, Pairs, Record
+from .progress import Progress
+from .reading import read_resource
+from .retry import Patience
+
+FORMAT = "dcp"  # of manifests
+MAX_METADATA_BYTES = 256 * MIB
+MAX_OBJECT_BYTES = 16 * MIB
+GAP_BYTES = 64 * 1024  # between two objects that are read as one range
+MAX_PATH_STEPS = 100
+MAX_LIST_PLACES = 1_000_000  # of all lists that the paths of a state dict make
+
+Path = Tuple[Any, ...]  # of texts and indexes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an object's archive is; `reason` says why it cannot be read ("": it can)."""
+
+    file: str = ""
+    offset: int = 0
+    nbytes: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Index:
+    """The objects of a checkpoint by name, and the path of each name in the state dict that was saved (None: unknown).
+    """
+
+    places: Dict[str, Place] = field(default_factory=dict)
+    paths: Optional[Dict[str, Path]] = None
+
+
+def read_index(model: Model) -> Index:
+    """Reads `.metadata` at the version of the model's manifest. A checkpoint that is no distributed one has no objects;
+    of one whose `.metadata` has more than 256 MiB they are left out, with a warning.
+
+    Raises ChangedError, ConnectError; ProtocolError for a `.metadata` that is none.
+    """
+    if model.manifest().format != FORMAT:
+        return Index()
+    source = _source_of(model, ".metadata")
+    nbytes = source.first(Patience(model.options)).nbytes
+    if nbytes > MAX_METADATA_BYTES:
+        warnings.warn(f".metadata of {model.id} has {nbytes} bytes, where {MAX_METADATA_BYTES} are the most: its "
+                      "tensors are read, and none of its objects", UserWarning, stacklevel=2)
+        return Index()
+    data = empty_bytes(nbytes)
+    read_resource(model.client._session, source, [memoryview(data)], 0)
+    try:
+        return parse_index(bytes(data))
+    except NotReadable as error:
+        raise errors.ProtocolError(f".metadata of {model.id} cannot be read: {error}") from error
+
+
+def parse_index(data: bytes) -> Index:
+    """Returns what a `.metadata` says of objects. Raises NotReadable."""
+    metadata = pickles.read_records(data)
+    if not isinstance(metadata, Record) or not metadata.is_a("Metadata"):
+        raise NotReadable("it is no Metadata of torch.distributed.checkpoint")
+    names = [name for name, value in _items(metadata.member("state_dict_metadata"))
+             if type(name) is str and isinstance(value, Record) and value.is_a("BytesStorageMetadata")]
+    places = dict.fromkeys(names, Place(reason="its place is not in .metadata"))
+    for key, value in _items(metadata.member("storage_data")):
+        name = key.member("fqn") if isinstance(key, Record) else None
+        if type(name) is str and name in places and isinstance(value, Record):
+            places[name] = _place_of(value)
+    paths = metadata.member("planner_data")
+    return Index(places, _paths_of(paths, len(data)) if isinstance(paths, Pairs) else None)
+
+
+def _items(pairs: Any) -> Iterator[Tuple[Any, Any]]:
+    if not isinstance(pairs, Pairs):
+        raise NotReadable("a dict is missing")
+    return zip(pairs.items[::2], pairs.items[1::2])
+
+
+def _place_of(info: Record) -> Place:
+    """Returns the place in a _StorageInfo."""
+    file, offset, nbytes = (info.member(name) for name in ("relative_path", "offset", "length"))
+    if type(file) is not str or "/" in file or not all(type(n) is int and 0 <= n < 2**62 for n in (offset, nbytes)):
+        raise NotReadable("the place of an object is no file, offset and length")
+    if info.member("transform_descriptors"):
+        return Place(reason="it is compressed or otherwise transformed")
+    if nbytes > MAX_OBJECT_BYTES:
+        return Place(reason=f"it has {nbytes} bytes, where {MAX_OBJECT_BYTES} are the most")
+    return Place(file, offset, nbytes)
+
+
+def _paths_of(pairs: Pairs, most_steps: int) -> Optional[Dict[str, Path]]:
+    """Returns the path of each name; None for paths of more steps than there are, or that would make lists of
+    too many places: torch makes a list as long as an index asks for."""
+    paths: Dict[str, Path] = {}
+    lengths: Dict[Path, int] = {}
+    for name, path in _items(pairs):
+        if type(name) is not str or type(path) is not tuple or not 0 < len(path) <= MAX_PATH_STEPS:
+            return None
+        most_steps -= len(path)
+        for depth, step in enumerate(path):
+            if type(step) is int and step >= 0 and depth:
+                lengths[path[:depth]] = max(step + 1, lengths.get(path[:depth], 0))
+            elif type(step) is not str:
+                return None
+        paths[name] = path
+        if most_steps < 0:
+            return None
+    return paths if sum(lengths.values()) <= MAX_LIST_PLACES else None
+
+
+def read_objects(model: Model, index: Index, names: Iterable[str]) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """Reads objects at the version of the model's manifest. Returns the values of those that are numbers, texts,
+    booleans, None, and lists and tuples of these; and for the others the reason.
+
+    Raises ChangedError, ConnectError, ProtocolError.
+    """
+    values: Dict[str, Any] = {}
+    unread: Dict[str, str] = {}
+    in_file: Dict[str, List[Tuple[Place, str]]] = {}
+    for name in dict.fromkeys(names):
+        place = index.places.get(name, Place(reason="the checkpoint has no such object"))
+        if place.reason:
+            unread[name] = place.reason
+        else:
+            in_file.setdefault(place.file, []).append((place, name))
+    for file, wanted in in_file.items():
+        source = _source_of(model, file)
+        for group in _groups(sorted(wanted, key=lambda one: one[0].offset)):
+            _read_group(model, source, group, values, unread)
+    return values, unread
+
+
+def _groups(wanted: List[Tuple[Place, str]]) -> Iterator[List[Tuple[Place, str]]]:
+    """Cuts a list into runs of neighbours."""
+    group: List[Tuple[Place, str]] = []
+    for one in wanted:
+        if group:
+            first, last = group[0][0], group[-1][0]
+            end = one[0].offset + one[0].nbytes
+            if one[0].offset > last.offset + last.nbytes + GAP_BYTES or end - first.offset > MAX_OBJECT_BYTES:
+                yield group
+                group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _read_group(model: Model, source: transfer.Source, group: List[Tuple[Place, str]], values: Dict[str, Any],
+                unread: Dict[str, str]) -> None:
+    """Reads neighbours as one range. An object that begins within the one before it is not read: no writer makes such
+    files, and much work could be made of few bytes."""
+    begin, at = group[0][0].offset, 0
+    data = empty_bytes(max(place.offset + place.nbytes for place, _ in group) - begin)
+    job = transfer.Job(begin, len(data), [memoryview(data)])
+    transfer.read(model.client._session, source, [job] if data else [], Progress(0, "", False))
+    for place, name in group:
+        offset = place.offset - begin
+        if offset < at:
+            unread[name] = "it overlaps another object"
+            continue
+        at = offset + place.nbytes
+        try:
+            values[name] = value_of(bytes(data[offset:at]))
+        except NotReadable as error:
+            unread[name] = str(error)
+
+
+def value_of(archive: bytes) -> Any:
+    """Returns the value in an archive of torch.save. Raises NotReadable."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as members:
+            found = [name for name in members.namelist() if name.partition("/")[2] == "data.pkl"]
+            if len(found) != 1:
+                raise NotReadable("it is no archive of torch.save")
+            with members.open(found[0]) as member:
+                data = member.read(MAX_OBJECT_BYTES + 1)
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, OverflowError) as error:
+        if isinstance(error, NotReadable):
+            raise
+        raise NotReadable("it is no archive of torch.save") from error
+    if len(data) > MAX_OBJECT_BYTES:
+        raise NotReadable(f"it unpacks to more than {MAX_OBJECT_BYTES} bytes")
+    return pickles.read_plain(data)
+
+
+def _source_of(model: Model, path: str) -> transfer.Source:
+    """Returns a file of the model on those servers that have the version of the manifest."""
+    target = path_of(model.id, "files", quote(path))
+    return files.source_at(model.client._session, target, model.confirm)
