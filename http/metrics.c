@@ -100,7 +100,7 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                       (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
-    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a model to change.",
+    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a change.",
                       (double)atomic_load(&metrics->waiters));
     td_metrics_count(out, "tensord_http_jobs_total", "Requests that a shared thread handed to one that may wait.",
                      atomic_load(&metrics->jobs));

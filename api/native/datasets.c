@@ -2,18 +2,45 @@
 #include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
+#include "api/native/wait_parameter.h"
 #include "catalog/dataset/dataset.h"
+#include "core/digest.h"
 #include "core/glob.h"
+#include "core/waiting.h"
+#include "http/conditional.h"
 
 #include <string.h>
 
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
+/* Returns whether the call's list has the dataset. */
+static bool is_listed(const struct td_call *call, const struct td_dataset *dataset)
+{
+    const struct td_text *match = td_uri_parameter(call->uri, "match");
+    return match == NULL || td_glob_match(*match, td_text_of(dataset->id));
+}
+
+/* Makes the state of the call's list on all of its pages, for td_wait_parameter: a hash over what it tells. Returns
+ * false after it answered an error. */
+static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
+{
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < call->snapshot->dataset_count; i++) {
+        const struct td_dataset *dataset = &call->snapshot->datasets[i];
+        if (!is_listed(call, dataset))
+            continue;
+        td_digest_add_cstring(digest, dataset->id);
+        td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
+        for (size_t k = 0; k < dataset->split_count; k++)
+            td_digest_add_cstring(digest, dataset->splits[k].name);
+    }
+    return td_digest_finish(digest, state) || td_call_no_memory(call);
+}
+
 static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)
 {
     const struct td_snapshot *snapshot = description->call->snapshot;
-    const struct td_text *match = td_uri_parameter(description->call->uri, "match");
     struct td_json_builder *json = &description->json;
     const char *last = NULL;
     bool more = false;
@@ -21,7 +48,7 @@ static bool add_list(struct td_description *description, size_t at, size_t limit
     td_json_begin_array(json, "datasets");
     for (; at < snapshot->dataset_count && !more; at++) {
         const struct td_dataset *dataset = &snapshot->datasets[at];
-        if (match != NULL && !td_glob_match(*match, td_text_of(dataset->id)))
+        if (!is_listed(description->call, dataset))
             continue;
         more = shown++ == limit;
         if (more)
@@ -44,9 +71,26 @@ static bool add_list(struct td_description *description, size_t at, size_t limit
     return td_description_add_next_page(description, listing, more ? last : NULL);
 }
 
+/* Answers the page of the list that begins with dataset number `at`. */
+static void answer_list(const struct td_call *call, size_t at, size_t limit, struct td_text listing)
+{
+    struct td_description description;
+    char state[TD_TAG_BYTES];
+    if (!list_state(call, state))
+        return;
+    enum td_wait wait = td_wait_parameter(call, state);
+    if (wait == TD_WAIT_ANSWERED)
+        return;
+    td_description_begin(&description, call);
+    td_description_finish(&description, add_list(&description, at, limit, listing));
+    td_wait_set_tag(call->response, state);
+    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
+        td_conditional_not_modified(call->response);
+}
+
 void td_handle_datasets(const struct td_call *call)
 {
-    static const char *const known[] = {"page_size", "page_token", "match", NULL};
+    static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
     const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
     size_t limit = TD_PAGE_SIZE_MAX;
     bool first;
@@ -55,12 +99,9 @@ void td_handle_datasets(const struct td_call *call)
     td_buffer_init(&after);
     if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
         td_listing_name(call, &name, "datasets", "", filters, 1) &&
-        td_listing_page_token(call, td_buffer_text(&name), &after, &first)) {
-        size_t at = first ? 0 : td_datasets_after(call->snapshot, td_buffer_text(&after));
-        struct td_description description;
-        td_description_begin(&description, call);
-        td_description_finish(&description, add_list(&description, at, limit, td_buffer_text(&name)));
-    }
+        td_listing_page_token(call, td_buffer_text(&name), &after, &first))
+        answer_list(call, first ? 0 : td_datasets_after(call->snapshot, td_buffer_text(&after)), limit,
+                    td_buffer_text(&name));
     td_buffer_fini(&name);
     td_buffer_fini(&after);
 }
@@ -157,14 +198,27 @@ static bool add_split(struct td_description *description, const struct td_datase
     return true;
 }
 
-void td_handle_dataset(const struct td_call *call)
+/* Makes the state of the call's dataset, for td_wait_parameter: a hash over its files and problems. Neither digests nor
+ * indexes of rows that become known change it. Returns false after it answered an error. */
+static bool dataset_state(const struct td_call *call, char state[TD_TAG_BYTES])
 {
-    static const char *const known[] = {"file_start", NULL};
+    const struct td_dataset *dataset = call->dataset;
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, dataset->id);
+    td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
+    for (size_t i = 0; i < dataset->split_count; i++)
+        td_digest_add_cstring(digest, dataset->splits[i].former_tag);
+    for (size_t i = 0; i < dataset->problems.count; i++) {
+        td_digest_add_cstring(digest, dataset->problems.items[i].path);
+        td_digest_add_cstring(digest, dataset->problems.items[i].message);
+    }
+    return td_digest_finish(digest, state) || td_call_no_memory(call);
+}
+
+static void describe(const struct td_call *call, uint64_t start)
+{
     const struct td_dataset *dataset = call->dataset;
     struct td_description description;
-    uint64_t start = 0;
-    if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "file_start", UINT64_MAX, &start))
-        return;
     td_description_begin(&description, call);
     bool ok = td_description_room(&description, strlen(dataset->id));
     td_json_add_string(&description.json, "id", dataset->id);
@@ -176,4 +230,21 @@ void td_handle_dataset(const struct td_call *call)
     td_description_finish(&description, ok);
     if (call->response->status == 200) /* a browser gets a page */
         td_response_add_header(call->response, "Vary", "Accept");
+}
+
+void td_handle_dataset(const struct td_call *call)
+{
+    static const char *const known[] = {"file_start", "wait", "timeout", NULL};
+    uint64_t start = 0;
+    char state[TD_TAG_BYTES];
+    if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "file_start", UINT64_MAX, &start) ||
+        !dataset_state(call, state))
+        return;
+    enum td_wait wait = td_wait_parameter(call, state);
+    if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
+        return;
+    describe(call, start);
+    td_wait_set_tag(call->response, state);
+    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
+        td_conditional_not_modified(call->response);
 }

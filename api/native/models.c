@@ -9,6 +9,7 @@
 #include "rank/config_text.h"
 
 #include "core/clock.h"
+#include "core/digest.h"
 #include "core/glob.h"
 #include "core/json.h"
 #include "core/json_build.h"
@@ -64,10 +65,49 @@ static size_t id_bytes(const struct td_model *model)
     return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
 }
 
+/* Adds what the list tells of the model, as add_model does, to the digest. */
+static void digest_model(struct td_digest *digest, const struct td_model *model)
+{
+    const uint64_t numbers[] = {model->entry_count, model->total_bytes, model->file_bytes, (uint64_t)model->updated_ns,
+                                model->checkpoint_count};
+    td_digest_add_cstring(digest, model->id);
+    td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
+    td_digest_add(digest, numbers, sizeof numbers);
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+        const uint64_t sizes[] = {checkpoint->tensor_count, checkpoint->total_bytes};
+        td_digest_add_cstring(digest, checkpoint->id);
+        td_digest_add_cstring(digest, checkpoint->format);
+        td_digest_add(digest, sizes, sizeof sizes);
+    }
+}
+
+/* Returns whether the call's list has the model. */
+static bool is_listed(const struct td_call *call, const struct td_model *model)
+{
+    const struct td_text *match = td_uri_parameter(call->uri, "match");
+    return !model->is_other_revision && (match == NULL || td_glob_match(*match, td_text_of(model->id)));
+}
+
+/* Makes the state of the call's list on all of its pages, for td_wait_parameter. Servers with equal lists have equal
+ * states. Returns false after it answered an error. */
+static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
+{
+    const struct td_snapshot *snapshot = call->snapshot;
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < snapshot->model_count; i++)
+        if (is_listed(call, &snapshot->models[i]))
+            digest_model(digest, &snapshot->models[i]);
+    for (size_t i = 0; i < snapshot->problems.count; i++) {
+        td_digest_add_cstring(digest, snapshot->problems.items[i].path);
+        td_digest_add_cstring(digest, snapshot->problems.items[i].message);
+    }
+    return td_digest_finish(digest, state) || td_call_no_memory(call);
+}
+
 static bool add_models(struct td_description *description, size_t at, size_t limit, struct td_text listing)
 {
     const struct td_snapshot *snapshot = description->call->snapshot;
-    const struct td_text *match = td_uri_parameter(description->call->uri, "match");
     const char *last = NULL;
     struct td_json_builder *json = &description->json;
     size_t shown = 0;
@@ -75,7 +115,7 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
     td_json_begin_array(json, "models");
     for (; at < snapshot->model_count && !more; at++) {
         const struct td_model *model = &snapshot->models[at];
-        if (model->is_other_revision || (match != NULL && !td_glob_match(*match, td_text_of(model->id))))
+        if (!is_listed(description->call, model))
             continue;
         more = shown == limit;
         if (more)
@@ -94,15 +134,33 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
            td_description_add_next_page(description, listing, more ? last : NULL);
 }
 
+/* Answers the page of the list that begins with model number `at`. */
+static void answer_list(const struct td_call *call, size_t at, size_t limit, struct td_text listing)
+{
+    struct td_description description;
+    char state[TD_TAG_BYTES];
+    if (!list_state(call, state))
+        return;
+    enum td_wait wait = td_wait_parameter(call, state);
+    if (wait == TD_WAIT_ANSWERED)
+        return;
+    td_description_begin(&description, call);
+    td_description_finish(&description, add_models(&description, at, limit, listing));
+    td_wait_set_tag(call->response, state);
+    td_html_add_vary(call);
+    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
+        td_conditional_not_modified(call->response);
+}
+
 void td_handle_models(const struct td_call *call)
 {
-    static const char *const known[] = {"page_size", "page_token", "match", NULL};
+    static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
     const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
     size_t limit = TD_PAGE_SIZE_MAX;
     bool first;
     struct td_buffer name;
     struct td_buffer after;
-    if (td_html_is_wanted(call)) {
+    if (td_uri_parameter(call->uri, "wait") == NULL && td_html_is_wanted(call)) {
         td_html_models(call);
         return;
     }
@@ -110,13 +168,9 @@ void td_handle_models(const struct td_call *call)
     td_buffer_init(&after);
     if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
         td_listing_name(call, &name, "models", "", filters, 1) &&
-        td_listing_page_token(call, td_buffer_text(&name), &after, &first)) {
-        size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
-        struct td_description description;
-        td_description_begin(&description, call);
-        td_description_finish(&description, add_models(&description, at, limit, td_buffer_text(&name)));
-        td_html_add_vary(call);
-    }
+        td_listing_page_token(call, td_buffer_text(&name), &after, &first))
+        answer_list(call, first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after)), limit,
+                    td_buffer_text(&name));
     td_buffer_fini(&name);
     td_buffer_fini(&after);
 }
@@ -171,18 +225,6 @@ static bool add_files(struct td_description *description)
     return true;
 }
 
-/* Makes the description's tag begin with the model's, for td_wait_parameter: the description's own tag changes with
- * each digest that becomes known. */
-static void set_tag(const struct td_call *call)
-{
-    char text[TD_ETAG_BYTES];
-    struct td_response *response = call->response;
-    if (response->status != 200)
-        return;
-    (void)snprintf(text, sizeof text, "%s-%.16s", call->model->tag, response->etag + 1);
-    td_response_set_etag(response, text);
-}
-
 /* Adds where the model stands, if it comes from the upstream. */
 static void add_upstream(struct td_description *description)
 {
@@ -214,7 +256,7 @@ void td_handle_model(const struct td_call *call)
     struct td_description description;
     if (!td_call_check_parameters(call, known))
         return;
-    enum td_wait wait = td_wait_parameter(call);
+    enum td_wait wait = td_wait_parameter(call, call->model->tag);
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
     if (wait == TD_WAIT_NONE && td_html_is_wanted(call)) {
@@ -228,7 +270,7 @@ void td_handle_model(const struct td_call *call)
     if (ok)
         add_upstream(&description);
     td_description_finish(&description, ok);
-    set_tag(call);
+    td_wait_set_tag(call->response, call->model->tag);
     td_html_add_vary(call);
     if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
         td_conditional_not_modified(call->response);

@@ -9,6 +9,7 @@
 #include "api/incoming_call.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
+#include "api/native/wait_parameter.h"
 #include "api/signed_call.h"
 #include "catalog/dataset/dataset.h"
 #include "http/auth/signed_url.h"
@@ -150,6 +151,17 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
     return look != TD_INCOMING_ANSWERED;
 }
 
+/* The parameters of descriptions. */
+static const char *const model_parameters[] = {"wait", "timeout", NULL};
+static const char *const dataset_parameters[] = {"file_start", "wait", "timeout", NULL};
+
+/* Returns whether the call waits until there is a model whose id is the whole path, or was answered. */
+static bool waits_for_model(const struct td_call *call, struct td_text path)
+{
+    path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
+    return supposed_id(path).len == path.len && td_wait_for_name(call, model_parameters);
+}
+
 /* Chooses the handler of a path below /models/; NULL after it answered. */
 static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
 {
@@ -158,6 +170,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
     call->model = td_snapshot_route(call->snapshot, path, &at);
     if (call->model == NULL && !find_incoming(call, path, &at))
+        return NULL;
+    if (call->model == NULL && waits_for_model(call, path))
         return NULL;
     if (call->model == NULL) {
         struct td_text id = supposed_id(path);
@@ -187,6 +201,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
                               TD_INCOMING_HAS_FILES);
         return NULL;
     }
+    if (waits_for_model(call, path)) /* in a directory of this model, there may be another one */
+        return NULL;
     char known[256];
     list_routes(model_routes, MODEL_ROUTES, known, sizeof known);
     td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of model \"%s\"; a model has %s", TD_SHOW(rest, 200),
@@ -289,12 +305,21 @@ static size_t dataset_id_len(struct td_text path)
     return path.len;
 }
 
+/* Returns whether the call waits until there is a dataset whose id is the whole path, or was answered. */
+static bool waits_for_dataset(const struct td_call *call, struct td_text path)
+{
+    path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
+    return dataset_id_len(path) == path.len && td_wait_for_name(call, dataset_parameters);
+}
+
 /* Chooses the handler of a path below /datasets/; NULL after it answered 404. */
 static void (*route_dataset(struct td_call *call, struct td_text path))(const struct td_call *)
 {
     struct td_response *response = call->response;
     struct td_text rest;
     call->dataset = find_dataset(call, path, &rest);
+    if (call->dataset == NULL && waits_for_dataset(call, path))
+        return NULL;
     if (call->dataset == NULL && td_html_is_accepted(call)) /* a repository that has no rows has a page, too */
         return route_name(call, call->uri->path);
     if (call->dataset == NULL) {
@@ -309,7 +334,10 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
     }
     if (rest.len == 0) {
         response->route = TD_ROUTE_DATASET;
-        return td_html_is_accepted(call) ? td_html_dataset : td_handle_dataset;
+        if (td_html_is_accepted(call) && td_uri_parameter(call->uri, "wait") == NULL)
+            return td_html_dataset;
+        call->begins_quickly = true;
+        return td_handle_dataset;
     }
     for (size_t i = 0; i < DATASET_ROUTES; i++) {
         const struct word_route *row = &dataset_routes[i];
@@ -319,6 +347,8 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
         call->is_post = row->is_post;
         return row->handle;
     }
+    if (waits_for_dataset(call, path))
+        return NULL;
     char known[256];
     list_routes(dataset_routes, DATASET_ROUTES, known, sizeof known);
     td_response_fail(response, 404, NULL, "nothing at \"%.*s\" of dataset \"%.200s\"; a dataset has %s",
