@@ -3,22 +3,20 @@ from __future__ import annotations
 
 from typing import Any, Tuple
 
-from . import errors
+from . import columns, errors
 from .address import dataset_path
 from .fetching import Fetcher
 from .grouped import GroupedRows
 
 
 def table_of(stream: bytearray, dataset: str) -> Any:
-    """Returns a stream of Arrow's IPC as a table of pyarrow. Raises ProtocolError for bytes that are none."""
+    """Returns a stream of Arrow's IPC as a table of pyarrow. Raises DecodeError for bytes that are none."""
     import pyarrow
 
-    try:
+    with errors.decoding(f"rows of {dataset} cannot be read as Arrow"):
         table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
-        table.validate(full=True)
+        columns.check(table)
         return table
-    except pyarrow.ArrowException as error:
-        raise errors.ProtocolError(f"{dataset_path(dataset)} answered no stream of Arrow: {error}") from error
 
 
 class BatchRows(GroupedRows):

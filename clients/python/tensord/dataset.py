@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Union
 
+from . import columns as arrow_columns
 from . import decoding, errors
 from .address import Urls, dataset_path
 from .arrow import BatchRows, table_of
@@ -62,7 +63,7 @@ class Dataset:
                                        "fingerprint")
         self._rows = rows
         self.fingerprint: str = fingerprint
-        self._columns = None if columns is None else list(columns)
+        self._columns = None if columns is None else list(dict.fromkeys(columns))
         self._own_function = callable(decode)
         self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
         self._fetcher = Fetcher(client._session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
@@ -102,7 +103,7 @@ class Dataset:
             return self._slice(range(self._rows)[index])
         row = self._number(index)
         if self._as_tables:
-            return self._dicts(self._tables([row]), 1)[0]
+            return self._dicts(self._tables([row]), 1, [row])[0]
         return self._decoded([self._fetcher.read_row(row)], [row])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
@@ -183,23 +184,23 @@ class Dataset:
         import pyarrow
 
         if self._as_tables:
-            table = pyarrow.concat_tables(self._tables(self._chosen(rows)))
-            return table if self._columns is None else table.select(self._columns)
+            tables = self._tables(self._chosen(rows))
+            with errors.decoding(f"rows of {self.id} cannot be joined to one table"):
+                table = arrow_columns.concat(tables)
+            return self._picked(table)
         made = self[rows] if isinstance(rows, slice) else self.__getitems__(rows)
         dicts = [row if isinstance(row, dict) else {"row": row} for row in made]
-        return pyarrow.Table.from_pylist([{name: _plain(value) for name, value in row.items()} for row in dicts])
+        with errors.decoding(f"rows of {self.id} cannot be made columns of one table"):
+            return pyarrow.Table.from_pylist([{name: _plain(value) for name, value in row.items()} for row in dicts])
 
     def to_datasets(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "datasets.Dataset":
         """Returns rows as a `datasets.Dataset` in memory, of Arrow's and Parquet files with their features. Raises as
         `arrow`."""
         import datasets
-        import pyarrow
 
-        if not self.is_arrow or self._grouped is not None:
-            return datasets.Dataset(datasets.table.InMemoryTable(self.arrow(rows)))
-        made = [datasets.Dataset.from_buffer(pyarrow.py_buffer(one)) for one in self._streams(self._chosen(rows))]
-        joined = made[0] if len(made) == 1 else datasets.concatenate_datasets(made)
-        return joined if self._columns is None else joined.select_columns(self._columns)
+        table = self.arrow(rows)
+        with errors.decoding(f"rows of {self.id} cannot be made a datasets.Dataset"):
+            return datasets.Dataset(datasets.table.InMemoryTable(table))
 
     # ---- how
 
@@ -250,7 +251,7 @@ class Dataset:
 
     def _slice(self, numbers: range) -> List[Any]:
         if self._as_tables:
-            return self._dicts(self._tables(numbers), len(numbers)) if len(numbers) else []
+            return self._dicts(self._tables(numbers), len(numbers), numbers) if len(numbers) else []
         return self._decoded(self._bytes(numbers), numbers)
 
     def _read_list(self, rows: List[int]) -> List[Any]:
@@ -263,7 +264,7 @@ class Dataset:
     def _made(self, parts: List[Any], rows: Sequence[int]) -> List[Any]:
         """Returns decoded rows of parts of an answer: lists of bytes, streams of Arrow, or tables."""
         if self._as_tables:
-            return self._dicts(parts if self._grouped is not None else self._tables_of(parts), len(rows))
+            return self._dicts(parts if self._grouped is not None else self._tables_of(parts), len(rows), rows)
         return self._decoded([row for part in parts for row in part], rows)
 
     def _bytes(self, numbers: Sequence[int]) -> List[bytes]:
@@ -303,14 +304,25 @@ class Dataset:
         return errors.DecodeError(f"row {number} of {self.id} (split {self.split}) cannot be read by decode="
                                   f"{self._decode_name!r}: {text}; read_bytes([{number}]) returns its bytes")
 
-    def _dicts(self, tables: List["pyarrow.Table"], count: int) -> List[Any]:
-        """Returns the rows of tables as dicts, or what a given function makes of them."""
+    def _picked(self, table: "pyarrow.Table") -> "pyarrow.Table":
+        """Returns the columns of a table that were asked for."""
+        return table if self._columns is None else arrow_columns.pick(table, self._columns)
+
+    def _dicts(self, tables: List["pyarrow.Table"], count: int, numbers: Any) -> List[Any]:
+        """Returns the rows of tables as dicts, or what a given function makes of them. `numbers`: of these rows, by
+        their positions, for messages."""
+        if sum(map(len, tables)) != count:
+            raise errors.ProtocolError(f"{dataset_path(self.id)} answered {sum(map(len, tables))} rows, where {count} "
+                                       "were asked for")
         found: List[Any] = []
-        for table in tables:
-            found += (table if self._columns is None else table.select(self._columns)).to_pylist()
-        if len(found) != count:
-            raise errors.ProtocolError(f"{dataset_path(self.id)} answered {len(found)} rows, where {count} were asked "
-                                       "for")
+        for table in map(self._picked, tables):
+            try:
+                found += table.to_pylist()
+            except Exception:  # whatever a value's type raises: which row has it is found one by one
+                for place in range(len(table)):
+                    with errors.decoding(f"row {numbers[len(found)]} of {self.id} (split {self.split}) cannot be read "
+                                         "as a dict; arrow() returns it as a table"):
+                        found += table.slice(place, 1).to_pylist()
         return found if self._decode is None else [self._decode(row) for row in found]
 
     def _tables(self, rows: Sequence[int]) -> List["pyarrow.Table"]:
@@ -328,10 +340,10 @@ class Dataset:
         """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
         known = range(start, start + count) if numbers is None else numbers
         if self._grouped is not None:
-            return lambda: self._dicts(self._tables(known), count)
+            return lambda: self._dicts(self._tables(known), count, known)
         if self.is_arrow:
             return lambda: self._dicts(
-                self._tables_of([self._fetcher.arrow_range(start, count, order, stopping)]), count)
+                self._tables_of([self._fetcher.arrow_range(start, count, order, stopping)]), count, known)
         return lambda: self._decoded(self._fetcher.read_range(start, count, order, stopping), known)
 
 

@@ -1,6 +1,9 @@
 """The errors of this package. Each message names what failed, where, and what to do about it."""
 from __future__ import annotations
 
+import contextlib
+from typing import Iterator
+
 
 def printable(text: str) -> str:
     """Returns a text of a server's as a terminal may show it: what is no printable character as an escape."""
@@ -63,3 +66,18 @@ class MismatchError(TensordError, ValueError):
 
 class DecodeError(TensordError, ValueError):
     """A row that is not what `decode` reads. The message has its number."""
+
+
+@contextlib.contextmanager
+def decoding(what: str) -> Iterator[None]:
+    """Raises DecodeError, whose message begins with `what`, in place of any error of a library that reads bytes of
+    files: OSError, OverflowError, KeyError and others. This package's errors, ImportError and Python's own MemoryError
+    stay as they are."""
+    try:
+        yield
+    except (TensordError, ImportError):
+        raise
+    except Exception as error:
+        if type(error) is MemoryError:
+            raise
+        raise DecodeError(f"{what}: {printable(str(error)) or type(error).__name__}") from error

@@ -9,7 +9,7 @@ import os
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from . import errors
+from . import columns, errors
 from .lock import ForkSafeLock
 
 KEPT_BYTES = 128 * 2**20  # of groups, decoded, in each process
@@ -51,13 +51,23 @@ class GroupedRows:
     def table(self, rows: Sequence[int]) -> Any:
         """Returns rows as a table of pyarrow, in the order of a list, which may repeat them.
 
-        Raises ChangedError, ConnectError, AnswerError; ProtocolError for what pyarrow cannot read; TensordError for
+        Raises ChangedError, ConnectError, AnswerError; DecodeError for what pyarrow cannot read; TensordError for
         files whose columns have different types.
         """
         import pyarrow
 
         if not len(rows):
-            return self.schema().empty_table()
+            return columns.empty_table(self.schema())
+        try:
+            return self._gathered(rows)
+        except pyarrow.ArrowInvalid as error:  # more rows than one array of a type can hold
+            if len(rows) == 1:
+                raise errors.DecodeError(f"row {rows[0]} cannot be taken out of its table: {error}") from error
+        half = len(rows) // 2
+        return columns.concat([self.table(rows[:half]), self.table(rows[half:])])
+
+    def _gathered(self, rows: Sequence[int]) -> Any:
+        """Returns rows as a table. Raises as `table`; pyarrow.ArrowInvalid."""
         order = sorted(range(len(rows)), key=rows.__getitem__)  # each group once
         parts, at = [], 0
         with self._turn():
@@ -68,17 +78,22 @@ class GroupedRows:
                     wanted.append(rows[order[at]] - first)
                     at += 1
                 is_run = wanted == list(range(wanted[0], wanted[0] + len(wanted)))
-                parts.append(group.slice(wanted[0], len(wanted)) if is_run else group.take(wanted))
-        try:
-            table = pyarrow.concat_tables(parts, promote_options="default")
-        except pyarrow.ArrowException as error:
-            raise errors.TensordError(f"the files have columns of different types: {error}") from error
+                parts.append(group.slice(wanted[0], len(wanted)) if is_run else columns.take(group, wanted))
+        table = self._joined(parts)
         if order == list(range(len(order))):
             return table
         places = [0] * len(order)
         for at, place in enumerate(order):
             places[place] = at
-        return table.take(places)
+        return columns.take(table, places)
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        import pyarrow
+
+        try:
+            return columns.concat(parts)
+        except pyarrow.ArrowException as error:
+            raise errors.TensordError(f"the files have columns of different types: {error}") from error
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import io
 import itertools
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 from urllib.parse import quote
 
-from . import errors, files
+from . import columns, errors, files
 from .address import dataset_path
 from .buffer import empty_bytes
 from .grouped import GroupedRows
@@ -20,19 +19,19 @@ from .splits import FileInfo
 class ParquetRows(GroupedRows):
     """Rows of the Parquet files of a split, in the order of the files; a group is a row group.
 
-    `found`: the files with their numbers of rows. `columns`: the names of what is read; None: all; `table` raises
+    `found`: the files with their numbers of rows. `names`: the columns that are read; None: all; `table` raises
     ValueError for one that a file does not have. `check` raises DatasetChanged when the split is of another version
     than the dataset was opened at.
     """
 
     _OWN = (*GroupedRows._OWN, "_open")
 
-    def __init__(self, session: Session, dataset: str, found: Sequence[FileInfo], columns: Optional[Sequence[str]],
+    def __init__(self, session: Session, dataset: str, found: Sequence[FileInfo], names: Optional[Sequence[str]],
                  check: Callable[[], None]):
         self._session, self._dataset, self._check = session, dataset, check
         self._files = [file for file in found if not file.error]
         self._starts = list(itertools.accumulate((file.rows or 0 for file in self._files), initial=0))
-        self._columns = None if columns is None else list(columns)
+        self._names = None if names is None else list(names)
         super().__init__()
 
     def _begin(self) -> None:
@@ -54,7 +53,7 @@ class ParquetRows(GroupedRows):
         found = self._open.get(number)
         if found is None:
             about = self._files[number]
-            found = _File(self._session, self._dataset, about, self._columns)
+            found = _File(self._session, self._dataset, about, self._names)
             self._check()  # after the file has its version
             self._open[number] = found
         return found
@@ -63,12 +62,11 @@ class ParquetRows(GroupedRows):
 class _File:
     """One Parquet file at one version. `starts`: the first row of each row group, and at last the number of rows."""
 
-    def __init__(self, session: Session, dataset: str, about: FileInfo, columns: Optional[Sequence[str]]):
+    def __init__(self, session: Session, dataset: str, about: FileInfo, names: Optional[Sequence[str]]):
         import pyarrow
         import pyarrow.parquet
 
         self._where = dataset_path(dataset, "resolve/main", about.path)
-        self._columns = columns
         with self._errors():
             self._parquet = pyarrow.parquet.ParquetFile(_Bytes(session, dataset, about.path), pre_buffer=True)
             metadata = self._parquet.metadata
@@ -77,28 +75,20 @@ class _File:
         self.starts = list(itertools.accumulate(counts, initial=0))
         if self.starts[-1] != about.rows or min(counts, default=0) < 0:
             raise errors.ProtocolError(f"{self._where} has {self.starts[-1]} rows, and its description {about.rows}")
-        lacking = [name for name in columns or () if name not in schema.names]
-        if lacking:
-            raise ValueError(f"{about.path} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
-        kept = schema.names if columns is None else columns
-        self.schema = pyarrow.schema([schema.field(name) for name in kept], schema.metadata)
+        self._names = names
+        self.schema = schema if names is None else pyarrow.schema(
+            [schema.field(place) for place in columns.places_of(schema, names, about.path)], schema.metadata)
 
     def read(self, group: int) -> Any:
         """Returns a row group as a table."""
         with self._errors():
-            return self._parquet.read_row_group(group, columns=self._columns)
+            if self._names is None:
+                return self._parquet.read_row_group(group)
+            return columns.pick(self._parquet.read_row_group(group, columns=self._names), self._names)
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raises ProtocolError for what pyarrow cannot read."""
-        import pyarrow
-
-        try:
-            yield
-        except errors.TensordError:
-            raise
-        except (pyarrow.ArrowException, OSError) as error:
-            raise errors.ProtocolError(f"{self._where} cannot be read as Parquet: {error}") from error
+    def _errors(self) -> Any:
+        """Raises DecodeError for what pyarrow cannot read."""
+        return errors.decoding(f"{self._where} cannot be read as Parquet")
 
 
 class _Bytes(io.RawIOBase):

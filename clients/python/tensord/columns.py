@@ -1,0 +1,281 @@
+"""Tables of pyarrow: rows in any order, joining and checking, for every type of Arrow.
+
+pyarrow has no kernel that takes rows of views and of run-end encoded columns, joins no tables without columns, makes no
+empty column of some types, and refuses values that it reads (validate(full=True)): what it does not do is done here.
+
+Functions follow a type into its children. pyarrow reads types of at most 64 levels, so the depth is bounded.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Sequence
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def empty_table(schema: "pyarrow.Schema") -> "pyarrow.Table":
+    """Returns a table without rows, with the schema and its metadata. pyarrow's own empty_table lacks some types."""
+    import pyarrow
+
+    return pyarrow.Table.from_batches([], schema)
+
+
+def pick(table: "pyarrow.Table", names: Sequence[str]) -> "pyarrow.Table":
+    """Returns the columns with these names, in their order; of a name that columns share all of these. Raises
+    ValueError for a name that the table lacks."""
+    return table.select(places_of(table.schema, names))
+
+
+def places_of(schema: "pyarrow.Schema", names: Sequence[str], whose: str = "it") -> List[int]:
+    """Returns the places of the columns with these names. Raises ValueError, whose message names `whose`, for a name
+    that the schema lacks."""
+    lacking = [name for name in names if name not in schema.names]
+    if lacking:
+        raise ValueError(f"{whose} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
+    return [place for name in names for place in schema.get_all_field_indices(name)]
+
+
+def concat(tables: Sequence["pyarrow.Table"]) -> "pyarrow.Table":
+    """Returns the rows of tables, of which there is at least one, as one table. Columns that some of the tables lack
+    are null there. Raises pyarrow.ArrowException for columns of different types."""
+    import pyarrow
+
+    schema = tables[0].schema
+    if not all(table.schema.equals(schema) for table in tables):
+        return pyarrow.concat_tables(tables, promote_options="default")
+    return _with_rows(schema, sum(map(len, tables))) if not len(schema) else pyarrow.concat_tables(tables)
+
+
+def take(table: "pyarrow.Table", rows: Sequence[int]) -> "pyarrow.Table":
+    """Returns rows in the order of a list, which may repeat them. Raises pyarrow.ArrowException where an array of a
+    column's type cannot hold so many."""
+    import pyarrow
+
+    if not table.num_columns:
+        return _with_rows(table.schema, len(rows))
+    places = pyarrow.array(rows, pyarrow.int64())
+    return pyarrow.Table.from_arrays([_take_column(column, places) for column in table.columns], schema=table.schema)
+
+
+def _with_rows(schema: "pyarrow.Schema", count: int) -> "pyarrow.Table":
+    """Returns a table without columns that has a number of rows."""
+    import pyarrow
+
+    rows = pyarrow.StructArray.from_buffers(pyarrow.struct([]), count, [None])
+    batch = pyarrow.RecordBatch.from_struct_array(rows)
+    return pyarrow.Table.from_batches([batch.replace_schema_metadata(schema.metadata)])
+
+
+# ---- rows in any order
+
+def _take_column(column: Any, places: Any) -> Any:
+    import pyarrow
+
+    if _has_kernel(column.type):
+        return column.take(places)
+    if not column.num_chunks:
+        return column
+    return _take(pyarrow.concat_arrays(column.chunks), places)  # which also ends what slices are made of
+
+
+def _children_of(kind: Any) -> List[Any]:
+    """Returns the types of which arrays of a type are made, without those of dictionaries."""
+    import pyarrow
+
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return [kind.storage_type]
+    return [kind.field(number).type for number in range(kind.num_fields)]
+
+
+def _has_kernel(kind: Any) -> bool:
+    """Returns whether pyarrow takes rows of a type."""
+    from pyarrow import types
+
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_run_end_encoded(kind):
+        return False
+    return all(map(_has_kernel, _children_of(kind)))
+
+
+def _take(array: Any, places: Any) -> Any:
+    """Returns elements of an array that is no slice of another one."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = array.type
+    if _has_kernel(kind):
+        return array.take(places)
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return pyarrow.ExtensionArray.from_storage(kind, _take(array.storage, places))
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return _take_views(array, places)
+    if types.is_run_end_encoded(kind):
+        return _take_runs(array, places)
+    if types.is_struct(kind):
+        children = [_take(array.field(number), places) for number in range(kind.num_fields)]
+        return pyarrow.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null().take(places))
+    if types.is_union(kind):
+        return _take_union(array, places)
+    return _take_lists(array, places)
+
+
+def _numbers(count: int) -> Any:
+    """Returns an array of the numbers from 0 on: it stands for the elements of another array, so that pyarrow's own
+    kernels tell which of these are wanted."""
+    import pyarrow
+
+    return pyarrow.array(range(count), pyarrow.int64())
+
+
+def _take_views(array: Any, places: Any) -> Any:
+    """Returns views in buffers of their own, so that those of the whole array need not be kept.
+
+    The view of a null may be anything, and pyarrow's cast follows it: it is made empty first.
+    """
+    import pyarrow
+
+    kind, buffers = array.type, array.buffers()
+    found = pyarrow.Array.from_buffers(pyarrow.binary(16), len(array), buffers[:2], offset=array.offset).take(places)
+    views = found.fill_null(bytes(16)).buffers()[1]
+    view = pyarrow.binary_view()  # also of texts: a cast of these looks whether they are UTF-8
+    made = pyarrow.Array.from_buffers(view, len(found), [found.buffers()[0], views, *buffers[2:]])
+    return pyarrow.Array.from_buffers(kind, len(found), made.cast(pyarrow.large_binary()).cast(view).buffers())
+
+
+def _take_runs(array: Any, places: Any) -> Any:
+    import pyarrow
+    import pyarrow.compute
+
+    ends, values = array.run_ends, array.values
+    numbered = pyarrow.RunEndEncodedArray.from_arrays(ends, _numbers(len(values)))
+    numbers = pyarrow.compute.run_end_decode(numbered).take(places)
+    runs = pyarrow.compute.run_end_encode(numbers, run_end_type=array.type.run_end_type)
+    return _as_type(runs, array.type, [runs.run_ends, _take(values, runs.values)])
+
+
+def _take_union(array: Any, places: Any) -> Any:
+    import pyarrow
+
+    kind = array.type
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    children = [array.field(number) for number in range(kind.num_fields)]
+    if kind.mode == "sparse":
+        found = [_take(child, places) for child in children]
+        made = pyarrow.UnionArray.from_sparse(array.type_codes.take(places), found, names, kind.type_codes)
+    else:
+        numbered = pyarrow.UnionArray.from_dense(array.type_codes, array.offsets,
+                                                 [_numbers(len(child)) for child in children], names,
+                                                 kind.type_codes).take(places)
+        found = [_take(child, numbered.field(number)) for number, child in enumerate(children)]
+        made = pyarrow.UnionArray.from_dense(numbered.type_codes, numbered.offsets, found, names, kind.type_codes)
+    return _as_type(made, kind, found)
+
+
+def _take_lists(array: Any, places: Any) -> Any:
+    """Returns lists of any kind, also maps, which are lists of pairs."""
+    import pyarrow
+
+    items = _items_of(array)
+    numbered = _lists_like(array, _numbers(len(items))).take(places)
+    return _as_type(numbered, array.type, [_take(items, numbered.values)])
+
+
+def _items_of(array: Any) -> Any:
+    """Returns the elements of all lists of an array, of a map its pairs."""
+    import pyarrow
+    from pyarrow import types
+
+    if not types.is_map(array.type):
+        return array.values
+    return pyarrow.StructArray.from_arrays([array.keys, array.items], fields=[array.type.key_field,
+                                                                              array.type.item_field])
+
+
+def _lists_like(array: Any, items: Any) -> Any:
+    """Returns an array of lists as another one of lists or maps is, with other elements."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_fixed_size_list(kind):
+        made = pyarrow.list_(items.type, kind.list_size)
+    elif types.is_large_list(kind):
+        made = pyarrow.large_list(items.type)
+    elif types.is_list_view(kind):
+        made = pyarrow.list_view(items.type)
+    elif types.is_large_list_view(kind):
+        made = pyarrow.large_list_view(items.type)
+    else:
+        made = pyarrow.list_(items.type)
+    return _as_type(array, made, [items])
+
+
+def _as_type(array: Any, kind: Any, children: List[Any]) -> Any:
+    """Returns an array of a nested type of the same layout, with other children."""
+    import pyarrow
+
+    return pyarrow.Array.from_buffers(kind, len(array), array.buffers()[: kind.num_buffers], offset=array.offset,
+                                      children=children)
+
+
+# ---- checks
+
+def check(table: "pyarrow.Table") -> None:
+    """Raises pyarrow.ArrowInvalid for a table that cannot be read safely: lengths, offsets and indices that do not fit.
+
+    Values that pyarrow reads pass, although validate(full=True) refuses them: dates that are no whole number of days,
+    times of no day, decimals of more digits than their type has, texts that are not UTF-8.
+    """
+    import pyarrow
+
+    try:
+        table.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        table.validate()
+        for column in table.columns:
+            for chunk in column.chunks:
+                _plain(chunk).validate(full=True)
+
+
+def _plain_type(kind: Any) -> Any:
+    """Returns a type of the same layout whose values are all right: bytes and whole numbers."""
+    import pyarrow
+    from pyarrow import types
+
+    if types.is_decimal(kind):
+        return pyarrow.binary(kind.bit_width // 8)
+    if types.is_date64(kind) or types.is_time64(kind):
+        return pyarrow.int64()
+    if types.is_time32(kind):
+        return pyarrow.int32()
+    if types.is_string(kind):
+        return pyarrow.binary()
+    if types.is_large_string(kind):
+        return pyarrow.large_binary()
+    return pyarrow.binary_view() if types.is_string_view(kind) else kind
+
+
+def _plain(array: Any) -> Any:
+    """Returns an array of the same layout whose values, at any depth, are bytes and whole numbers."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = array.type
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return _plain(array.storage)
+    if types.is_dictionary(kind):
+        return pyarrow.DictionaryArray.from_arrays(array.indices, _plain(array.dictionary), safe=False)
+    if types.is_run_end_encoded(kind):
+        return pyarrow.RunEndEncodedArray.from_arrays(array.run_ends, _plain(array.values))
+    if types.is_struct(kind) and kind.num_fields:
+        children = [_plain(array.field(number)) for number in range(kind.num_fields)]
+        return pyarrow.StructArray.from_arrays(children, names=[str(number) for number in range(len(children))])
+    if types.is_union(kind):
+        children = [_plain(array.field(number)) for number in range(kind.num_fields)]
+        if kind.mode == "sparse":
+            return pyarrow.UnionArray.from_sparse(array.type_codes, children, type_codes=kind.type_codes)
+        return pyarrow.UnionArray.from_dense(array.type_codes, array.offsets, children, type_codes=kind.type_codes)
+    if kind.num_fields:
+        return _lists_like(array, _plain(_items_of(array)))
+    plain = _plain_type(kind)
+    return array if plain == kind else pyarrow.Array.from_buffers(plain, len(array), array.buffers(),
+                                                                  offset=array.offset)
