@@ -12,12 +12,15 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
+#include "catalog/gguf_role.h"
 #include "catalog/partial_checkpoint.h"
 #include "catalog/shard_group.h"
+#include "catalog/weights_name.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/extension.h"
 #include "parser/formats.h"
+#include "parser/gguf.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch/torch.h"
@@ -32,10 +35,15 @@ enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
 static const struct {
     const char *id;
     const char *whole, *index; /* the files that are the default if they exist */
+    const char *others[2];     /* those of diffusers, which takes the index first; NULL: none */
     const struct td_format *format;
 } families[] = {
-    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json", &td_format_safetensors},
-    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", &td_format_torch},
+    [FAMILY_SAFETENSORS] = {"safetensors",
+                            "model.safetensors",
+                            "model.safetensors.index.json",
+                            {"diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors"},
+                            &td_format_safetensors},
+    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", {NULL, NULL}, &td_format_torch},
 };
 
 static const char distributed_id[] = "dcp";
@@ -45,11 +53,12 @@ struct unit {
     const char *name; /* the id, unless the unit is its family's default */
     enum family family;
     bool joined;                        /* joined with another unit, which has its parts */
+    bool is_variant;                    /* other weights of a unit with the plain name */
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until a checkpoint takes the list */
     size_t part_count;
-    size_t shard_total;       /* of a -NNNNN-of-NNNNN group; 0 otherwise */
-    const char *requested_id; /* of a group: the id that it gets if nothing else has it; else NULL */
+    struct td_shard_range range; /* of a -NNNNN-of-NNNNN group: the numbers of its shards; count 0: no group */
+    const char *requested_id;    /* of a group: the id that it gets if nothing else has it; else NULL */
 };
 
 struct builder {
@@ -345,7 +354,7 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
 {
     for (size_t i = 0; i < unit->part_count; i++)
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a complete group has all its parts
-        if (!td_shard_split_agrees(unit->parts[i], i, unit->shard_total, message, capacity))
+        if (!td_shard_split_agrees(unit->parts[i], i, unit->range.count, message, capacity))
             return false;
     return true;
 }
@@ -375,9 +384,9 @@ static bool set_aside_group(struct builder *b, const struct td_shard *shards, si
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
-        const struct td_shard_of *of = &shards[i].of;
-        if (of->number >= 1 && of->number <= of->total && is_usable(candidate) &&
-            td_shard_split_agrees(candidate->entry, of->number - 1, of->total, message, sizeof message))
+        const unsigned at = shards[i].of.number - unit->range.first;
+        if (at < unit->range.count && is_usable(candidate) &&
+            td_shard_split_agrees(candidate->entry, at, unit->range.count, message, sizeof message))
             unit->parts[unit->part_count++] = candidate->entry;
     }
     return name_partial_group(b, shards, is_first, unit);
@@ -388,24 +397,28 @@ static bool set_aside_group(struct builder *b, const struct td_shard *shards, si
 static bool collect_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
-    unsigned total = shards[0].of.total;
     struct unit *unit = unit_add(b, shards[0].name, count);
     if (unit == NULL)
         return false;
-    unit->shard_total = total;
+    unit->range = td_shard_range_of(shards, count);
     for (size_t i = 0; i < count; i++) {
         const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
         b->claimed[shards[i].candidate] = true;
         if (broken == NULL && !is_usable(candidate))
             broken = candidate;
-        if (shards[i].of.number == unit->part_count + 1 && unit->part_count < total)
+        if (unit->part_count < unit->range.count && shards[i].of.number == unit->range.first + unit->part_count)
             unit->parts[unit->part_count++] = candidate->entry;
     }
     char message[512];
-    if (unit->part_count < total)
+    if (unit->part_count < unit->range.count)
         (void)snprintf(message, sizeof message,
-                       "shard %zu of %u is not there, so this sharded checkpoint is not published",
-                       unit->part_count + 1, total);
+                       "shard %zu of %u is not there, so this sharded checkpoint is not published%s",
+                       unit->range.first + unit->part_count, shards[0].of.total,
+                       unit->range.first == 0 ? "; its files are counted from 0" : "");
+    else if (count > unit->range.count)
+        (void)snprintf(message, sizeof message,
+                       "the number of \"%.300s\" is past its total, so this sharded checkpoint is not published",
+                       shards[count - 1].name);
     else if (broken != NULL)
         (void)snprintf(message, sizeof message, "shard \"%.300s\" cannot be read, so the set is not published",
                        td_base_name(broken->path));
@@ -549,7 +562,7 @@ static bool is_distributed(const struct unit *unit)
  * sought. */
 static bool is_external(const struct builder *b, const struct unit *unit)
 {
-    return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 && unit->part_count > 0 &&
+    return b->snapshot->root != NULL && unit->index_entry == NULL && unit->range.count == 0 && unit->part_count > 0 &&
            unit->parts[0]->file->manifest.file_count > 0;
 }
 
@@ -640,6 +653,23 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
     return false;
 }
 
+/* Returns the name by which libraries know the set: that of its index, or of its first file. */
+static const char *written_name(const struct unit *unit)
+{
+    if (unit->index_entry != NULL)
+        return td_base_name(unit->index_entry->path);
+    return unit->part_count > 0 ? td_base_name(unit->parts[0]->path) : unit->name;
+}
+
+static bool is_secondary(const struct unit *unit)
+{
+    const char *name = written_name(unit);
+    if (unit->is_variant || td_weights_is_trainer_state(name))
+        return true;
+    const struct td_file *first = unit->part_count > 0 ? unit->parts[0]->file : NULL;
+    return first != NULL && first->format == &td_format_gguf && !td_gguf_is_model(&first->manifest, name);
+}
+
 static const char *format_name(const struct unit *unit)
 {
     if (is_distributed(unit))
@@ -660,6 +690,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     checkpoint->parts = unit->parts;
     checkpoint->part_count = unit->part_count;
     checkpoint->format = format_name(unit);
+    checkpoint->is_secondary = is_secondary(unit);
     *published = false;
     if (!checkpoint_fill(b, checkpoint, unit))
         return false;
@@ -694,6 +725,12 @@ static struct unit *unit_named(const struct builder *b, enum family family, cons
     return find_named(b->units, b->unit_count, family, name);
 }
 
+/* Returns whether the unit may get its family's id by rule 4 or 5. */
+static bool is_sibling(const struct unit *unit, enum family family)
+{
+    return unit->family == family && !unit->is_variant;
+}
+
 /* Joins a family's units into the first one, if all are single files and share no tensor name. */
 static bool join_singles(struct builder *b, enum family family, size_t siblings, struct unit **joined)
 {
@@ -704,9 +741,9 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
     bool single = true;
     for (size_t i = 0; i < b->unit_count; i++) {
         const struct unit *unit = &b->units[i];
-        if (unit->family != family)
+        if (!is_sibling(unit, family))
             continue;
-        single = single && unit->index_entry == NULL && unit->shard_total == 0;
+        single = single && unit->index_entry == NULL && unit->range.count == 0;
         all.parts[all.part_count++] = unit->part_count > 0 ? unit->parts[0] : NULL;
     }
     struct td_checkpoint trial = {.parts = all.parts, .part_count = all.part_count};
@@ -715,7 +752,7 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
     free(trial.refs);
     for (size_t i = 0; i < b->unit_count && disjoint; i++) {
         struct unit *unit = &b->units[i];
-        if (unit->family != family)
+        if (!is_sibling(unit, family))
             continue;
         unit->joined = *joined != NULL;
         if (*joined != NULL)
@@ -733,15 +770,17 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
 /* Sets *chosen to the unit that gets its family's id; NULL when none does. */
 static bool choose_in_family(struct builder *b, enum family family, struct unit **chosen)
 {
-    *chosen = unit_named(b, family, families[family].whole);
-    if (*chosen == NULL)
-        *chosen = unit_named(b, family, families[family].index);
+    const char *const names[] = {families[family].whole, families[family].index, families[family].others[0],
+                                 families[family].others[1]};
+    *chosen = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && names[i] != NULL && *chosen == NULL; i++)
+        *chosen = unit_named(b, family, names[i]);
     if (*chosen != NULL)
         return true;
     size_t siblings = 0;
     struct unit *last = NULL;
     for (size_t i = 0; i < b->unit_count; i++) {
-        if (b->units[i].family != family)
+        if (!is_sibling(&b->units[i], family))
             continue;
         last = &b->units[i];
         siblings++;
@@ -760,7 +799,9 @@ static int rank_of(const struct td_checkpoint *checkpoint)
         return 0;
     if (strcmp(checkpoint->id, families[FAMILY_PYTORCH].id) == 0)
         return 1;
-    return checkpoint->tensor_count > 0 ? 2 : 3; /* training_args.bin and its like hold no tensors */
+    if (checkpoint->tensor_count == 0) /* training_args.bin and its like */
+        return 4;
+    return checkpoint->is_secondary ? 3 : 2;
 }
 
 static int checkpoint_compare(const void *a, const void *b)
@@ -771,9 +812,26 @@ static int checkpoint_compare(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->id, y->id);
 }
 
+static bool mark_variants(struct builder *b)
+{
+    const char **names = calloc(b->unit_count + 1, sizeof *names);
+    bool *is_variant = calloc(b->unit_count + 1, sizeof *is_variant);
+    bool ok = (names != NULL && is_variant != NULL) || td_error_no_memory(b->err);
+    for (size_t i = 0; ok && i < b->unit_count; i++)
+        names[i] = written_name(&b->units[i]);
+    ok = ok && td_weights_find_variants(names, b->unit_count, is_variant, b->err);
+    for (size_t i = 0; ok && i < b->unit_count; i++)
+        b->units[i].is_variant = is_variant[i];
+    free(names);
+    free(is_variant);
+    return ok;
+}
+
 static bool publish_units(struct builder *b)
 {
     struct unit *chosen[FAMILY_OTHER] = {NULL};
+    if (!mark_variants(b))
+        return false;
     for (size_t family = 0; family < FAMILY_OTHER; family++)
         if (!choose_in_family(b, (enum family)family, &chosen[family]))
             return false;
@@ -840,7 +898,8 @@ static bool add_partials(struct builder *b)
         const struct td_partial_set set = {.id = is_family ? families[unit->family].id : unit->name,
                                            .index = unit->index_entry,
                                            .parts = unit->parts,
-                                           .part_count = unit->part_count};
+                                           .part_count = unit->part_count,
+                                           .range = unit->range};
         if (!td_partial_add(b->snapshot, previous_model(b), model, &set, b->err))
             return false;
     }

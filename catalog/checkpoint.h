@@ -23,11 +23,13 @@ struct td_candidate {
  * exists:
  *    1. model.safetensors                            pytorch_model.bin
  *    2. the files of model.safetensors.index.json    of pytorch_model.bin.index.json
- *    3. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
- *    4. several single files that share no tensor name, all together
+ *    3. diffusion_pytorch_model.safetensors.index.json's files, or diffusion_pytorch_model.safetensors
+ *    4. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
+ *    5. several single files that share no tensor name, all together
+ * Variants (catalog/weights_name.h) do not count in 4 and 5.
  * Every other set has its own name as its id: that of the file or the index; of a group the stem with the extension; of
  * a split GGUF the stem alone. A group goes by its first file's name when its id is taken or reserved. The default is
- * `safetensors`, else `pytorch`, else the first by name that holds tensors. Beside an index that is refused, only the
+ * `safetensors`, else `pytorch`, else the first by name that holds tensors, secondary ones last. Beside an index that is refused, only the
  * whole file of its family is published. Files that an index names, and incomplete groups, are never published by
  * themselves. The candidates must be sorted by path, and are borrowed for the call; the result lives in the snapshot.
  * Checkpoints whose files are unchanged share the joined tensors of the snapshot `previous`, which may be NULL. Errors:

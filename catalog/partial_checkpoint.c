@@ -6,7 +6,6 @@
 #include "catalog/partial_checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
-#include "catalog/shard_group.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "parser/names.h"
@@ -63,11 +62,11 @@ static bool take_parts(struct td_snapshot *snapshot, struct td_checkpoint *check
 /* Counts the files that a group lacks. Returns false when it lacks none. */
 static bool count_members(struct td_lacks *lacks, const struct td_partial_set *set)
 {
-    struct td_shard_of of;
-    if (set->part_count == 0 || !td_shard_of_name(td_base_name(set->parts[0]->path), &of))
+    if (set->part_count == 0 || set->part_count >= set->range.count)
         return false;
-    lacks->file_count = of.total - set->part_count;
-    return lacks->file_count > 0;
+    lacks->file_count = set->range.count - set->part_count;
+    lacks->range = set->range;
+    return true;
 }
 
 static bool take_indexed(struct td_checkpoint *checkpoint, struct td_lacks *lacks, struct td_error *err)
@@ -257,15 +256,15 @@ static void each_missing_member(const struct td_checkpoint *checkpoint, size_t m
     size_t next = 0; /* the first part whose number is still to come */
     if (!td_shard_of_name(first, &of))
         return;
-    unsigned total = of.total;
-    for (unsigned number = 1; number <= total && max > 0; number++) {
+    const struct td_shard_range *range = &checkpoint->lacks->range;
+    for (unsigned number = range->first; number < range->first + range->count && max > 0; number++) {
         struct td_shard_of member = {0};
         if (next < checkpoint->part_count && td_shard_of_name(td_base_name(checkpoint->parts[next]->path), &member) &&
             member.number == number) {
             next++;
             continue;
         }
-        (void)snprintf(name, sizeof name, "%.*s-%05u-of-%05u%s", (int)of.stem_len, first, number, total,
+        (void)snprintf(name, sizeof name, "%.*s-%05u-of-%05u%s", (int)of.stem_len, first, number, of.total,
                        first + of.stem_len + TD_SHARD_NUMBERS_BYTES);
         each(context, name);
         max--;

@@ -4,6 +4,7 @@
 #ifndef TD_CATALOG_PARTIAL_CHECKPOINT_H
 #define TD_CATALOG_PARTIAL_CHECKPOINT_H
 
+#include "catalog/shard_group.h"
 #include "catalog/snapshot.h"
 #include "core/buffer.h"
 #include "core/text.h"
@@ -16,6 +17,7 @@ struct td_partial_set {
      * tensors. For a group: the readable members, ordered by number. */
     const struct td_entry *const *parts;
     size_t part_count;
+    struct td_shard_range range; /* of a group: the numbers of all its members */
 };
 
 /* The missing files and tensors of an incomplete checkpoint. */
@@ -24,6 +26,7 @@ struct td_lacks {
     const uint32_t *places;       /* number of each file of the index in the parts; UINT32_MAX: missing or refused */
     size_t file_count;            /* number of files that are missing or refused */
     size_t tensor_count;          /* number of missing tensors; 0 for a group, where nobody knows it */
+    struct td_shard_range range;  /* as in td_partial_set */
 };
 
 /* Adds the available tensors of the set to model->partials as one incomplete checkpoint. Adds nothing when no tensor is

@@ -17,15 +17,27 @@ static bool five_digits(const char *p, unsigned *out)
     return true;
 }
 
+/* Reads the numbers at the end of a name without its extension. */
+static bool read_numbers(struct td_text stem, struct td_shard_of *out)
+{
+    if (stem.len <= TD_SHARD_NUMBERS_BYTES)
+        return false;
+    out->stem_len = stem.len - TD_SHARD_NUMBERS_BYTES;
+    const char *at = stem.p + out->stem_len;
+    return at[0] == '-' && five_digits(at + 1, &out->number) && strncmp(at + 6, "-of-", 4) == 0 &&
+           five_digits(at + 10, &out->total) && out->total > 0;
+}
+
 bool td_shard_of_name(const char *file_name, struct td_shard_of *out)
 {
     const char *extension = strrchr(file_name, '.');
-    if (extension == NULL || (size_t)(extension - file_name) <= TD_SHARD_NUMBERS_BYTES)
-        return false;
-    const char *at = extension - TD_SHARD_NUMBERS_BYTES;
-    out->stem_len = (size_t)(at - file_name);
-    return at[0] == '-' && five_digits(at + 1, &out->number) && strncmp(at + 6, "-of-", 4) == 0 &&
-           five_digits(at + 10, &out->total) && out->total > 0;
+    return extension != NULL && read_numbers(td_text_n(file_name, (size_t)(extension - file_name)), out);
+}
+
+size_t td_shard_numbers_len(struct td_text stem)
+{
+    struct td_shard_of shard;
+    return read_numbers(stem, &shard) ? TD_SHARD_NUMBERS_BYTES : 0;
 }
 
 size_t td_shard_stem_len(const char *file_name)
@@ -59,6 +71,27 @@ int td_shard_compare(const void *a, const void *b)
     const struct td_shard *y = b;
     int order = td_shard_group_compare(x, y);
     return order != 0 ? order : (x->of.number > y->of.number) - (x->of.number < y->of.number);
+}
+
+static bool has_number(const struct td_shard *shards, size_t count, unsigned number)
+{
+    for (size_t i = 0; i < count; i++)
+        if (shards[i].of.number == number)
+            return true;
+    return false;
+}
+
+struct td_shard_range td_shard_range_of(const struct td_shard *shards, size_t count)
+{
+    const unsigned first = shards[0].of.number == 0 ? 0 : 1;
+    const unsigned total = shards[0].of.total;
+    const unsigned up_to_last = shards[count - 1].of.number + 1 - first;
+    struct td_shard_range range = {.first = first, .count = total};
+    if (count == up_to_last && up_to_last > total) /* without a gap */
+        range.count = up_to_last;
+    else if (first == 0 && has_number(shards, count, total))
+        range.count = total + 1;
+    return range;
 }
 
 bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity)

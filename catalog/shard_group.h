@@ -12,6 +12,12 @@ struct td_shard_of {
     unsigned number, total; /* 1 and 3 in 00001-of-00003; the number may be 0 or greater than the total */
 };
 
+/* The numbers that the shards of a complete group have: `count` of them from `first` on. */
+struct td_shard_range {
+    unsigned first; /* 0 or 1 */
+    unsigned count;
+};
+
 /* A file with the name of a shard. */
 struct td_shard {
     const char *name;
@@ -31,11 +37,20 @@ int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y);
 /* Orders shards by group and number, for qsort. */
 int td_shard_compare(const void *a, const void *b);
 
+/* Returns the numbers of a group with these shards, sorted by number, when it is complete. A group counts from 0 when
+ * it has a shard of number 0, else from 1. The total in the names is the number of shards, or the last number: a group
+ * that counts from 0 may have one shard more than its total. count: at least 1. */
+struct td_shard_range td_shard_range_of(const struct td_shard *shards, size_t count);
+
 /* Splits the name of a shard. Returns false when the file has no such name. */
 bool td_shard_of_name(const char *file_name, struct td_shard_of *out);
 
 /* Returns the length of "stem" in stem-00001-of-00003.safetensors; 0 when the file has no such name. */
 size_t td_shard_stem_len(const char *file_name);
+
+/* Returns the length of "-00001-of-00003" at the end of a name without its extension; 0 when the name does not end so.
+ */
+size_t td_shard_numbers_len(struct td_text stem);
 
 /* Returns whether the metadata of a split GGUF's shard agree with its name, by which it is the i-th (from 0) of
  * shard_total. Writes the reason to message[capacity] if not. True for files without such metadata. */

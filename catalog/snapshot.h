@@ -111,6 +111,9 @@ struct td_checkpoint {
     size_t tensor_count;
     uint64_t total_bytes;  /* of the tensors that can be served (of a tensor that cannot, its parts may be served) */
     bool fits_safetensors; /* every tensor can be written to a safetensors file */
+    /* The files lie beside a model and are no model to load by themselves: a variant of other weights, a projector, the
+     * state of an optimizer. Never the default one beside others with tensors. */
+    bool is_secondary;
     const struct td_metadata *metadata;
     size_t metadata_count;
     const struct td_lacks *lacks;  /* what an incomplete checkpoint lacks (partial_checkpoint.h); else NULL */

@@ -397,7 +397,7 @@ static void few_missing_files_are_named(void **state)
     close_place(&place);
 }
 
-/* A group that has a tensor twice, or that has all its shards, has no incomplete checkpoint. */
+/* A group that has a tensor twice, or that has all its shards and one too many, has no incomplete checkpoint. */
 static void groups_that_are_not_offered(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static void groups_that_are_not_offered(void **state)
     tree_simple(&place.tree, "m/x-00001-of-00003.safetensors", "a");
     tree_simple(&place.tree, "m/x-00002-of-00003.safetensors", "a");
     tree_simple(&place.tree, "n/x-00001-of-00001.safetensors", "a");
-    tree_text(&place.tree, "n/x-00002-of-00001.safetensors", "rubbish!");
+    tree_text(&place.tree, "n/x-00003-of-00001.safetensors", "rubbish!");
     loopback_open(&place.loop, &place.tree);
     expect_error(&place, "GET", MODEL "?partial=1", 404, "no readable checkpoint");
     expect_error(&place, "GET", "/models/n/tensors?partial=1", 404, "no readable checkpoint");
