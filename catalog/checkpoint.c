@@ -91,15 +91,20 @@ static void problem(struct builder *b, const char *path, const char *message)
     td_problems_add(&b->model->problems, &b->snapshot->arena, td_base_name(path), message);
 }
 
-static bool is_usable(const struct td_candidate *candidate)
+static bool is_readable(const struct td_entry *entry)
 {
-    return candidate->entry != NULL && candidate->entry->file->readable;
+    return entry != NULL && entry->file->readable;
 }
 
-/* Returns whether the candidate can be a shard. An index and a .metadata can be read, but hold no tensors. */
-static bool has_tensors(const struct td_candidate *candidate)
+static bool is_usable(const struct td_candidate *candidate)
 {
-    return is_usable(candidate) && candidate->entry->file->format != NULL;
+    return is_readable(candidate->entry);
+}
+
+/* Returns whether the entry can be a shard. An index and a .metadata can be read, but hold no tensors. */
+static bool has_tensors(const struct td_entry *entry)
+{
+    return is_readable(entry) && entry->file->format != NULL;
 }
 
 /* Returns the place for one more unit, or NULL for want of memory. */
@@ -157,6 +162,27 @@ static size_t candidate_find(const struct builder *b, const char *name)
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
+/* Returns the entry at a path below the directory of the index, or NULL. Claims it if it is a candidate, and sets
+ * *is_candidate to whether it is one that may have no entry. */
+static const struct td_entry *index_file(struct builder *b, const struct td_candidate *index, const char *file,
+                                         bool *is_candidate)
+{
+    const size_t prefix_len = (size_t)(td_base_name(index->path) - index->path);
+    size_t at = strchr(file, '/') == NULL ? candidate_find(b, file) : SIZE_MAX;
+    size_t first = 0;
+    size_t count = b->snapshot->entry_count;
+    *is_candidate = at != SIZE_MAX;
+    if (at != SIZE_MAX) {
+        b->claimed[at] = true;
+        return b->candidates[at].entry;
+    }
+    if (strchr(file, '/') == NULL)
+        return NULL;
+    if (prefix_len > 0)
+        td_snapshot_entries_below(b->snapshot, td_text_n(index->path, prefix_len - 1), &first, &count);
+    return td_snapshot_find_in_run(b->snapshot, first, count, prefix_len, td_text_of(file));
+}
+
 /* Adds the files of an index to the unit's parts. Returns false and adds a problem when one is missing or refused. */
 static bool index_parts(struct builder *b, const struct td_candidate *candidate, const char *const *files,
                         size_t file_count, struct unit *unit)
@@ -164,24 +190,23 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
     char message[512];
     bool complete = true;
     for (size_t i = 0; i < file_count; i++) {
-        size_t at = candidate_find(b, files[i]);
-        if (at != SIZE_MAX)
-            b->claimed[at] = true;
+        bool is_candidate;
+        const struct td_entry *entry = index_file(b, candidate, files[i], &is_candidate);
         const char *fault = NULL;
-        if (at == SIZE_MAX)
+        if (entry == NULL && !is_candidate)
             fault = "is not there";
-        else if (!is_usable(&b->candidates[at]))
+        else if (!is_readable(entry) && (is_candidate || entry->file->error != NULL))
             fault = "cannot be read";
-        else if (!has_tensors(&b->candidates[at]))
+        else if (!has_tensors(entry))
             fault = "holds no tensors";
         if (fault != NULL) {
-            (void)snprintf(message, sizeof message, "shard \"%s\" %s, so this sharded checkpoint is not published",
+            (void)snprintf(message, sizeof message, "shard \"%.300s\" %s, so this sharded checkpoint is not published",
                            files[i], fault);
             problem(b, candidate->path, message);
             complete = false;
             continue;
         }
-        unit->parts[unit->part_count++] = b->candidates[at].entry;
+        unit->parts[unit->part_count++] = entry;
     }
     return complete;
 }
@@ -204,6 +229,18 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
     return true;
 }
 
+/* Returns whether Keras gives this name to a shard: STEM_00000.weights.h5. */
+static bool is_keras_shard(const char *name)
+{
+    static const char extension[] = ".weights.h5";
+    enum { NUMBER_BYTES = sizeof "_00000" - 1 };
+    size_t len = strlen(name);
+    if (!td_has_extension(name, extension) || len < sizeof extension + NUMBER_BYTES)
+        return false;
+    const char *number = name + len - (sizeof extension - 1) - NUMBER_BYTES;
+    return number[0] == '_' && strspn(number + 1, "0123456789") == NUMBER_BYTES - 1;
+}
+
 /* Claims the files beside indexes that cannot be read. Nobody knows which files are their shards, so of their family
  * only the file that is complete by its name is published. */
 static void claim_beside_refused_indexes(struct builder *b, const bool refused[FAMILY_OTHER + 1])
@@ -212,7 +249,7 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
         const char *name = td_base_name(b->candidates[i].path);
         enum family family = family_of(name);
         bool is_sibling = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
-        if (is_sibling || (refused[FAMILY_OTHER] && td_has_extension(name, ".bin")))
+        if (is_sibling || (refused[FAMILY_OTHER] && (td_has_extension(name, ".bin") || is_keras_shard(name))))
             b->claimed[i] = true;
     }
 }
@@ -223,15 +260,18 @@ static const struct td_model *previous_model(const struct builder *b)
     return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
 }
 
-/* Sets the last unit aside with the available files of its index or .metadata; NULL stands for the others. */
-static bool set_aside_indexed(struct builder *b, const char *const *files, size_t file_count)
+/* Sets the last unit aside with the available files of its index or .metadata, which is the candidate; NULL stands for
+ * the others. */
+static bool set_aside_indexed(struct builder *b, const struct td_candidate *candidate, const char *const *files,
+                              size_t file_count)
 {
     struct unit *unit = unit_set_aside(b);
     if (unit == NULL)
         return false;
     for (size_t i = 0; i < file_count; i++) {
-        size_t at = candidate_find(b, files[i]);
-        unit->parts[i] = at != SIZE_MAX && has_tensors(&b->candidates[at]) ? b->candidates[at].entry : NULL;
+        bool is_candidate;
+        const struct td_entry *entry = index_file(b, candidate, files[i], &is_candidate);
+        unit->parts[i] = has_tensors(entry) ? entry : NULL;
     }
     unit->part_count = file_count;
     return true;
@@ -258,12 +298,29 @@ static bool collect_indexes(struct builder *b)
             index_tensors_present(b, candidate, index, unit))
             continue;
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the builder holds every unit
-        if (!set_aside_indexed(b, index->files, index->file_count))
+        if (!set_aside_indexed(b, candidate, index->files, index->file_count))
             return false;
     }
     if (any_refused)
         claim_beside_refused_indexes(b, refused);
     return true;
+}
+
+/* Claims the files that are shards of an index in a directory above. */
+static void claim_shards_of_others(struct builder *b)
+{
+    char message[512];
+    bool is_told = false;
+    for (size_t i = 0; i < b->count; i++) {
+        if (b->candidates[i].index == NULL)
+            continue;
+        b->claimed[i] = true;
+        (void)snprintf(message, sizeof message, "a shard of \"%.300s\", and no checkpoint by itself",
+                       b->candidates[i].index);
+        if (!is_told)
+            problem(b, b->candidates[i].path, message);
+        is_told = true;
+    }
 }
 
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
@@ -282,7 +339,7 @@ static bool collect_distributed(struct builder *b)
         unit->index_entry = candidate->entry;
         if (index_parts(b, candidate, dcp->files, dcp->file_count, unit)) {
             unit->parts[unit->part_count++] = candidate->entry; /* stands for tensors that are in no file */
-        } else if (!set_aside_indexed(b, dcp->files, dcp->file_count)) {
+        } else if (!set_aside_indexed(b, candidate, dcp->files, dcp->file_count)) {
             return false;
         }
     }
@@ -601,13 +658,19 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     return true;
 }
 
+/* Returns whether the unit has an index that says which tensors it has. */
+static bool names_tensors(const struct unit *unit)
+{
+    return unit->index_entry != NULL && !is_distributed(unit) && !unit->index_entry->file->index.by_group;
+}
+
 static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     if (is_distributed(unit) || is_external(b, unit))
         return checkpoint_fill_joined(b, checkpoint, unit);
-    if (unit->index_entry != NULL)
+    if (names_tensors(unit))
         return checkpoint_fill_indexed(checkpoint, unit, b->err);
-    if (unit->part_count > 1)
+    if (unit->part_count != 1 || unit->index_entry != NULL)
         return td_shards_merge(checkpoint, b->err);
     checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
     return true;
@@ -639,7 +702,8 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
                              uint64_t *model_bytes)
 {
     char message[512];
-    size_t twice = checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : td_shards_duplicate(checkpoint);
+    bool is_merged = checkpoint->refs != NULL && !names_tensors(unit) && checkpoint->join == NULL;
+    size_t twice = is_merged ? td_shards_duplicate(checkpoint) : 0;
     if (twice > 0)
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
@@ -929,6 +993,7 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
             candidates[i].kind != TD_FILE_PLAIN) /* grouping.c reports those with the other plain files */
             problem(&b, candidates[i].path, error);
     }
+    claim_shards_of_others(&b);
     ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&
          publish_units(&b) && add_partials(&b);
 out:

@@ -14,6 +14,7 @@ struct td_candidate {
     enum td_file_kind kind;       /* what the file is, by its name */
     const struct td_entry *entry; /* NULL when the file could not even be opened */
     const char *error;            /* the reason for that; the snapshot's */
+    const char *index;            /* path of an index in a directory above that has the file as a shard; NULL: none */
 };
 
 /* Groups the candidates of one directory into checkpoints. Sets model->checkpoints (the default one first) and
@@ -29,11 +30,12 @@ struct td_candidate {
  * Variants (catalog/weights_name.h) do not count in 4 and 5.
  * Every other set has its own name as its id: that of the file or the index; of a group the stem with the extension; of
  * a split GGUF the stem alone. A group goes by its first file's name when its id is taken or reserved. The default is
- * `safetensors`, else `pytorch`, else the first by name that holds tensors, secondary ones last. Beside an index that is refused, only the
- * whole file of its family is published. Files that an index names, and incomplete groups, are never published by
- * themselves. The candidates must be sorted by path, and are borrowed for the call; the result lives in the snapshot.
- * Checkpoints whose files are unchanged share the joined tensors of the snapshot `previous`, which may be NULL. Errors:
- * TD_RESOURCE_EXHAUSTED; the snapshot is then to be dropped. For the one thread that builds the snapshot. */
+ * `safetensors`, else `pytorch`, else the first by name that holds tensors, secondary ones last. Beside an index that
+ * is refused, only the whole file of its family is published. Files that an index names, and incomplete groups, are
+ * never published by themselves. The candidates must be sorted by path, and are borrowed for the call; the result lives
+ * in the snapshot. Checkpoints whose files are unchanged share the joined tensors of the snapshot `previous`, which may
+ * be NULL. Errors: TD_RESOURCE_EXHAUSTED; the snapshot is then to be dropped. For the one thread that builds the
+ * snapshot. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
 

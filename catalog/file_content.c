@@ -29,9 +29,10 @@ void td_file_refuse(struct td_file *file, const struct td_error *why)
     td_file_forget_content(file);
 }
 
-static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
-                       struct td_error *err)
+static bool read_index(struct td_file *file, const char *name, const struct td_input *input,
+                       const struct td_limits *limits, struct td_error *err)
 {
+    const enum td_shard_index_kind kind = td_is_keras_map(name) ? TD_SHARD_INDEX_GROUPS : TD_SHARD_INDEX_TENSORS;
     if (input->size_bytes > limits->max_header_bytes)
         return td_error_set(err, TD_INVALID_ARGUMENT, "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
                             input->size_bytes, limits->max_header_bytes);
@@ -39,7 +40,8 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     char *text = malloc(len + 1);
     if (text == NULL)
         return td_error_no_memory(err);
-    bool ok = td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, td_text_n(text, len), err);
+    bool ok =
+        td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, kind, td_text_n(text, len), err);
     free(text);
     return ok;
 }
@@ -54,7 +56,7 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
     if (file->kind == TD_FILE_PLAIN)
         return file->facts_kind == TD_FACTS_NONE || td_facts_read(file->facts_kind, input, &file->facts, err);
     if (file->kind == TD_FILE_SHARD_INDEX)
-        return read_index(file, input, limits, err);
+        return read_index(file, name, input, limits, err);
     if (file->kind == TD_FILE_DCP_METADATA)
         return td_dcp_parse(&file->dcp, input, limits, err) &&
                td_dcp_check(&file->dcp, input->size_bytes, limits->max_memory_bytes, err);

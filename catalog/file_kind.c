@@ -5,7 +5,6 @@
 #include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_distcp.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 const char *td_base_name(const char *path)
@@ -22,6 +21,11 @@ static bool is_shard_index(const char *name)
     return at != NULL && at != name && td_has_extension(name, ".json");
 }
 
+bool td_is_keras_map(const char *path)
+{
+    return td_has_extension(td_base_name(path), ".weights.json");
+}
+
 enum td_file_kind td_file_kind_of(const char *path)
 {
     const char *name = td_base_name(path);
@@ -30,5 +34,5 @@ enum td_file_kind td_file_kind_of(const char *path)
         return TD_FILE_DCP_METADATA;
     if (format != NULL)
         return format == &td_format_distcp ? TD_FILE_DCP_PART : TD_FILE_TENSORS;
-    return is_shard_index(name) ? TD_FILE_SHARD_INDEX : TD_FILE_PLAIN;
+    return is_shard_index(name) || td_is_keras_map(name) ? TD_FILE_SHARD_INDEX : TD_FILE_PLAIN;
 }

@@ -274,10 +274,67 @@ static bool add_described_folders(struct td_grouping *g)
     return root == NULL || add_described(g, root);
 }
 
+/* Returns the length of the path's directory. */
+static size_t directory_len(const char *path)
+{
+    const char *name = td_base_name(path);
+    return name == path ? 0 : (size_t)(name - path) - 1;
+}
+
+/* Returns whether all files of the index lie in one directory, which then holds the whole checkpoint. */
+static bool is_in_one_directory(const struct td_shard_index *index)
+{
+    const size_t len = index->file_count == 0 ? 0 : directory_len(index->files[0]);
+    for (size_t i = 1; i < index->file_count; i++)
+        if (directory_len(index->files[i]) != len || strncmp(index->files[i], index->files[0], len) != 0)
+            return false;
+    return true;
+}
+
+/* Notes at the entries which of them are shards of an index in a directory above. */
+static void note_shards_below(const struct td_grouping *g, const struct td_candidate *candidate, const char **indexes)
+{
+    const struct td_snapshot *snapshot = g->snapshot;
+    const struct td_shard_index *index = &candidate->entry->file->index;
+    size_t first = 0;
+    size_t count = snapshot->entry_count;
+    if (is_in_one_directory(index))
+        return;
+    if (candidate->directory_len > 0)
+        td_snapshot_entries_below(snapshot, td_text_n(candidate->path, candidate->directory_len), &first, &count);
+    for (size_t i = 0; i < index->file_count; i++) {
+        const size_t prefix_len = candidate->directory_len + (candidate->directory_len > 0 ? 1 : 0);
+        const struct td_entry *entry =
+            strchr(index->files[i], '/') == NULL
+                ? NULL
+                : td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of(index->files[i]));
+        if (entry != NULL)
+            indexes[entry - snapshot->entries] = candidate->path;
+    }
+}
+
+/* Tells candidates that are shards of an index in a directory above so. */
+static bool find_shards_below(struct td_grouping *g)
+{
+    const char **indexes = calloc(g->snapshot->entry_count + 1, sizeof *indexes);
+    if (indexes == NULL)
+        return td_error_no_memory(g->err);
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        const struct td_candidate *candidate = &g->candidates[i];
+        if (candidate->kind == TD_FILE_SHARD_INDEX && candidate->entry != NULL && candidate->entry->file->readable)
+            note_shards_below(g, candidate, indexes);
+    }
+    for (size_t i = 0; i < g->candidate_count; i++)
+        if (g->candidates[i].entry != NULL)
+            g->candidates[i].index = indexes[g->candidates[i].entry - g->snapshot->entries];
+    free(indexes);
+    return true;
+}
+
 bool td_grouping_build(struct td_grouping *g)
 {
     struct td_snapshot *snapshot = g->snapshot;
-    if (!add_described_folders(g))
+    if (!add_described_folders(g) || (!g->names_only && !find_shards_below(g)))
         return false;
     part_root(g);
     snapshot->root_is_model = g->root_is_model;

@@ -121,10 +121,16 @@ static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks
     return true;
 }
 
+bool td_partial_knows_tensors(const struct td_checkpoint *checkpoint)
+{
+    const struct td_lacks *lacks = checkpoint->lacks;
+    return lacks->index != NULL && (is_distributed(lacks) || !lacks->index->file->index.by_group);
+}
+
 static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lacks, const struct td_model *previous,
                          struct td_error *err)
 {
-    if (lacks->index == NULL)
+    if (!td_partial_knows_tensors(checkpoint))
         return td_shards_merge(checkpoint, err);
     return is_distributed(lacks) ? take_joined(checkpoint, lacks, previous, err) : take_indexed(checkpoint, lacks, err);
 }
@@ -184,7 +190,7 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
         return td_error_no_memory(err);
     if (!take_tensors(checkpoint, lacks, previous, err))
         return false;
-    bool is_twice = set->index == NULL && td_shards_duplicate(checkpoint) > 0;
+    bool is_twice = !td_partial_knows_tensors(checkpoint) && td_shards_duplicate(checkpoint) > 0;
     if (checkpoint->tensor_count == 0 || is_twice || !sum(checkpoint))
         return true;
     *is_any = true;
@@ -341,7 +347,7 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     char member[NAME_BYTES] = "";
     const char *file = member;
     bool is_there = false;
-    if (lacks->index == NULL) {
+    if (!td_partial_knows_tensors(checkpoint)) {
         td_partial_each_missing(checkpoint, 1, copy_name, member);
     } else {
         size_t number = file_of(lacks, name);
@@ -354,7 +360,7 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
                         : is_listed(snapshot, checkpoint, file) ? "cannot be read"
                                                                 : "is missing";
     td_buffer_printf(out, "tensor \"%.*s\" is not there: ", TD_SHOW(name, 200));
-    if (lacks->index != NULL)
+    if (td_partial_knows_tensors(checkpoint))
         td_buffer_printf(out, "%s says that it is in \"%.200s\", which %s", source_of(lacks), file, fault);
     else if (lacks->file_count == 1)
         td_buffer_printf(out, "it may be in \"%.200s\", which %s", file, fault);

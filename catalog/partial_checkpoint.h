@@ -25,7 +25,7 @@ struct td_lacks {
     const struct td_entry *index; /* as in td_partial_set */
     const uint32_t *places;       /* number of each file of the index in the parts; UINT32_MAX: missing or refused */
     size_t file_count;            /* number of files that are missing or refused */
-    size_t tensor_count;          /* number of missing tensors; 0 for a group, where nobody knows it */
+    size_t tensor_count;          /* number of missing tensors; 0 where nobody knows it */
     struct td_shard_range range;  /* as in td_partial_set */
 };
 
@@ -37,6 +37,10 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
 
 /* Returns the incomplete checkpoint with this id, or the first one for an empty id; NULL when there is none. */
 const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id);
+
+/* Returns whether it is known which tensors the incomplete checkpoint lacks: neither a group nor the map of Keras names
+ * tensors. */
+bool td_partial_knows_tensors(const struct td_checkpoint *checkpoint);
 
 /* Appends the reason why the checkpoint is incomplete, as a sentence without a full stop. */
 void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_buffer *out);

@@ -295,3 +295,34 @@ bool td_is_plain_file_name(struct td_text text)
     bool dots = (text.len == 1 && text.p[0] == '.') || (text.len == 2 && text.p[0] == '.' && text.p[1] == '.');
     return text.len > 0 && !dots && memchr(text.p, '/', text.len) == NULL && memchr(text.p, '\0', text.len) == NULL;
 }
+
+bool td_is_path_below(struct td_text text)
+{
+    bool ok = text.len > 0 && text.p[text.len - 1] != '/';
+    while (ok && text.len > 0)
+        ok = td_is_plain_file_name(td_text_take_until(&text, '/'));
+    return ok;
+}
+
+bool td_path_clean(char *path)
+{
+    char *out = path;
+    const char *p = path;
+    if (*p == '/')
+        return false;
+    while (*p != '\0') {
+        size_t len = strcspn(p, "/");
+        if (len == 2 && p[0] == '.' && p[1] == '.')
+            return false;
+        if (len > 0 && !(len == 1 && p[0] == '.')) {
+            if (out > path)
+                *out++ = '/';
+            memmove(out, p, len);
+            out += len;
+        }
+        p += len;
+        p += *p == '/' ? 1 : 0;
+    }
+    *out = '\0';
+    return out > path;
+}

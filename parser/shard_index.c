@@ -30,13 +30,21 @@ static bool copy_string(struct index_reader *r, struct td_arena *arena, struct t
     return !json->escaped || td_json_string(json, copy, json->value_len + 1, &out->len);
 }
 
-/* Refuses a file name that is not plain, so that no index can point outside its own directory. */
-static bool check_file_name(struct index_reader *r, const struct td_text *file)
+/* Removes "." components from the file name. Refuses a name that leads out of the index's own directory. */
+static bool clean_file_name(struct index_reader *r, struct td_text *file)
 {
     if (file->len == 0)
         return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
-    if (!td_is_plain_file_name(*file))
-        return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index", file->p);
+    if (td_is_path_below(*file))
+        return true;
+    char *copy = td_arena_strndup(&r->scratch, *file);
+    if (copy == NULL)
+        return td_error_no_memory(r->err);
+    const char *last = strrchr(copy, '/');
+    bool is_directory = last != NULL && (last[1] == '\0' || strcmp(last, "/.") == 0);
+    if (is_directory || !td_path_clean(copy))
+        return td_json_fail(&r->json, "\"%.96s\" does not lead to a file below the directory of the index", file->p);
+    *file = td_text_of(copy);
     return true;
 }
 
@@ -48,6 +56,16 @@ static bool push_file(struct index_reader *r, struct td_text file)
         return false;
     r->files[r->file_count++] = file;
     return true;
+}
+
+/* Reads the name of a file. The latest token is that name. Numbers of files are places in the list until
+ * number_files(). */
+static bool read_file(struct index_reader *r)
+{
+    const struct td_text *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
+    struct td_text file = {0};
+    return (last != NULL && td_json_equals_n(&r->json, *last)) ||
+           (copy_string(r, &r->scratch, &file) && clean_file_name(r, &file) && push_file(r, file));
 }
 
 /* Reads an entry. The latest token is the tensor's name. */
@@ -63,18 +81,29 @@ static bool read_entry(struct index_reader *r)
     if (token != TD_JSON_STRING)
         return token != TD_JSON_ERROR &&
                td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.p);
-    const struct td_text *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
-    if (last == NULL || !td_json_equals_n(&r->json, *last)) {
-        struct td_text file = {0};
-        if (!copy_string(r, &r->scratch, &file) || !check_file_name(r, &file) || !push_file(r, file))
-            return false;
-    }
+    if (!read_file(r))
+        return false;
     index->entries[index->entry_count++] = (struct td_shard_entry){
         .tensor = tensor.p,
         .tensor_len = (uint32_t)tensor.len,
         .file = (uint32_t)(r->file_count - 1),
     };
     return true;
+}
+
+/* Reads the files of a group. The latest token is the group's name. */
+static bool read_group(struct index_reader *r)
+{
+    enum td_json_token token = td_json_next(&r->json);
+    if (token == TD_JSON_STRING)
+        return read_file(r);
+    bool is_list = token == TD_JSON_ARRAY_BEGIN;
+    while (is_list && (token = td_json_next(&r->json)) == TD_JSON_STRING)
+        if (!read_file(r))
+            return false;
+    return (is_list && token == TD_JSON_ARRAY_END) ||
+           (token != TD_JSON_ERROR &&
+            td_json_fail(&r->json, "a group in weight_map must have a file name in quotes, or a list of them"));
 }
 
 /* Reads the map. The latest token is the key "weight_map". */
@@ -88,12 +117,12 @@ static bool read_map(struct index_reader *r)
     if (token != TD_JSON_OBJECT_BEGIN)
         return token != TD_JSON_ERROR && td_json_fail(&r->json, "weight_map must be an object of file names");
     r->map = r->json;
-    size_t count = td_json_count_members(r->json);
+    size_t count = index->by_group ? 0 : td_json_count_members(r->json);
     index->entries = td_arena_array(&index->arena, count, sizeof *index->entries);
     if (index->entries == NULL)
         return td_error_no_memory(r->err);
     while ((token = td_json_next(&r->json)) == TD_JSON_KEY)
-        if (!read_entry(r))
+        if (!(index->by_group ? read_group(r) : read_entry(r)))
             return false;
     return token != TD_JSON_ERROR;
 }
@@ -157,9 +186,11 @@ static bool sort_entries(struct index_reader *r)
                        "weight_map holds \"%.96s\" twice; names must be unique", name.p);
 }
 
-bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err)
+bool td_shard_index_parse(struct td_shard_index *index, enum td_shard_index_kind kind, struct td_text text,
+                          struct td_error *err)
 {
     memset(index, 0, sizeof *index);
+    index->by_group = kind == TD_SHARD_INDEX_GROUPS;
     td_arena_init(&index->arena, 0);
     struct index_reader reader = {.index = index, .err = err};
     td_arena_init(&reader.scratch, 0);

@@ -1,5 +1,6 @@
 /* Shard indexes, which say which file of a sharded checkpoint has which tensor: model.safetensors.index.json and, with
- * the same rules, pytorch_model.bin.index.json. */
+ * the same rules, pytorch_model.bin.index.json. The map that Keras writes, model.weights.json, is one too, but tells in
+ * which files the groups of tensors lie (keras/src/saving/saving_lib.py, ShardedH5IOStore). */
 #ifndef TD_PARSER_SHARD_INDEX_H
 #define TD_PARSER_SHARD_INDEX_H
 
@@ -21,15 +22,23 @@ struct td_shard_index {
     struct td_arena arena;          /* owns all that follows */
     struct td_shard_entry *entries; /* sorted by tensor name, unique */
     size_t entry_count;
-    const char **files; /* distinct relative base names, sorted; no '/', no "..", not empty */
+    const char **files; /* distinct paths below the index's directory (td_is_path_below), sorted */
     size_t file_count;
+    bool by_group; /* the index names no tensors, and has no entries: its tensors are all those of its files */
 };
 
-/* Parses the text: an object with a member "weight_map", an object that maps tensor names to file names, each a plain
- * base name in the same directory. Skips other members ("metadata"). Copies what it needs of the text; sets no limit of
- * its own on memory. Call td_shard_index_fini in every case. Errors: TD_INVALID_ARGUMENT with the position,
- * TD_RESOURCE_EXHAUSTED. */
-bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err);
+/* What an index maps to file names. */
+enum td_shard_index_kind {
+    TD_SHARD_INDEX_TENSORS, /* names of tensors, each to the name of its file */
+    TD_SHARD_INDEX_GROUPS,  /* names of groups, each to the name of a file, or to a list of names */
+};
+
+/* Parses the text: an object with a member "weight_map", an object that maps names to file names, each a path below the
+ * index's own directory, with or without "." components. Skips other members ("metadata"). Copies what it needs of the
+ * text; sets no limit of its own on memory. Call td_shard_index_fini in every case. Errors: TD_INVALID_ARGUMENT with
+ * the position, TD_RESOURCE_EXHAUSTED. */
+bool td_shard_index_parse(struct td_shard_index *index, enum td_shard_index_kind kind, struct td_text text,
+                          struct td_error *err);
 /* Frees all that the index owns. The index is then empty. */
 void td_shard_index_fini(struct td_shard_index *index);
 

@@ -227,13 +227,13 @@ static void write_missing_file(void *context, const char *file)
     td_json_write_cstring(out, file);
 }
 
-/* Says what an incomplete checkpoint lacks. A group's names do not say which tensors its missing files have. */
+/* Says what an incomplete checkpoint lacks. */
 static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_buffer *out)
 {
     td_buffer_puts(out, ",\"incomplete\":{\"reason\":\"");
     td_partial_write_reason(checkpoint, out);
     td_buffer_putc(out, '"');
-    if (checkpoint->lacks->index != NULL)
+    if (td_partial_knows_tensors(checkpoint))
         td_buffer_printf(out, ",\"missing_tensor_count\":%zu", checkpoint->lacks->tensor_count);
     td_buffer_printf(out, ",\"missing_file_count\":%zu,\"missing_files\":[", checkpoint->lacks->file_count);
     td_partial_each_missing(checkpoint, MISSING_FILES_MAX, write_missing_file, out);

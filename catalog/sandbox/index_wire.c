@@ -26,14 +26,14 @@ static void *get_array(struct td_wire_reader *in, struct td_arena *arena, size_t
     return items;
 }
 
-/* Reads names of files in one directory, in order and each once. */
+/* Reads names of files below one directory, in order and each once. */
 static const char **read_files(struct td_wire_reader *in, struct td_arena *arena, size_t *count)
 {
     *count = td_wire_get_count(in, FILE_BYTES);
     const char **files = get_array(in, arena, *count, sizeof *files);
     for (size_t i = 0; i < *count && !in->failed; i++) {
         files[i] = td_wire_get_copy(in, arena);
-        (void)td_wire_check(in, files[i] != NULL && td_is_plain_file_name(td_text_of(files[i])) &&
+        (void)td_wire_check(in, files[i] != NULL && td_is_path_below(td_text_of(files[i])) &&
                                     (i == 0 || strcmp(files[i - 1], files[i]) < 0));
     }
     return files;
@@ -53,6 +53,7 @@ static const char *read_name(struct td_wire_reader *in, struct td_arena *arena, 
 
 void td_shard_index_write(const struct td_shard_index *index, struct td_wire_writer *out)
 {
+    td_wire_put_u8(out, index->by_group);
     write_files(index->files, index->file_count, out);
     td_wire_put_u64(out, index->entry_count);
     for (size_t i = 0; i < index->entry_count; i++) {
@@ -65,8 +66,11 @@ bool td_shard_index_read(struct td_wire_reader *in, struct td_shard_index *index
 {
     const char *before = NULL;
     td_arena_init(&index->arena, 0); /* in proportion to the bytes */
+    uint8_t by_group = td_wire_get_u8(in);
+    index->by_group = by_group != 0;
     index->files = read_files(in, &index->arena, &index->file_count);
     size_t count = td_wire_get_count(in, ENTRY_BYTES);
+    (void)td_wire_check(in, by_group <= 1 && (by_group == 0 || count == 0));
     index->entries = get_array(in, &index->arena, count, sizeof *index->entries);
     for (size_t i = 0; i < count && !in->failed; i++) {
         struct td_shard_entry *entry = &index->entries[i];

@@ -232,16 +232,6 @@ static void read_codings(struct td_wire_reader *in, struct td_manifest *manifest
 
 /* ---- other files, metadata ------------------------------------------------------------------------------ */
 
-/* Returns whether the text is a path below a directory, without empty components, "." and "..". */
-static bool is_path_below(const char *path)
-{
-    struct td_text rest = td_text_of(path);
-    bool ok = rest.len > 0 && rest.p[rest.len - 1] != '/';
-    while (ok && rest.len > 0)
-        ok = td_is_plain_file_name(td_text_take_until(&rest, '/'));
-    return ok;
-}
-
 static void read_files(struct td_wire_reader *in, struct td_manifest *manifest)
 {
     size_t count = td_wire_get_count(in, FILE_BYTES);
@@ -250,7 +240,7 @@ static void read_files(struct td_wire_reader *in, struct td_manifest *manifest)
         in->no_memory = in->failed = true;
     for (size_t i = 0; i < count && !in->failed; i++) {
         manifest->files[i] = td_wire_get_copy(in, &manifest->arena);
-        (void)td_wire_check(in, manifest->files[i] != NULL && is_path_below(manifest->files[i]) &&
+        (void)td_wire_check(in, manifest->files[i] != NULL && td_is_path_below(td_text_of(manifest->files[i])) &&
                                     (i == 0 || strcmp(manifest->files[i - 1], manifest->files[i]) < 0));
         manifest->file_count = i + 1;
     }

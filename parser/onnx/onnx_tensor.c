@@ -6,6 +6,7 @@
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/utf8.h"
+#include "parser/names.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -164,31 +165,6 @@ static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *fie
 
 /* ---- external data ------------------------------------------------------------------------------------- */
 
-/* Removes "." and empty components from the path, in place. Returns NULL when the path does not lead below the model's
- * directory. */
-static const char *plain_path(char *path)
-{
-    char *out = path;
-    const char *p = path;
-    if (*p == '/')
-        return NULL;
-    while (*p != '\0') {
-        size_t len = strcspn(p, "/");
-        if (len == 2 && p[0] == '.' && p[1] == '.')
-            return NULL;
-        if (len > 0 && !(len == 1 && p[0] == '.')) {
-            if (out > path)
-                *out++ = '/';
-            memmove(out, p, len);
-            out += len;
-        }
-        p += len;
-        p += *p == '/' ? 1 : 0;
-    }
-    *out = '\0';
-    return out > path ? path : NULL;
-}
-
 /* Keeps the value of a key of external_data. Ignores unknown keys. */
 static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m, const char *key,
                          char *value)
@@ -318,7 +294,7 @@ static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_o
 static void place_external(const struct message *m, uint64_t packed_bytes, struct td_onnx_tensor *out)
 {
     struct td_tensor *tensor = &out->tensor;
-    const char *path = plain_path(m->location);
+    const char *path = td_path_clean(m->location) ? m->location : NULL;
     if (tensor->reason != NULL)
         return;
     if (path == NULL)

@@ -115,6 +115,19 @@ def test_the_weights_that_from_pretrained_takes(serve):
         assert (got == weights).all(), f"{what}: {file} has {got[0][0]}, from_pretrained takes {weights[0][0]}"
 
 
+@pytest.mark.parametrize("named", ["dir/a.safetensors", "./a.safetensors", "dir/./a.safetensors", ".//a.safetensors"])
+def test_an_index_names_paths_as_transformers_resolves_them(serve, named):
+    folder = serve.root / "m"
+    (folder / named).parent.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(transformers_config()))
+    save_file({NAME: torch.full((2, 2), 7.0)}, folder / named, {"format": "pt"})
+    write(folder, f"model.safetensors.index.json index of {named}", 0)
+    loaded = TransformersModel.from_pretrained(folder)
+    assert (loaded.state_dict()[NAME] == 7).all()
+    weights, file = default_of(serve(), "m")
+    assert (weights == 7).all() and (folder / file).samefile(folder / named)
+
+
 def write_gguf(path, architecture, kind=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, architecture)

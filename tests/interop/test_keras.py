@@ -60,3 +60,40 @@ def test_compressed_weights_are_refused(tmp_path):
             out.writestr(name, z.read(name))
     code, _, err = run("inspect", again)
     assert code != 0 and "model.weights.h5 compressed (deflate)" in err
+
+
+def test_weights_in_shards(serve):
+    """save_weights writes model.weights.json and shards of which none has all weights of a layer."""
+    folder = serve.root / "m"
+    folder.mkdir()
+    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(64) for _ in range(6))])
+    model.save_weights(folder / "model.weights.json", max_shard_size=17e-6)
+    shards = sorted(folder.glob("*.h5"))
+    want = {}
+    for shard in shards:
+        with h5py.File(shard) as f:
+            f.visititems(lambda name, item: want.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    kinds = {type(files) for files in json.loads((folder / "model.weights.json").read_text())["weight_map"].values()}
+    assert len(shards) > 2 and len(want) == 12 and list in kinds
+    (serve.root / "part").mkdir()
+    for path in folder.iterdir():
+        if path != shards[1]:
+            (serve.root / "part" / path.name).write_bytes(path.read_bytes())
+    (serve.root / "bad").mkdir()
+    (serve.root / "bad" / shards[0].name).write_bytes(shards[0].read_bytes())
+    (serve.root / "bad/model.weights.json").write_text("{")
+    server = serve()
+    assert [c["id"] for c in server.json("/models/m")["checkpoints"]] == ["model.weights.json"]
+    got = {t["name"]: t for t in server.json("/models/m/tensors")["tensors"]}
+    assert sorted(got) == sorted(want)
+    for name, array in want.items():
+        assert server.get(got[name]["href"]).body == array.tobytes(), name
+    assert server.get("/models/part/tensors").status == 404
+    assert shards[1].name in server.json("/models/part")["errors"][0]["message"]
+    part = server.json("/models/part/tensors?partial=1")
+    assert part["incomplete"]["missing_files"] == [shards[1].name] and "missing_tensor_count" not in part["incomplete"]
+    assert 0 < part["tensor_count"] < 12
+    lost = next(name for name in want if name not in {t["name"] for t in part["tensors"]})
+    absent = server.get(f"/models/part/tensors/{lost}?partial=1")
+    assert absent.status == 404 and shards[1].name in absent.json()["error"]["message"]
+    assert server.get("/models/bad/tensors").status == 404

@@ -139,7 +139,7 @@ static inline void check_manifest(const struct td_manifest *a, const struct td_m
 
 static inline void check_index(const struct td_shard_index *a, const struct td_shard_index *b, const char *path)
 {
-    CHECK(a->file_count == b->file_count && a->entry_count == b->entry_count, "%s", path);
+    CHECK(a->file_count == b->file_count && a->entry_count == b->entry_count && a->by_group == b->by_group, "%s", path);
     for (size_t i = 0; i < a->file_count; i++)
         CHECK(same_text(a->files[i], b->files[i]), "%s", path);
     for (size_t i = 0; i < a->entry_count; i++)

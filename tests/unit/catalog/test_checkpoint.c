@@ -230,6 +230,16 @@ static const struct row rows[] = {
     {"index: the broken shard says why", "st " S1 " a\ntext " S2 " rubbish!\nindex " IX " a " S1 " b " S2, "", S2,
      "header"},
     {"index: a tensor is not in its shard", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " c " S2, "", IX, "\"c\""},
+    {"index: shards in folders",
+     "st x/p.safetensors a\nst y/q.safetensors b\nst r.safetensors c\n"
+     "index " IX " a x/p.safetensors b ./y/./q.safetensors c ./r.safetensors",
+     "safetensors{r.safetensors x/p.safetensors y/q.safetensors}(a b c)", NULL, NULL},
+    {"index: a shard in a folder is missing", "st x/p.safetensors a\nindex " IX " a x/p.safetensors b x/q.safetensors",
+     "", IX, "\"x/q.safetensors\" is not there"},
+    {"index: a shard in a folder is broken", "text x/p.safetensors rubbish!\nindex " IX " a x/p.safetensors", "", IX,
+     "\"x/p.safetensors\" cannot be read"},
+    {"index: a plain file in a folder", "text x/notes.txt hello\nindex " IX " a x/notes.txt", "", IX,
+     "\"x/notes.txt\" holds no tensors"},
     {"index: it names itself", "index " IX " a " IX, "", IX, "holds no tensors"},
     {"index: a directory above", "st a.safetensors a\ntext " IX " {\"weight_map\":{\"a\":\"../a.safetensors\"}}", "",
      IX, ".."},
@@ -372,6 +382,35 @@ static void index_names(void **state)
         CHECK(td_file_kind_of(good[i]) == TD_FILE_SHARD_INDEX, "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         CHECK(td_file_kind_of(bad[i]) != TD_FILE_SHARD_INDEX, "%s", bad[i]);
+}
+
+/* A shard in a folder is no checkpoint of that folder, unless all shards are there. */
+static void shards_in_folders(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct scanner scanner;
+    char got[1024];
+    tree_open(&tree);
+    make_files(&tree, "st x/p.safetensors a\nst x/z.safetensors a\nst q.safetensors b\nindex " IX
+                      " a x/p.safetensors b q.safetensors");
+    tree_simple(&tree, "n/x/p.safetensors", "a");
+    tree_simple(&tree, "n/x/q.safetensors", "b");
+    tree_index(&tree, "n/" IX, "a x/p.safetensors b x/q.safetensors");
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    describe(scanner_model(&scanner, "m"), got, sizeof got);
+    assert_string_equal(got, "safetensors{q.safetensors x/p.safetensors}(a b)");
+    describe(scanner_model(&scanner, "m/x"), got, sizeof got);
+    assert_string_equal(got, "safetensors{z.safetensors}(a)");
+    const char *message = scanner_problem(&scanner, scanner_model(&scanner, "m/x"), "p.safetensors");
+    assert_string_equal(message, "a shard of \"m/" IX "\", and no checkpoint by itself");
+    describe(scanner_model(&scanner, "n"), got, sizeof got);
+    assert_string_equal(got, "safetensors{x/p.safetensors x/q.safetensors}(a b)");
+    describe(scanner_model(&scanner, "n/x"), got, sizeof got);
+    assert_string_equal(got, "safetensors{p.safetensors q.safetensors}(a b)");
+    scanner_close(&scanner);
+    tree_close(&tree);
 }
 
 /* When several files have a metadata key, the first file's value is taken. */
@@ -567,10 +606,11 @@ static void grouping_is_linear(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_become_checkpoints),         cmocka_unit_test(index_names),
-        cmocka_unit_test(metadata_of_all_parts),           cmocka_unit_test(tag_covers_the_parts),
-        cmocka_unit_test(unchanged_files_are_joined_once), cmocka_unit_test(tag_covers_the_model),
-        cmocka_unit_test(total_of_what_can_be_served),     cmocka_unit_test(grouping_is_linear),
+        cmocka_unit_test(sets_become_checkpoints), cmocka_unit_test(index_names),
+        cmocka_unit_test(shards_in_folders),       cmocka_unit_test(metadata_of_all_parts),
+        cmocka_unit_test(tag_covers_the_parts),    cmocka_unit_test(unchanged_files_are_joined_once),
+        cmocka_unit_test(tag_covers_the_model),    cmocka_unit_test(total_of_what_can_be_served),
+        cmocka_unit_test(grouping_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,10 @@ static const struct index_case cases[] = {
     GOOD("files_alternate", MAP("\"a\":\"y\",\"b\":\"x\",\"c\":\"y\",\"d\":\"x\",\"e\":\"z\",\"f\":\"x\""),
          "a>y b>x c>y d>x e>z f>x | x y z"),
 
+    GOOD("file_in_folder", MAP("\"a\":\"x/y\",\"b\":\"x/y\",\"c\":\"x\""), "a>x/y b>x/y c>x | x x/y"),
+    GOOD("dots_and_slashes_that_change_nothing", MAP("\"a\":\"./f\",\"b\":\"f\",\"c\":\"./x//./y\",\"d\":\"x/y\""),
+         "a>f b>f c>x/y d>x/y | f x/y"),
+
     BAD("nothing", "", NULL, "ends too early"),
     BAD("array", "[]", "[", "an object with weight_map"),
     BAD("no_map", "{\"metadata\":{}}", NULL, "weight_map is missing"),
@@ -63,14 +67,17 @@ static const struct index_case cases[] = {
     BAD("file_null", MAP("\"a\":null"), "null", "must be a file name"),
     BAD("file_list", MAP("\"a\":[\"f\"]"), "[", "must be a file name"),
     BAD("file_empty", MAP("\"a\":\"\""), "\"\"", "file name is empty"),
-    BAD("bad_32_parent", MAP("\"a\":\"../x\""), "\"../x", "\"../x\" is not a plain file name"),
-    BAD("bad_32_parent_escaped", MAP("\"a\":\"\\u002e\\u002e\\/x\""), "\"\\u002e", "\"../x\" is not a plain"),
-    BAD("bad_33_absolute", MAP("\"a\":\"/etc/passwd\""), "\"/etc", "not a plain file name"),
-    BAD("file_in_folder", MAP("\"a\":\"x/y\""), "\"x/y", "not a plain file name"),
-    BAD("file_trailing_slash", MAP("\"a\":\"x/\""), "\"x/", "not a plain file name"),
-    BAD("file_dot", MAP("\"a\":\".\""), "\".\"", "not a plain file name"),
-    BAD("file_dot_dot", MAP("\"a\":\"..\""), "\"..\"", "not a plain file name"),
-    BAD("file_slash", MAP("\"a\":\"\\/\""), "\"\\/", "not a plain file name"),
+    BAD("bad_32_parent", MAP("\"a\":\"../x\""), "\"../x", "\"../x\" does not lead to a file below"),
+    BAD("bad_32_parent_escaped", MAP("\"a\":\"\\u002e\\u002e\\/x\""), "\"\\u002e",
+        "\"../x\" does not lead to a file below"),
+    BAD("bad_33_absolute", MAP("\"a\":\"/etc/passwd\""), "\"/etc", "does not lead to a file below"),
+    BAD("file_above_a_folder", MAP("\"a\":\"x/../y\""), "\"x/..", "does not lead to a file below"),
+    BAD("file_trailing_dot", MAP("\"a\":\"x/.\""), "\"x/", "does not lead to a file below"),
+    BAD("file_of_dots", MAP("\"a\":\"./.\""), "\"./", "does not lead to a file below"),
+    BAD("file_trailing_slash", MAP("\"a\":\"x/\""), "\"x/", "does not lead to a file below"),
+    BAD("file_dot", MAP("\"a\":\".\""), "\".\"", "does not lead to a file below"),
+    BAD("file_dot_dot", MAP("\"a\":\"..\""), "\"..\"", "does not lead to a file below"),
+    BAD("file_slash", MAP("\"a\":\"\\/\""), "\"\\/", "does not lead to a file below"),
     BAD("file_nul", MAP("\"a\":\"x\\u0000.safetensors\""), "\"x\\u", "NUL"),
     BAD("tensor_nul", MAP("\"a\\u0000b\":\"x\""), "\"a\\u", "NUL"),
     BAD("tensor_not_utf8", MAP("\"a\xff\":\"x\""), "\xff", "not UTF-8"),
@@ -94,7 +101,7 @@ static void parse(const char *text, size_t len, size_t fail_at, struct parsed *p
     td_error_init(&p->err);
     alloc_count_start();
     alloc_fail_at(fail_at);
-    p->ok = td_shard_index_parse(&p->index, td_text_n(p->text, len), &p->err);
+    p->ok = td_shard_index_parse(&p->index, TD_SHARD_INDEX_TENSORS, td_text_n(p->text, len), &p->err);
     alloc_fail_at(0);
     p->memory = alloc_count_get();
     assert_int_equal(p->ok, p->err.code == TD_OK);
@@ -167,6 +174,32 @@ static void every_prefix_is_refused(void **state)
     }
 }
 
+/* The map of Keras names groups, each with a file or a list of files. */
+static void groups(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *files; /* NULL: refused */
+    } maps[] = {
+        {MAP("\"/a/vars\":\"m_1\",\"/b/vars\":[\"m_1\",\"m_0\"],\"/c/vars\":[]"), " | m_0 m_1"},
+        {MAP("\"/a/vars\":[\"./m\"]"), " | m"},
+        {MAP(""), " |"},
+        {MAP("\"/a/vars\":[\"../m\"]"), NULL},
+        {MAP("\"/a/vars\":[[\"m\"]]"), NULL},
+        {MAP("\"/a/vars\":1"), NULL},
+        {MAP("\"/a/vars\":[\"m\""), NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(maps); i++) {
+        struct td_shard_index index;
+        struct td_error err = TD_ERROR_INIT;
+        bool ok = td_shard_index_parse(&index, TD_SHARD_INDEX_GROUPS, td_text_of(maps[i].text), &err);
+        CHECK(ok == (maps[i].files != NULL) && index.by_group, "%s: %s", maps[i].text, err.message);
+        if (ok)
+            check_listing(&index, maps[i].files);
+        td_shard_index_fini(&index);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -229,7 +262,7 @@ static double parse_seconds(size_t count, size_t step, size_t files)
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         double before = cpu_seconds();
-        CHECK(td_shard_index_parse(&index, td_buffer_text(&text), &err), "%s", err.message);
+        CHECK(td_shard_index_parse(&index, TD_SHARD_INDEX_TENSORS, td_buffer_text(&text), &err), "%s", err.message);
         double seconds = cpu_seconds() - before;
         best = seconds < best ? seconds : best;
         assert_int_equal(index.entry_count, count);
@@ -286,6 +319,7 @@ int main(void)
 {
     static const struct CMUnitTest others[] = {
         cmocka_unit_test(every_prefix_is_refused),
+        cmocka_unit_test(groups),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(deep_json_is_refused_without_recursion),
         cmocka_unit_test(one_file_of_many_tensors_is_kept_once),
