@@ -10,10 +10,10 @@ import io
 import json
 import math
 import struct
-import tarfile
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import errors
+from .samples import decode_sample
 from .splits import SplitInfo
 
 Decoder = Callable[[bytes], Any]
@@ -100,25 +100,6 @@ def decode_image(row: bytes) -> Any:
     image = Image.open(io.BytesIO(row))
     image.load()
     return image
-
-
-def decode_sample(row: bytes) -> Dict[str, Any]:
-    """Returns the members of a sample of a webdataset by their extensions, and its `__key__`, as webdataset does:
-    the name of a member is KEY.EXTENSION, split at the first dot after the last slash. Raises ValueError."""
-    sample: Dict[str, Any] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(row + b"\0" * 1024), mode="r:") as archive:
-            for member in archive:
-                if not member.isfile():
-                    continue
-                folder, slash, name = member.name.rpartition("/")
-                base, _, extension = name.partition(".")
-                sample.setdefault("__key__", folder + slash + base)
-                file = archive.extractfile(member)
-                sample[extension.lower()] = file.read() if file else b""
-    except tarfile.TarError as error:
-        raise ValueError(f"it is no part of a tar file: {error}") from error
-    return sample
 
 
 class CsvDecoder:
