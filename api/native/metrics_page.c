@@ -1,5 +1,7 @@
 #include "api/native/metrics_page.h"
 
+#include "http/build_commit.h"
+
 static void write_catalog(const struct td_catalog_status *status, struct td_buffer *out)
 {
     td_metrics_number(out, "tensord_models", "gauge", "Models published.", (double)status->model_count);
@@ -110,8 +112,8 @@ static void write_parsing(const struct td_parse_pool_status *status, struct td_b
 void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
                              uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
 {
-    td_metrics_head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version.");
-    td_buffer_puts(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1\n");
+    td_metrics_head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version and the commit.");
+    td_buffer_printf(out, "tensord_build_info{version=\"" TD_VERSION "\",commit=\"%s\"} 1\n", td_build_commit());
     td_metrics_number(out, "tensord_ready", "gauge", "1 when /readyz answers 200.", status->ready && !draining ? 1 : 0);
     td_metrics_write(metrics, out);
     write_catalog(status, out);

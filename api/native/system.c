@@ -5,6 +5,7 @@
 #include "api/native/metrics_page.h"
 #include "api/openapi_text.h"
 #include "core/json_build.h"
+#include "http/build_commit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,7 @@ void td_handle_version(const struct td_call *call)
     td_json_begin_object(&builder, NULL);
     td_json_add_string(&builder, "name", "tensord");
     td_json_add_string(&builder, "version", TD_VERSION);
+    td_json_add_string(&builder, "commit", td_build_commit());
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');

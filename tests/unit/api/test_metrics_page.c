@@ -2,6 +2,7 @@
  * naming". */
 #include "api/native/metrics_page.h"
 
+#include "http/build_commit.h"
 #include "tests/unit/unit.h"
 
 #include <assert.h>
@@ -124,7 +125,10 @@ static void cuts_and_gauges(void **state)
     has_line(out, "tensord_scans_total 6");
     has_line(out, "tensord_last_scan_duration_seconds 1.5");
     has_line(out, "tensord_ready 1");
-    has_line(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1");
+    char build[256];
+    (void)snprintf(build, sizeof build, "tensord_build_info{version=\"" TD_VERSION "\",commit=\"%s\"} 1",
+                   td_build_commit());
+    has_line(out, build);
     td_buffer_clear(&text.out);
     td_native_write_metrics(&text.metrics, &text.status, 0, 0, true, &text.out);
     has_line(td_buffer_terminate(&text.out), "tensord_ready 0"); /* draining */
