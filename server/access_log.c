@@ -20,8 +20,9 @@ enum { BATCH_BYTES = 64 * 1024 };
 #define COLLECT_NS UINT64_C(25000000)
 
 struct td_access_log {
-    int fd;
-    bool own_fd, regular_file;
+    int fd;     /* the number stays the same when the file is opened again */
+    char *path; /* of the file; NULL: the log has none of its own */
+    _Atomic bool regular_file;
     _Atomic uint64_t *dropped;
     pthread_t writer;
     pthread_mutex_t lock;
@@ -51,7 +52,7 @@ static void write_out(struct td_access_log *log)
         if (n < 0)
             break;
         /* poll promises room for PIPE_BUF bytes in a pipe, and no more */
-        size_t piece = log->regular_file || left < PIPE_PIECE_BYTES ? left : PIPE_PIECE_BYTES;
+        size_t piece = atomic_load(&log->regular_file) || left < PIPE_PIECE_BYTES ? left : PIPE_PIECE_BYTES;
         ssize_t written = write(log->fd, p, piece);
         if (written < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
@@ -94,6 +95,48 @@ static void *writer_main(void *argument)
     }
 }
 
+/* Opens a log's file, or returns -1. */
+static int open_file(const char *path, struct stat *st, struct td_error *err)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+    if (fd >= 0 && fstat(fd, st) == 0)
+        return fd;
+    (void)td_error_sys(err, TD_IO, errno, "cannot open the access log \"%s\"", path);
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* Opens standard output, for "-", or the log's file. */
+static bool open_target(struct td_access_log *log, const char *target, struct td_error *err)
+{
+    struct stat st;
+    if (strcmp(target, "-") == 0) {
+        log->fd = STDOUT_FILENO;
+        if (fstat(log->fd, &st) != 0)
+            return td_error_sys(err, TD_IO, errno, "cannot write the access log to standard output");
+    } else {
+        log->path = strdup(target);
+        if (log->path == NULL)
+            return td_error_no_memory(err);
+        log->fd = open_file(target, &st, err);
+        if (log->fd < 0)
+            return false;
+    }
+    atomic_store(&log->regular_file, S_ISREG(st.st_mode));
+    return true;
+}
+
+static void free_log(struct td_access_log *log)
+{
+    if (log->path != NULL && log->fd >= 0)
+        (void)close(log->fd);
+    td_buffer_fini(&log->queued);
+    td_buffer_fini(&log->writing);
+    free(log->path);
+    free(log);
+}
+
 bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out,
                           struct td_error *err)
 {
@@ -106,29 +149,34 @@ bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct 
     *out = log;
     if (strcmp(target, "off") == 0)
         return true;
-    log->fd = STDOUT_FILENO;
-    if (strcmp(target, "-") != 0) {
-        log->fd = open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
-        log->own_fd = true;
+    bool ok = open_target(log, target, err);
+    if (ok && (pthread_mutex_init(&log->lock, NULL) != 0 || !td_clock_condition_init(&log->wake) ||
+               pthread_create(&log->writer, NULL, writer_main, log) != 0))
+        ok = td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start the access log's thread");
+    if (!ok) {
+        free_log(log);
+        *out = NULL;
     }
+    return ok;
+}
+
+bool td_access_log_reopen(struct td_access_log *log, bool *reopened, struct td_error *err)
+{
     struct stat st;
-    if (log->fd < 0 || fstat(log->fd, &st) != 0) {
-        (void)td_error_sys(err, TD_IO, errno, "cannot open the access log \"%s\"", target);
-        goto fail;
-    }
-    log->regular_file = S_ISREG(st.st_mode);
-    if (pthread_mutex_init(&log->lock, NULL) != 0 || !td_clock_condition_init(&log->wake) ||
-        pthread_create(&log->writer, NULL, writer_main, log) != 0) {
-        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start the access log's thread");
-        goto fail;
-    }
-    return true;
-fail:
-    if (log->own_fd && log->fd >= 0)
-        (void)close(log->fd);
-    free(log);
-    *out = NULL;
-    return false;
+    *reopened = false;
+    if (log->path == NULL)
+        return true;
+    int fd = open_file(log->path, &st, err);
+    if (fd < 0)
+        return false;
+    /* dup3 waits for no writer: a write that has begun ends in the old file, the next one goes to the new one. */
+    *reopened = dup3(fd, log->fd, O_CLOEXEC) >= 0;
+    if (*reopened)
+        atomic_store(&log->regular_file, S_ISREG(st.st_mode));
+    else
+        (void)td_error_sys(err, TD_IO, errno, "cannot open the access log \"%s\" again", log->path);
+    (void)close(fd);
+    return *reopened;
 }
 
 void td_access_log_destroy(struct td_access_log *log)
@@ -144,12 +192,8 @@ void td_access_log_destroy(struct td_access_log *log)
         (void)pthread_join(log->writer, NULL);
         (void)pthread_cond_destroy(&log->wake);
         (void)pthread_mutex_destroy(&log->lock);
-        if (log->own_fd)
-            (void)close(log->fd);
     }
-    td_buffer_fini(&log->queued);
-    td_buffer_fini(&log->writing);
-    free(log);
+    free_log(log);
 }
 
 bool td_access_log_is_on(const struct td_access_log *log)
