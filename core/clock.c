@@ -139,22 +139,3 @@ bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds)
     *seconds = read_s;
     return true;
 }
-
-bool td_duration_read(struct td_text text, uint64_t max_s, uint64_t *seconds)
-{
-    static const struct {
-        char unit;
-        uint64_t seconds;
-    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
-    uint64_t count;
-    for (size_t i = 0; text.len > 1 && i < sizeof units / sizeof *units; i++) {
-        if (text.p[text.len - 1] != units[i].unit)
-            continue;
-        text.len--;
-        if (!td_number_read(text, max_s / units[i].seconds, &count) || count == 0)
-            return false;
-        *seconds = count * units[i].seconds;
-        return true;
-    }
-    return false;
-}

@@ -50,8 +50,4 @@ size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
  * td_wall_rfc3339 could not write it. */
 bool td_wall_read_rfc3339(struct td_text text, int64_t *seconds);
 
-/* Reads a duration, a whole number with its unit: s, m, h or d ("90s", "30d"). Returns false, and does not change
- * *seconds, for any other text, for 0, and for more than max_s seconds. */
-bool td_duration_read(struct td_text text, uint64_t max_s, uint64_t *seconds);
-
 #endif

@@ -56,8 +56,26 @@ static size_t list_names(const char *names[TD_OPTIONS_MAX])
     return count;
 }
 
+/* The options by which other servers take an address and a port. */
+static const char *const address_options[] = {"-p", "--port", "--host", "--bind", "--address", "--addr", NULL};
+
+bool td_config_is_address_option(const char *argument)
+{
+    size_t len = strcspn(argument, "=");
+    for (const char *const *option = address_options; *option != NULL; option++)
+        if (strlen(*option) == len && strncmp(argument, *option, len) == 0)
+            return true;
+    return false;
+}
+
 static bool unknown_option(const char *argument, struct td_error *err)
 {
+    if (td_config_is_address_option(argument))
+        return td_error_set(
+            err, TD_INVALID_ARGUMENT,
+            "unknown option \"%.200s\": address and port are given together, --listen 0.0.0.0:8080; see "
+            "tensord serve --help",
+            argument);
     const char *names[TD_OPTIONS_MAX + 3];
     char near[TD_SUGGEST_BYTES];
     size_t end = list_names(names);
@@ -193,6 +211,25 @@ static bool check_tls(const struct td_config *config, struct td_error *err)
     return true;
 }
 
+/* Refuses words that mean an access log is wanted or not, or where, and that nobody means as the name of its file. */
+static bool check_access_log(const struct td_config *config, struct td_error *err)
+{
+    static const struct {
+        const char *word, *meant;
+    } words[] = {
+        {"off", "off"},  {"none", "off"},     {"no", "off"},     {"false", "off"},  {"0", "off"},
+        {"null", "off"}, {"disabled", "off"}, {"stdout", "off"}, {"stderr", "off"}, {"syslog", "off"},
+        {"on", "-"},     {"yes", "-"},        {"true", "-"},     {"1", "-"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(config->access_log, "off") != 0 && strcasecmp(config->access_log, words[i].word) == 0)
+            return td_error_set(err, TD_INVALID_ARGUMENT,
+                                "--access-log takes FILE, - (standard output) or off, not \"%s\" (did you mean %s?); a "
+                                "file of that name is ./%s",
+                                config->access_log, words[i].meant, config->access_log);
+    return true;
+}
+
 /* Checks the schemes of --upstream, and that nothing is given that has no effect without it. */
 static bool check_upstream(const struct td_config *config, struct td_error *err)
 {
@@ -228,7 +265,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
-    ok = ok && check_tls(config, err) && check_upstream(config, err);
+    ok = ok && check_tls(config, err) && check_upstream(config, err) && check_access_log(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;
@@ -340,4 +377,7 @@ void td_config_help(FILE *out)
     }
     (void)snprintf(flag, sizeof flag, "--%s[=sources]", print_option);
     (void)fprintf(out, "  %-33s print what would be used as JSON, or with its sources; serve nothing\n", flag);
+    (void)fputs("\n  TIME: seconds, or a number with ms, s, m, h or d, such as 500ms or 2m\n"
+                "  SIZE: bytes, or a number with K, M, G or T, such as 4G\n",
+                out);
 }

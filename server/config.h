@@ -40,6 +40,9 @@ const char *td_config_environment(const char *option);
  */
 bool td_config_has_option(const char *argument);
 
+/* Returns whether the argument is an option by which other servers take an address or a port: "-p", "--port=80". */
+bool td_config_is_address_option(const char *argument);
+
 enum td_variable {
     TD_VARIABLE_KNOWN,      /* the variable of an option, or not meant for this program */
     TD_VARIABLE_MISSPELLED, /* begins with TENSORD_ and resembles an option's variable */

@@ -108,8 +108,8 @@ static bool set_number(struct td_config *config, const struct td_option *option,
 {
     char value[32];
     struct td_text digits = td_json_raw(json);
-    bool takes_numbers =
-        option->kind == TD_OPTION_COUNT || option->kind == TD_OPTION_COUNT_OR_AUTO || option->kind == TD_OPTION_SECONDS;
+    bool takes_numbers = option->kind == TD_OPTION_COUNT || option->kind == TD_OPTION_COUNT_OR_AUTO ||
+                         option->kind == TD_OPTION_SIZE || option->kind == TD_OPTION_TIME;
     if (!takes_numbers || digits.len >= sizeof value)
         return wrong_type(json, option, digits);
     (void)snprintf(value, sizeof value, "%.*s", (int)digits.len, digits.p);

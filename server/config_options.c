@@ -4,16 +4,18 @@
 
 #include "core/digits.h"
 #include "core/json.h"
+#include "core/quantity.h"
 #include "core/utf8.h"
 #include "server/listen_address.h"
 #include "storage/decode_cache.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NS UINT64_C(1000000000)
+#define MIB UINT64_C(1048576)
+#define TIB (MIB * MIB)
 
 /* A row's is_live. */
 enum { AT_START, LIVE };
@@ -26,7 +28,8 @@ enum { AT_START, LIVE };
 #define ADDRESS(member, example) ROW(TD_OPTION_ADDRESS, 0, 0, member, TD_OPTION_EVERYWHERE, NULL, example)
 #define COUNT(member, min, max) ROW(TD_OPTION_COUNT, min, max, member, TD_OPTION_EVERYWHERE, NULL, NULL)
 #define COUNT_OR_AUTO(member, min, max) ROW(TD_OPTION_COUNT_OR_AUTO, min, max, member, TD_OPTION_EVERYWHERE, NULL, NULL)
-#define SECONDS(member, min, max) ROW(TD_OPTION_SECONDS, min, max, member, TD_OPTION_EVERYWHERE, NULL, NULL)
+#define SIZE(member, min, max) ROW(TD_OPTION_SIZE, min, max, member, TD_OPTION_EVERYWHERE, NULL, NULL)
+#define TIME(member, min, max) ROW(TD_OPTION_TIME, min, max, member, TD_OPTION_EVERYWHERE, NULL, NULL)
 #define SWITCH(member) ROW(TD_OPTION_SWITCH, 0, 0, member, TD_OPTION_EVERYWHERE, NULL, NULL)
 
 static const char *const rescan_words[] = {"local", "any", "none", NULL};
@@ -66,30 +69,30 @@ static const struct td_option options[] = {
      AT_START},
     {"workers", "N", "auto", "threads that share the connections for short answers; 0 = none",
      COUNT_OR_AUTO(workers, 0, 1024), AT_START},
-    {"max-header-bytes", "N", "8192", "bytes of target and header fields together; more are answered 431",
-     COUNT(max_header_bytes, 512, 32768), AT_START},
-    {"max-body-bytes", "N", "8388608", "bytes of a POST request's body; more are answered 413",
-     COUNT(max_body_bytes, 1024, 268435456), AT_START},
-    {"header-timeout", "SECONDS", "10", "time for a request's header to arrive",
-     SECONDS(header_timeout_ns, NS / 10, 3600 * NS), LIVE},
-    {"body-timeout", "SECONDS", "30", "time for a request's body to arrive",
-     SECONDS(body_timeout_ns, NS / 10, 3600 * NS), LIVE},
-    {"idle-timeout", "SECONDS", "60", "time between two requests on a connection",
-     SECONDS(idle_timeout_ns, NS, 3600 * NS), LIVE},
-    {"send-timeout", "SECONDS", "60", "time for which an answer may stand still",
-     SECONDS(send_timeout_ns, NS, 3600 * NS), LIVE},
-    {"min-rate", "BYTES", "1024", "bytes per second, over 30 s; slower answers are cut; 0 = never",
-     COUNT(min_rate, 0, 1000000000), LIVE},
-    {"drain-delay", "SECONDS", "0", "time after SIGTERM with /readyz at 503 before connections are refused",
-     SECONDS(drain_delay_ns, 0, 3600 * NS), LIVE},
-    {"drain-timeout", "SECONDS", "25", "time after that for running answers to end",
-     SECONDS(drain_timeout_ns, 0, 86400 * NS), LIVE},
-    {"rescan-interval", "SECONDS", "10", "time between scans of DIR; 0 = only on SIGHUP and changes that are noticed",
-     SECONDS(rescan_interval_ns, 0, 86400 * NS), LIVE},
+    {"max-header-bytes", "SIZE", "8K", "bytes of target and header fields together; more are answered 431",
+     SIZE(max_header_bytes, 512, 32768), AT_START},
+    {"max-body-bytes", "SIZE", "8M", "bytes of a POST request's body; more are answered 413",
+     SIZE(max_body_bytes, 1024, 256 * MIB), AT_START},
+    {"header-timeout", "TIME", "10s", "time for a request's header to arrive",
+     TIME(header_timeout_ns, NS / 10, 3600 * NS), LIVE},
+    {"body-timeout", "TIME", "30s", "time for a request's body to arrive", TIME(body_timeout_ns, NS / 10, 3600 * NS),
+     LIVE},
+    {"idle-timeout", "TIME", "60s", "time between two requests on a connection", TIME(idle_timeout_ns, NS, 3600 * NS),
+     LIVE},
+    {"send-timeout", "TIME", "60s", "time for which an answer may stand still", TIME(send_timeout_ns, NS, 3600 * NS),
+     LIVE},
+    {"min-rate", "SIZE", "1K", "bytes per second, over 30 s; slower answers are cut; 0 = never",
+     SIZE(min_rate, 0, 1024 * MIB), LIVE},
+    {"drain-delay", "TIME", "0s", "time after SIGTERM with /readyz at 503 before connections are refused",
+     TIME(drain_delay_ns, 0, 3600 * NS), LIVE},
+    {"drain-timeout", "TIME", "25s", "time after that for running answers to end",
+     TIME(drain_timeout_ns, 0, 86400 * NS), LIVE},
+    {"rescan-interval", "TIME", "10s", "time between scans of DIR; 0 = only on SIGHUP and changes that are noticed",
+     TIME(rescan_interval_ns, 0, 86400 * NS), LIVE},
     {"watch", "on|off", "on", "scan when something changes, and publish at once what is renamed into place",
      SWITCH(watch), AT_START},
-    {"settle", "SECONDS", "2", "time for which a file must stay unchanged before it is published",
-     SECONDS(settle_ns, 0, 3600 * NS), LIVE},
+    {"settle", "TIME", "2s", "time for which a file must stay unchanged before it is published",
+     TIME(settle_ns, 0, 3600 * NS), LIVE},
     {"rescan-from", "WHO", "local", "who may ask for a scan (POST /rescan): local, any or none",
      WORD(rescan_from, rescan_words), LIVE},
     {"require-models", "N", "0", "/readyz is 503 while fewer models are published", COUNT(require_models, 0, 100000000),
@@ -100,10 +103,10 @@ static const struct td_option options[] = {
     {"max-files", "N", "1000000", "files to list; the rest is left out and reported", COUNT(max_files, 1, 100000000),
      LIVE},
     {"max-maps", "N", "16384", "files to keep mapped at once", COUNT(max_maps, 16, 60000), AT_START},
-    {"max-memory", "BYTES", "4294967296", "memory for what is known of all files; a file beyond it is refused",
-     COUNT(max_memory, 1048576, UINT64_C(999999999999)), AT_START},
-    {"decode-memory", "BYTES", "268435456", "memory for tensors that are stored compressed or in chunks",
-     COUNT(decode_memory, TD_DECODE_MEMORY_BYTES, UINT64_C(999999999999)), AT_START},
+    {"max-memory", "SIZE", "4G", "memory for what is known of all files; a file beyond it is refused",
+     SIZE(max_memory, MIB, TIB), AT_START},
+    {"decode-memory", "SIZE", "256M", "memory for tensors that are stored compressed or in chunks",
+     SIZE(decode_memory, TD_DECODE_MEMORY_BYTES, TIB), AT_START},
     {"state-dir", "DIR", "", "directory that keeps digests of files, so that nothing is hashed twice",
      TEXT(state_dir, TD_OPTION_EVERYWHERE), AT_START},
     {"upstream", "URL,URL", "", "fetch models that DIR lacks from this tensord or Hub while they are read",
@@ -112,18 +115,18 @@ static const struct td_option options[] = {
      TEXT(upstream_token_file, TD_OPTION_EVERYWHERE), AT_START},
     {"upstream-ca", "FILE", "", "authorities in PEM for --upstream; empty: those of the system",
      TEXT(upstream_ca, TD_OPTION_EVERYWHERE), AT_START},
-    {"cache-max-bytes", "BYTES", "0", "disk for fetched models; the least recently read leave first; 0 = no bound",
-     COUNT(cache_max_bytes, 0, UINT64_MAX), AT_START},
+    {"cache-max-bytes", "SIZE", "0", "disk for fetched models; the least recently read leave first; 0 = no bound",
+     SIZE(cache_max_bytes, 0, UINT64_MAX), AT_START},
     {"hash-threads", "N", "1", "threads that hash files for entity tags when the machine is idle; 0 = none",
      COUNT(hash_threads, 0, 64), AT_START},
     {"index-threads", "N", "2", "threads that find the rows of new files of datasets", COUNT(index_threads, 1, 16),
      AT_START},
     {"sandbox", "HOW", "best-effort", "parse files in processes without rights: required, best-effort or off",
      WORD(sandbox, sandbox_words), AT_START},
-    {"parse-timeout", "SECONDS", "30", "time for parsing a file; one that needs more is refused",
-     SECONDS(parse_timeout_ns, NS / 10, 3600 * NS), AT_START},
-    {"parse-memory", "BYTES", "1073741824", "memory of a process that parses; half of it for one file's description",
-     COUNT(parse_memory, 134217728, UINT64_C(999999999999)), AT_START},
+    {"parse-timeout", "TIME", "30s", "time for parsing a file; one that needs more is refused",
+     TIME(parse_timeout_ns, NS / 10, 3600 * NS), AT_START},
+    {"parse-memory", "SIZE", "1G", "memory of a process that parses; half of it for one file's description",
+     SIZE(parse_memory, 128 * MIB, TIB), AT_START},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output",
      TEXT(access_log, TD_OPTION_EVERYWHERE), AT_START},
     {"log-format", "text|json", "text", "of both logs; json: each line is an object", WORD(log_format, format_words),
@@ -167,29 +170,6 @@ static uint64_t number_of(const struct td_config *config, const struct td_option
     return *(const uint64_t *)member(config, option);
 }
 
-/* Reads decimal seconds with up to nine digits on each side of the point, exactly. Returns false for other text. */
-static bool parse_seconds(const char *text, uint64_t *ns)
-{
-    uint64_t value = 0;
-    size_t i = 0;
-    for (; isdigit((unsigned char)text[i]); i++) {
-        if (i == 9)
-            return false;
-        value = value * 10 + (uint64_t)(text[i] - '0');
-    }
-    bool digits = i > 0;
-    value *= NS;
-    if (text[i] == '.') {
-        uint64_t unit = NS / 10;
-        for (i++; isdigit((unsigned char)text[i]) && unit > 0; i++, unit /= 10) {
-            value += unit * (uint64_t)(text[i] - '0');
-            digits = true;
-        }
-    }
-    *ns = value;
-    return digits && text[i] == '\0';
-}
-
 /* Returns the option's own copy of the word, or NULL when the word is not one of the option's. */
 static const char *find_word(const struct td_option *option, const char *value)
 {
@@ -209,16 +189,18 @@ static const char *read_text(const struct td_option *option, const char *value)
     return option->kind == TD_OPTION_TEXT || is_none || td_listen_address_is_valid(value) ? value : NULL;
 }
 
-/* Reads a count or seconds. Returns false when the option does not take the value. */
+/* Reads a count, a size or a time. Returns false when the option does not take the value. */
 static bool read_number(const struct td_option *option, const char *value, uint64_t *out)
 {
     if (option->kind == TD_OPTION_COUNT_OR_AUTO && strcmp(value, "auto") == 0) {
         *out = TD_CONFIG_AUTO;
         return true;
     }
-    bool is_read = option->kind == TD_OPTION_SECONDS ? parse_seconds(value, out)
-                                                     : td_number_read(td_text_of(value), UINT64_MAX, out);
-    return is_read && *out >= option->min && *out <= option->max;
+    struct td_text text = td_text_of(value);
+    bool is_read = option->kind == TD_OPTION_TIME   ? td_duration_read(text, option->max, out)
+                   : option->kind == TD_OPTION_SIZE ? td_size_read(text, option->max, out)
+                                                    : td_number_read(text, option->max, out);
+    return is_read && *out >= option->min;
 }
 
 /* Reads the value into the option's member. Returns false when the option does not take it. */
@@ -240,7 +222,8 @@ static bool read_value(struct td_config *config, const struct td_option *option,
         return on || strcmp(value, "off") == 0;
     case TD_OPTION_COUNT:
     case TD_OPTION_COUNT_OR_AUTO:
-    case TD_OPTION_SECONDS:
+    case TD_OPTION_SIZE:
+    case TD_OPTION_TIME:
         if (!read_number(option, value, &number))
             return false;
         set_member(config, option, &number, sizeof number);
@@ -261,6 +244,8 @@ static void write_words(const char *const *words, struct td_buffer *out)
 
 void td_option_write_wanted(const struct td_option *option, bool in_file, struct td_buffer *out)
 {
+    char min[TD_QUANTITY_BYTES];
+    char max[TD_QUANTITY_BYTES];
     switch (option->kind) {
     case TD_OPTION_TEXT:
         td_buffer_puts(out, "a string");
@@ -276,12 +261,18 @@ void td_option_write_wanted(const struct td_option *option, bool in_file, struct
         return;
     case TD_OPTION_COUNT:
     case TD_OPTION_COUNT_OR_AUTO:
-        td_buffer_printf(out, "%sa whole number%s from %" PRIu64 " to %" PRIu64,
-                         option->kind == TD_OPTION_COUNT_OR_AUTO ? "auto or " : "",
-                         strcmp(option->value, "BYTES") == 0 ? " of bytes" : "", option->min, option->max);
+        td_buffer_printf(out, "%sa whole number from %" PRIu64 " to %" PRIu64,
+                         option->kind == TD_OPTION_COUNT_OR_AUTO ? "auto or " : "", option->min, option->max);
         return;
-    case TD_OPTION_SECONDS:
-        td_buffer_printf(out, "seconds from %g to %g", (double)option->min / 1e9, (double)option->max / 1e9);
+    case TD_OPTION_SIZE:
+        td_size_write(option->min, min);
+        td_size_write(option->max, max);
+        td_buffer_printf(out, "bytes, or a size such as 512K, 64M or 4G, from %s to %s", min, max);
+        return;
+    case TD_OPTION_TIME:
+        td_duration_write(option->min, min);
+        td_duration_write(option->max, max);
+        td_buffer_printf(out, "seconds, or a time such as 500ms, 5s or 2m, from %s to %s", min, max);
         return;
     }
 }
@@ -347,9 +338,10 @@ bool td_option_write_json(const struct td_config *config, const struct td_option
         }
         /* fall through */
     case TD_OPTION_COUNT:
+    case TD_OPTION_SIZE:
         td_buffer_u64(out, number_of(config, option));
         return true;
-    case TD_OPTION_SECONDS:
+    case TD_OPTION_TIME:
         write_seconds(number_of(config, option), out);
         return true;
     }
@@ -367,7 +359,8 @@ bool td_option_is_same(const struct td_config *a, const struct td_config *b, con
         return *(const bool *)member(a, option) == *(const bool *)member(b, option);
     case TD_OPTION_COUNT:
     case TD_OPTION_COUNT_OR_AUTO:
-    case TD_OPTION_SECONDS:
+    case TD_OPTION_SIZE:
+    case TD_OPTION_TIME:
         return number_of(a, option) == number_of(b, option);
     }
     return false;

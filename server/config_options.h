@@ -85,7 +85,8 @@ enum td_option_kind {
     TD_OPTION_ADDRESS, /* of a port to listen on */
     TD_OPTION_COUNT,
     TD_OPTION_COUNT_OR_AUTO,
-    TD_OPTION_SECONDS,
+    TD_OPTION_SIZE, /* in bytes; both are written as core/quantity.h says */
+    TD_OPTION_TIME,
     TD_OPTION_SWITCH,
 };
 
@@ -101,7 +102,7 @@ struct td_option {
     const char *name;                    /* without dashes; also the key in a file */
     const char *value, *fallback, *help; /* for --help: the form of the value, the default, and the meaning */
     enum td_option_kind kind;
-    uint64_t min, max; /* of a count; of seconds, in ns */
+    uint64_t min, max; /* of a count; of a size, in bytes; of a time, in ns */
     size_t offset;     /* of the member of td_config */
     enum td_option_place place;
     const char *const *words; /* of TD_OPTION_WORD, NULL ends them */

@@ -1,6 +1,6 @@
 #include "catalog/sandbox/parse_message.h"
 #include "catalog/sandbox/parse_worker.h"
-#include "http/metrics.h"
+#include "http/build_commit.h"
 #include "server/cmd/commands.h"
 #include "server/config.h"
 #include "server/suggest.h"
@@ -55,17 +55,33 @@ static void help(FILE *out)
     td_config_help(out);
     (void)fputs(
         "\n"
-        "signals: SIGHUP reads the --config file, the certificate and the tokens again and scans DIR; SIGTERM drains\n"
-        "         and exits 0, a second one exits at once.\n"
+        "signals: SIGHUP reads the --config file, the certificate and the tokens again, opens the access log again\n"
+        "         and scans DIR; SIGTERM drains and exits 0, a second one exits at once.\n"
         "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs, could not\n"
         "            read or change a tokens file, or is not healthy; 2 wrong usage or configuration; 3 verify had\n"
         "            nothing to compare.\n",
         out);
 }
 
+/* Writes what the program called without arguments prints. */
+static void brief(FILE *out)
+{
+    (void)fputs("tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"
+                "  tensord serve DIR        serve every model and dataset below DIR, on http://127.0.0.1:8080\n"
+                "  tensord pull URL MODEL   copy a model, or one rank's files, from a server\n"
+                "  tensord inspect FILE|DIR print the tensors of files\n"
+                "  tensord plan DIR MODEL   print the bytes of each rank's file\n"
+                "  tensord verify DIR       compare files with recorded digests\n"
+                "  tensord health URL       tell whether a server is healthy\n"
+                "  tensord token new NAME   make a token; also token list and token revoke\n"
+                "  tensord sign URL         make a URL that needs no token\n"
+                "  tensord help [COMMAND]   all options, or those of one command\n",
+                out);
+}
+
 static int version(void)
 {
-    (void)printf("tensord " TD_VERSION "\nlibmicrohttpd %s\n", MHD_get_version());
+    (void)printf("tensord " TD_VERSION " (commit %s)\nlibmicrohttpd %s\n", td_build_commit(), MHD_get_version());
     return TD_EXIT_OK;
 }
 
@@ -98,6 +114,10 @@ static int unknown_command(const char *name)
     }
     if (td_config_has_option(name)) {
         td_terminal_complain("%s is an option of tensord serve; usage: tensord serve DIR [options]", name);
+        return TD_EXIT_USAGE;
+    }
+    if (td_config_is_address_option(name)) {
+        td_terminal_complain("unknown option \"%s\"; to serve: tensord serve DIR --listen 127.0.0.1:8080", name);
         return TD_EXIT_USAGE;
     }
     words[COMMAND_COUNT] = "help";
@@ -136,7 +156,7 @@ static int help_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        help(stderr);
+        brief(stderr);
         return TD_EXIT_USAGE;
     }
     const char *name = argv[1];

@@ -5,11 +5,11 @@
 #include "core/buffer.h"
 #include "core/json_build.h"
 #include "server/cmd/inspect_table.h"
+#include "server/cmd/local_path.h"
 #include "server/cmd/local_scan.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,12 +190,11 @@ int td_cmd_inspect(int argc, char **argv)
     struct td_error err = TD_ERROR_INIT;
     struct stat st;
     struct td_snapshot *snapshot = NULL;
-    bool found = stat(path, &st) == 0;
-    if (!found && errno == ENOENT) {
-        td_terminal_complain("\"%s\" does not exist", path);
+    if (!td_local_path_check(path, "inspect", &err)) {
+        td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
     }
-    bool directory = found && S_ISDIR(st.st_mode);
+    bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     bool ok =
         (directory ? td_local_scan(path, sandboxed, &snapshot, &err) : scan_file(path, sandboxed, &snapshot, &err)) &&
         print_snapshot(snapshot, directory, json, &err);

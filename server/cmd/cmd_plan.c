@@ -9,6 +9,7 @@
 #include "core/json_canonical.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
+#include "server/cmd/local_path.h"
 #include "server/cmd/local_scan.h"
 #include "server/cmd/plan_report.h"
 #include "server/cmd/take_option.h"
@@ -140,7 +141,8 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
 {
     const struct arguments *arguments = job->arguments;
     const char *id = arguments->checkpoint;
-    if (!td_local_scan(arguments->directory, !arguments->no_sandbox, &job->snapshot, err))
+    if (!td_local_path_check(arguments->directory, "plan", err) ||
+        !td_local_scan(arguments->directory, !arguments->no_sandbox, &job->snapshot, err))
         return false;
     size_t len = strlen(arguments->model);
     const char *name = td_repo_resolve(job->snapshot, arguments->model, &len);

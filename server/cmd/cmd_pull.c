@@ -587,7 +587,7 @@ void td_cmd_pull_help(FILE *out)
         "                     the others when one fails\n"
         "  MODEL              the id of a model, such as org/name; datasets are not pulled\n"
         "\n"
-        "options, defaults in parentheses; TIME is a number with s, m, h or d, such as 60s:\n"
+        "options, defaults in parentheses; TIME is seconds, or a number with ms, s, m, h or d, such as 5m:\n"
         "  -o, --output DIR   where the files go, by their names in the model (the last part of MODEL). One that is\n"
         "                     not there appears when all files have come; until then they are in\n"
         "                     .NAME.tensord-pull beside it. One that is there gets each file when it is complete\n"

@@ -4,9 +4,9 @@
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
  *   - A signal about a lease that is lost would let a writer wait for long, so leases are looked at every second, too
  *     (server/lease_breaks).
- *   - SIGHUP reads the configuration file, the certificate and the tokens again. Parts get the settings that may
- *     change by functions that lock or store atomically (apply_live); they borrow the others from a copy that never
- *     changes (`used`).
+ *   - SIGHUP reads the configuration file, the certificate and the tokens again, and opens the access log again. Parts
+ *     get the settings that may change by functions that lock or store atomically (apply_live); they borrow the others
+ *     from a copy that never changes (`used`).
  *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "server/cmd/local_path.h"
 #include "server/cmd/print_config.h"
 #include "server/config.h"
 #include "server/lease_breaks.h"
@@ -34,6 +35,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -309,6 +311,21 @@ static bool start_upstream(struct service *service, struct td_error *err)
     return true;
 }
 
+/* Checks that DIR is a directory. */
+static bool check_directory(const char *path, struct td_error *err)
+{
+    struct stat st;
+    if (!td_local_path_check(path, "serve", err))
+        return false;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "\"%.200s\" is not a directory: serve the one that holds this file, and all in it is served; "
+            "tensord inspect FILE prints the file's tensors without a server",
+            path);
+    return true; /* the catalog opens it, and tells other faults */
+}
+
 /* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
  * "ready". */
 static bool start(struct service *service, struct td_error *err)
@@ -319,8 +336,9 @@ static bool start(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(service);
-    if (!begin_tls(service, err) || !td_token_watch_init(&service->tokens, config->tokens, err) ||
-        !td_ports_bind(&service->ports, config, err) || !td_ports_judge(&service->ports, config, err) ||
+    if (!check_directory(config->directory, err) || !begin_tls(service, err) ||
+        !td_token_watch_init(&service->tokens, config->tokens, err) || !td_ports_bind(&service->ports, config, err) ||
+        !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     if (!open_upstream(service, err) || !start_parsers(service, err))
@@ -479,11 +497,23 @@ static void reload_config(struct service *service)
     td_buffer_fini(&kept);
 }
 
-/* Reads the configuration, the certificate and the tokens again and scans, and tells systemd that the service reloads,
- * once it is known to be ready. */
+/* Opens the access log's file again, so that a program that rotates logs may rename it first. */
+static void reopen_log(struct service *service)
+{
+    struct td_error err = TD_ERROR_INIT;
+    bool reopened;
+    if (!td_access_log_reopen(service->log, &reopened, &err))
+        td_log(TD_LOG_ERROR, "SIGHUP: the access log goes on in the file that is open: %s", err.message);
+    else if (reopened)
+        td_log(TD_LOG_INFO, "SIGHUP: opened the access log \"%s\" again", service->used.access_log);
+}
+
+/* Reads the configuration, the certificate and the tokens again, reopens the access log and scans, and tells systemd
+ * that the service reloads, once it is known to be ready. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
+    reopen_log(service);
     reload_config(service);
     keep_tls(service, true);
     td_token_watch_look(&service->tokens, &service->api, true);
@@ -595,8 +625,8 @@ void td_cmd_serve_help(FILE *out)
         "\n"
         "An option takes precedence over the environment, the environment over FILE, FILE over the default.\n"
         "\n"
-        "SIGHUP reads FILE, the certificate and the tokens again and scans DIR; the log names the keys whose new\n"
-        "values need a restart.\n"
+        "SIGHUP reads FILE, the certificate and the tokens again, opens the access log again and scans DIR; the\n"
+        "log names the keys whose new values need a restart.\n"
         "\n"
         "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage or configuration.\n",
         out);

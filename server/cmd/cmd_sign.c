@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/json_build.h"
+#include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
 #include "server/config.h"
@@ -30,7 +31,7 @@ void td_cmd_sign_help(FILE *out)
                 "  URL             a URL of the server's main port, or its path and query; it must then be used\n"
                 "                  byte for byte as it was printed. Clients of S3 presign by themselves\n"
                 "  --tokens FILE   the server's tokens file (TENSORD_TOKENS)\n"
-                "  --expires TIME  how long the URL is valid: a number with s, m, h or d, at most 7d\n"
+                "  --expires TIME  how long the URL is valid, at most 7d: seconds, or a time such as 90s, 1h or 2d\n"
                 "  --as NAME       with the rights of this token, and no longer than it lives; without it, with all\n"
                 "                  rights\n"
                 "  --json          one JSON object: \"url\" and \"expires\"\n"
@@ -84,8 +85,9 @@ static int parse(int argc, char **argv, struct arguments *out)
         return usage("give the --tokens FILE of the server", "");
     if (out->expires == NULL)
         return usage("say how long the URL is valid: --expires 1h", "");
-    if (!td_duration_read(td_text_of(out->expires), TD_SIGNED_URL_MOST_S, &out->valid_s))
-        return usage("--expires takes a number with s, m, h or d, from 1s to 7d, not ", out->expires);
+    if (!td_duration_read_s(td_text_of(out->expires), 1, TD_SIGNED_URL_MOST_S, &out->valid_s))
+        return usage("--expires takes whole seconds, or a time such as 90s, 1h or 2d, from 1s to 7d, not ",
+                     out->expires);
     return 0;
 }
 

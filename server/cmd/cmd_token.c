@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/json_build.h"
+#include "core/quantity.h"
 #include "http/auth/token_file.h"
 #include "server/config.h"
 #include "server/suggest.h"
@@ -45,7 +46,7 @@ void td_cmd_token_help(FILE *out)
         "  --tokens FILE     the tokens file (default: TENSORD_TOKENS)\n"
         "  --models GLOB     the models that the token may see, by id (default: all); datasets as datasets/ID; * also\n"
         "                    matches /; may be given several times\n"
-        "  --expires TIME    when it ends, from now: 12h, 30d (units s, m, h and d; default: never)\n"
+        "  --expires TIME    when it ends, from now: seconds, or a time such as 12h or 30d (default: never)\n"
         "  --json            one JSON object instead of lines for people\n"
         "\n"
         "exit codes: 0 success, 1 FILE could not be read or changed, 2 wrong usage.\n",
@@ -338,9 +339,9 @@ int td_cmd_token(int argc, char **argv)
     int status = parse(argc, argv, &arguments);
     if (status != 0)
         return status;
-    if (arguments.expires != NULL && !td_duration_read(td_text_of(arguments.expires), MOST_EXPIRES_S, &lifetime_s))
-        return usage("--expires takes a whole number from 1 on with its unit s, m, h or d, such as 30d, up to 100 "
-                     "years; without --expires a token never ends; it takes not ",
+    if (arguments.expires != NULL && !td_duration_read_s(td_text_of(arguments.expires), 1, MOST_EXPIRES_S, &lifetime_s))
+        return usage("without --expires a token never ends; --expires takes whole seconds, or a time such as 12h or "
+                     "30d, from 1s to 100 years, not ",
                      arguments.expires);
     bool ok = run(&arguments, lifetime_s == 0 ? 0 : td_wall_now().seconds + (int64_t)lifetime_s, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)

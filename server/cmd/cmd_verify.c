@@ -3,6 +3,7 @@
  * that hard links and the links of several revisions to one blob stand together. Problems are printed as they are
  * found; JSON is written as one object of which the list of problems is the first member. */
 #include "server/cmd/commands.h"
+#include "server/cmd/local_path.h"
 
 #include "catalog/content_hash.h"
 #include "catalog/digest_log.h"
@@ -419,7 +420,8 @@ static bool find_files(struct verification *v, const char *directory, struct td_
 
 static bool run(const struct arguments *arguments, struct verification *v, struct td_error *err)
 {
-    if (!td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
+    if (!td_local_path_check(arguments->directory, "verify", err) ||
+        !td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
         !find_files(v, arguments->directory, err))
         return false;
     if (v->as_json) {

@@ -1,8 +1,8 @@
 #include "server/cmd/pull_arguments.h"
 
 #include "catalog/remote/remote_model.h"
-#include "core/clock.h"
 #include "core/digits.h"
+#include "core/quantity.h"
 #include "server/cmd/take_option.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
@@ -110,16 +110,6 @@ static bool take_value(int argc, char **argv, int *i, struct td_pull_arguments *
     return true;
 }
 
-/* Reads a time; "0s" and "0" mean none, where that is allowed. */
-static bool read_seconds(const char *text, bool may_be_0, uint64_t *out)
-{
-    if (may_be_0 && (strcmp(text, "0") == 0 || strcmp(text, "0s") == 0)) {
-        *out = 0;
-        return true;
-    }
-    return td_duration_read(td_text_of(text), MAX_SECONDS, out);
-}
-
 static bool read_numbers(const struct values *values, struct td_pull_arguments *out)
 {
     char fault[64];
@@ -131,10 +121,13 @@ static bool read_numbers(const struct values *values, struct td_pull_arguments *
         (!td_number_read_strict(td_text_of(values->of[CONNECTIONS]), TD_FETCH_MAX_CONNECTIONS, &out->connections) ||
          out->connections == 0))
         return usage(fault, values->of[CONNECTIONS]);
-    if (values->of[RETRY_FOR] != NULL && !read_seconds(values->of[RETRY_FOR], true, &out->retry_s))
-        return usage("--retry-for takes a number with s, m, h or d, such as 60s, or 0, not ", values->of[RETRY_FOR]);
-    if (values->of[STALL] != NULL && !read_seconds(values->of[STALL], false, &out->stall_s))
-        return usage("--stall takes a number with s, m, h or d, such as 30s, not ", values->of[STALL]);
+    if (values->of[RETRY_FOR] != NULL &&
+        !td_duration_read_s(td_text_of(values->of[RETRY_FOR]), 0, MAX_SECONDS, &out->retry_s))
+        return usage("--retry-for takes whole seconds, or a time such as 60s or 5m, from 0s to 30d, not ",
+                     values->of[RETRY_FOR]);
+    if (values->of[STALL] != NULL && !td_duration_read_s(td_text_of(values->of[STALL]), 1, MAX_SECONDS, &out->stall_s))
+        return usage("--stall takes whole seconds, or a time such as 30s or 5m, from 1s to 30d, not ",
+                     values->of[STALL]);
     return true;
 }
 

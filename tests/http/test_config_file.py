@@ -40,7 +40,8 @@ def write(path, **settings):
 # ------------------------------------------------------------------------------------------------ --print-config
 
 def test_the_defaults_are_printed_under_the_options_names(tmp_path):
-    """Every option of --help that has a value is a key, but --config; its default is the one that --help names."""
+    """Every option of --help that has a value is a key, but --config; its default is the one that --help names, times
+    in seconds and sizes in bytes."""
     helped = dict(re.findall(r"^  --(\S+) \S+ .*\((.*)\)$", serve("--help").stdout, re.MULTILINE))
     assert helped.pop("config") == "not set" and len(helped) > 20
     found = printed(tmp_path)
@@ -48,7 +49,9 @@ def test_the_defaults_are_printed_under_the_options_names(tmp_path):
     assert list(found) == list(helped)
     for key, value in found.items():
         shown = {"": "not set", True: "on", False: "off"}.get(value, value) if isinstance(value, (str, bool)) else value
-        assert str(shown) == helped[key], key
+        unit = re.fullmatch(r"(\d+)([sKMG])", helped[key])
+        factor = unit and {"s": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[unit[2]]
+        assert str(shown) == (str(int(unit[1]) * factor) if unit else helped[key]), key
     types = {k: type(v) for k, v in found.items()}
     assert types["max-files"] is int and types["leases"] is bool and types["settle"] is int and types["listen"] is str
 
@@ -183,6 +186,39 @@ class Configured(Server):
         return [line for line in self.hup_and_wait("SIGHUP: ") if "scanning" not in line]
 
 
+def test_sighup_opens_the_access_log_again(tmp_path):
+    """A program that rotates logs renames the file first. No line is lost, and each is in one of the two files."""
+    root, log, old = tmp_path / "root", tmp_path / "access.log", tmp_path / "access.log.1"
+    root.mkdir()
+    with Server(root, access_log=log) as s:
+        asked = 0
+
+        def ask(count):
+            nonlocal asked
+            for _ in range(count):
+                s.get(f"/healthz?{asked}")
+                asked += 1
+
+        def numbers(path):
+            return [int(n) for n in re.findall(r"/healthz\?(\d+)", path.read_text())]
+
+        ask(20)
+        log.rename(old)
+        ask(20)
+        s.hup()
+        s.wait_for(lambda: f'SIGHUP: opened the access log "{log}" again' in s.stderr(), "the log is opened again")
+        ask(20)
+        s.wait_for(lambda: len(numbers(log)) + len(numbers(old)) == asked, "all lines are written")
+        assert numbers(old) + numbers(log) == list(range(asked)) and numbers(log)[-20:] == list(range(40, 60))
+        assert log.stat().st_mode & 0o777 == 0o640
+        log.rename(tmp_path / "access.log.2")
+        log.mkdir()
+        s.hup()
+        s.wait_for(lambda: "SIGHUP: the access log goes on in the file that is open" in s.stderr(), "the fault is told")
+        ask(3)
+        s.wait_for(lambda: numbers(tmp_path / "access.log.2")[-3:] == [60, 61, 62], "the log goes on")
+
+
 def test_sighup_applies_what_may_change(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
@@ -237,7 +273,7 @@ def test_a_bad_file_changes_nothing(tmp_path):
         s.conf.write_text('{"require-models": 7,\n "settle": "soon"}')
         told = s.hup_and_wait("SIGHUP: ")
         assert told[0] == (f'error SIGHUP: the configuration stays as it was: "{s.conf}", line 2, column 12: "settle" '
-                           'takes seconds from 0 to 3600, not "soon"')
+                           'takes seconds, or a time such as 500ms, 5s or 2m, from 0s to 1h, not "soon"')
         assert len(told) == 2
         s.wait_for(lambda: s.ids() == ["m"], "the scan")
         assert s.get("/readyz").status == 200

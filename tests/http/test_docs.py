@@ -39,7 +39,7 @@ def test_bounds_of_options_are_those_of_the_program():
     """A value that is no number is refused with the bounds; an option without bounds has an empty cell."""
     for name, _, bounds, *_ in rows((REPO / "docs" / "operations.md").read_text(), r"--\S+ \S+"):
         option, value = name.split(" ")
-        if value in ("N", "BYTES", "SECONDS"):
+        if value in ("N", "SIZE", "TIME"):
             p = subprocess.run([tensord_binary(), "serve", ".", option, "none"], capture_output=True, text=True)
             assert re.search(r" from (\S+ to \S+), not ", p.stderr)[1] == bounds, (option, p.stderr)
         else:
@@ -91,7 +91,9 @@ FOREIGN = ["Permission denied", "Address already in use", "Too many open files",
            "Read-only file system", "root missing", "too few models"]
 # Fragments that the program puts together from several texts.
 COMPOSED = {
-    "takes seconds from",                                     # td_config_options: what an option takes
+    "takes a whole number from",                              # config_options.c: what an option takes
+    "takes seconds, or a time such as",
+    "takes bytes, or a size such as",
     "--state-dir: cannot write to",                           # or lock
     "N files changed less than --settle ago; they will be published once they are stable",      # or it is
     "N files are still refused, for the reasons logged above",  # or is
@@ -216,15 +218,20 @@ def test_contents_name_every_section(path):
         assert [name for name in listed if name in names] == names
 
 
-def test_the_version_is_that_of_cmakelists(srv):
-    """The version is written there alone; every other place takes it from there."""
+def test_version_and_commit(srv):
+    """The version is written in CMakeLists.txt alone; every other place takes it from there. The commit is Git's."""
     version = re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]
     out = subprocess.run([tensord_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     assert re.search(rf"\b{re.escape(version)}\b", out.splitlines()[0]), out
     assert srv.get("/version").json()["version"] == version
     assert srv.get("/openapi.json").json()["info"]["version"] == version
     _, _, samples = srv.metrics()
-    assert [labels["version"] for name, labels, _ in samples if name == "tensord_build_info"] == [version]
+    labels, = (labels for name, labels, _ in samples if name == "tensord_build_info")
+    told = re.search(r"\(commit (\S+)\)$", out.splitlines()[0])[1]
+    assert labels == {"version": version, "commit": told} and srv.get("/version").json()["commit"] == told
+    head = subprocess.run(["git", "-C", REPO, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    if head.returncode == 0:    # in a checkout; it may have gone on since the build
+        assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?", told), told
 
 
 def test_every_test_that_security_names_exists():

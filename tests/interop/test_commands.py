@@ -1,6 +1,8 @@
 """The program's commands for a newcomer: help, mistyped options, exit codes, and output."""
 import contextlib
+import datetime
 import errno
+import json
 import os
 import pty
 import re
@@ -202,7 +204,7 @@ def test_only_the_escaping_printer_writes_messages():
             text = path.read_text()
             assert not re.search(
                 r"(printf|fputs|puts|putc|write)\s*\(\s*stderr|,\s*stderr\s*\)|perror|STDERR_FILENO(?!\))",
-                text.replace("help(stderr)", "")), path
+                text.replace("brief(stderr)", "")), path
 
 
 # ------------------------------------------------------------------------------------------------ help and slips
@@ -222,9 +224,17 @@ def test_help_is_there_in_every_way_it_is_asked_for():
     for args in (["--help"], ["help"], *(["help", name] for name in COMMANDS)):
         p = run(*args)
         assert p.returncode == 0 and p.stderr == b""
-    p = run()
-    assert p.returncode == 2 and p.stdout == b"" and p.stderr.decode() == whole
     assert run("help", "nothing").returncode == 2
+
+
+def test_the_program_alone_lists_its_commands_in_ten_lines():
+    p = run()
+    assert p.returncode == 2 and p.stdout == b""
+    lines = p.stderr.decode().splitlines()
+    commands = [re.match(r"  tensord (\w+) ", line)[1] for line in lines[1:]]
+    assert len(lines) == 10 and max(map(len, lines)) <= 100
+    told = re.search(r"the commands are ([\w, ]+) and help", run("nothing").stderr.decode())[1].split(", ")
+    assert sorted(commands) == sorted([*told, "help"])
 
 
 @pytest.mark.parametrize("args, meant", [
@@ -268,6 +278,61 @@ def test_what_does_not_exist_is_told_in_one_form(tmp_path):
                                                               path], ["serve", path, "--listen", "127.0.0.1:0"]):
         p = run(*args)
         assert p.returncode == 1 and f'"{path}" does not exist'.encode() in p.stderr, (args, p)
+
+
+def test_a_file_and_a_url_in_place_of_a_directory_are_told_the_cure(tmp_path):
+    file = tmp_path / "model.safetensors"
+    write_by_hand(file, [tensor("w", "F32", [4])])
+    p = run("serve", file, "--listen", "127.0.0.1:0")
+    assert p.returncode == 1 and f'"{file}" is not a directory: serve the one that'.encode() in p.stderr
+    assert b"tensord inspect FILE" in p.stderr
+    url = "http://127.0.0.1:8080/models/m"
+    for args in (["inspect", url], ["verify", url], ["serve", url, "--listen", "127.0.0.1:0"],
+                 ["plan", url, "m", "--engine", "none", "--tp", "1"]):
+        p = run(*args)
+        told = f'"{url}" is a URL, and tensord {args[0]} reads local files: tensord pull URL MODEL copies a model'
+        assert p.returncode == 1 and told.encode() in p.stderr, p
+
+
+@pytest.mark.parametrize("option", ["-p", "--port", "--port=80", "--host", "--bind=0.0.0.0"])
+def test_options_of_other_servers_are_told_ours(option):
+    p = run("serve", ".", option)
+    assert p.returncode == 2 and b"address and port are given together, --listen 0.0.0.0:8080" in p.stderr, p
+    p = run(option)
+    assert p.returncode == 2 and b"tensord serve DIR --listen 127.0.0.1:8080" in p.stderr, p
+
+
+@pytest.mark.parametrize("word", ["none", "no", "false", "0", "null", "NULL", "stdout", "stderr", "syslog", "Off"])
+def test_an_access_log_is_no_file_of_such_a_name(tmp_path, word):
+    for given in ({"args": ["--access-log", word]}, {"args": [], "TENSORD_ACCESS_LOG": word}):
+        args = given.pop("args")
+        p = run("serve", tmp_path, "--listen", "127.0.0.1:0", *args, **given)
+        assert p.returncode == 2, p
+        assert f'not "{word}" (did you mean off?); a file of that name is ./{word}'.encode() in p.stderr, p
+    p = run("serve", tmp_path, "--access-log", "yes")
+    assert p.returncode == 2 and b"(did you mean -?)" in p.stderr, p
+
+
+def test_times_and_sizes_have_units_in_all_options(tmp_path):
+    p = run("serve", tmp_path, "--settle", "1500ms", "--drain-timeout=2m", "--max-memory", "3G", "--min-rate", "4KiB",
+            "--print-config", TENSORD_IDLE_TIMEOUT="1.5m")
+    found = json.loads(p.stdout)
+    assert (found["settle"], found["drain-timeout"], found["idle-timeout"]) == (1.5, 120, 90)
+    assert (found["max-memory"], found["min-rate"]) == (3 << 30, 4096)
+    tokens = tmp_path / "tokens"
+    for expires in ("90", "90s", "1.5m"):
+        p = run("token", "new", f"t{expires}".replace(".", ""), "--tokens", tokens, "--expires", expires, "--json")
+        assert p.returncode == 0, p
+        left = datetime.datetime.fromisoformat(json.loads(p.stdout)["expires"]) - datetime.datetime.now(datetime.UTC)
+        assert 0 < left.total_seconds() <= 90, p
+        p = run("sign", "/models", "--tokens", tokens, "--expires", expires)
+        assert p.returncode == 0 and b"expires=" in p.stdout.lower(), p
+    for args in (["token", "new", "x", "--tokens", tokens, "--expires"], ["sign", "/models", "--tokens", tokens,
+                 "--expires"], ["pull", "http://127.0.0.1:1", "m", "--stall"]):
+        for wrong in ("soon", "1w", "0.5", "0"):
+            p = run(*args, wrong)
+            assert p.returncode == 2, p
+            assert re.search(rb"takes whole seconds, or a time such as \w+.* from 1s to", p.stderr), p
 
 
 def test_addresses_that_are_none_are_told_with_an_example():

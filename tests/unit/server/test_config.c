@@ -17,7 +17,8 @@ static size_t option_names(char names[OPTIONS_MAX][NAME_BYTES])
     assert_non_null(out);
     td_config_help(out);
     assert_int_equal(fclose(out), 0);
-    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+    /* An empty line ends the options; the units of times and sizes follow. */
+    for (const char *line = text; *line != '\n'; line = strchr(line, '\n') + 1)
         assert_true(count < OPTIONS_MAX && sscanf(line, "  --%39[a-z0-9-] ", names[count++]) == 1);
     assert_true(count > 0);
     return count;
@@ -102,11 +103,12 @@ static void every_option_is_read(void **state)
     forget_environment();
     static const char line[] =
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
-        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
-        "--drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 "
-        "--max-maps 16 --max-memory 5000000000 --require-models 3 --access-log off --log-level debug --log-format json "
-        "--s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s --hash-threads 2 "
-        "--index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= --print-config=sources "
+        "--max-body-bytes 2K --body-timeout 2500ms --header-timeout 1.5 --idle-timeout 7s --send-timeout=8 "
+        "--min-rate 0 --drain-delay 0.25 --drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off "
+        "--max-files 9 --max-maps 16 --max-memory 5GB --require-models 3 --access-log off --log-level debug "
+        "--log-format json --s3-listen [::1]:81 --rescan-from any --decode-memory 600000000 --state-dir=s "
+        "--hash-threads 2 --index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= "
+        "--print-config=sources "
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
         "--tokens t --require-auth --metrics-open on "
 
@@ -240,7 +242,7 @@ static void mistakes_are_explained(void **state)
         {"a --settle=1 --x=2", "--x=2"},
         {"a -p", "\"-p\""},
         {"a --", NULL} /* valid */,
-        {"a --settle", "--settle SECONDS"},
+        {"a --settle", "--settle TIME"},
         {"a --listen", "ADDR:PORT"},
         {"a --settle x", "--settle"},
         {"a --require-auth no", "--require-auth takes on or off, not \"no\""},
@@ -249,7 +251,7 @@ static void mistakes_are_explained(void **state)
         {"a --settle ''", "--settle"},
         {"a --settle=", "--settle"},
         {"a --settle -1", "-1"},
-        {"a --settle 1s", "1s"},
+        {"a --settle 1w", "1w"},
         {"a --settle 1,5", "1,5"},
         {"a --settle 1e3", "1e3"},
         {"a --settle 0x1", "0x1"},
@@ -257,10 +259,11 @@ static void mistakes_are_explained(void **state)
         {"a --settle 1.5.5", "1.5.5"},
         {"a --settle nan", "nan"},
         {"a --settle inf", "inf"},
-        {"a --settle 3600.1", "3600"},
-        {"a --settle 99999999999999999999", "3600"},
-        {"a --header-timeout 0", "0.1"},
-        {"a --header-timeout 0.09", "0.1"},
+        {"a --settle 3600.1", "from 0s to 1h"},
+        {"a --settle 2h", "from 0s to 1h"},
+        {"a --settle 99999999999999999999", "from 0s to 1h"},
+        {"a --header-timeout 0", "from 100ms to"},
+        {"a --header-timeout 99ms", "from 100ms to"},
         {"a --idle-timeout 0", "--idle-timeout"},
         {"a --send-timeout 0.5", "--send-timeout"},
         {"a --max-connections 0", "1 to"},
@@ -273,7 +276,8 @@ static void mistakes_are_explained(void **state)
         {"a --max-connections 99999999999999999999999", "60000"},
         {"a --max-connections 18446744073709551617", "60000"},
         {"a --max-header-bytes 511", "512"},
-        {"a --max-header-bytes 32769", "32768"},
+        {"a --max-header-bytes 32769", "from 512 to 32K"},
+        {"a --max-memory 4X", "from 1M to 1T, not \"4X\""},
         {"a --max-maps 1", "16"},
         {"a --workers auto", NULL},
         {"a --workers 0", NULL},
@@ -297,7 +301,7 @@ static void mistakes_are_explained(void **state)
         {"a --upstream-ca c", "--upstream-ca has no effect without --upstream"},
         {"a --upstream-token-file t", "--upstream-token-file has no effect without --upstream"},
         {"a --cache-max-bytes 5", "--cache-max-bytes has no effect without --upstream"},
-        {"a --cache-max-bytes 5M", "a whole number of bytes from 0"},
+        {"a --cache-max-bytes 5M", "--cache-max-bytes has no effect without --upstream"},
         {"a --upstream http://a,b:81", "--upstream: the URL must begin with http:// or https://, but it is \"b:81\""},
         {"a --upstream http://h:1,", "--upstream: an empty URL follows the last comma"},
         {"a --upstream me:secret@b", "--upstream: the URL must begin with http:// or https://, but it is \"...@...\""},
@@ -336,7 +340,7 @@ static void borders_of_numbers(void **state)
                                        "--settle 3600",
                                        "--settle 0.000000001",
                                        "--settle 1.",
-                                       "--min-rate 1000000000",
+                                       "--min-rate 1G",
                                        "--leases on"};
     struct td_config config;
     struct td_error err;
@@ -437,7 +441,7 @@ static void help_lists_all(void **state)
     size_t lines = 0;
     for (const char *p = text; *p != '\0'; p++)
         lines += *p == '\n';
-    assert_int_equal(lines, COUNT_OF(options));
+    assert_int_equal(lines, COUNT_OF(options) + 3); /* an empty one, and the units of times and sizes */
     for (size_t i = 0; i < COUNT_OF(options); i++) {
         char wanted[64];
         (void)snprintf(wanted, sizeof wanted, "  %s ", options[i]);
