@@ -225,7 +225,7 @@ def test_clients_send_what_was_signed(srv, tokens, tmp_path):
     (["/a"], 2, "--expires 1h"),
     (["/a", "--expires", "8d"], 2, "from 1s to 7d"),
     (["/a", "--expires", "0s"], 2, "from 1s to 7d"),
-    (["/a", "--expires", "5"], 2, "from 1s to 7d"),
+    (["/a", "--expires", "5w"], 2, "from 1s to 7d"),
     (["/a", "--expires"], 2, "a value is missing after --expires"),
     (["/a", "/b", "--expires", "1s"], 2, "only one URL"),
     (["/a", "--expire", "1s"], 2, "--expires"),

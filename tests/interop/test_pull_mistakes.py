@@ -24,7 +24,7 @@ HINTS = {"http://swapped": "(URL and model are swapped?)", "m:main": "given by -
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "2"],
     ["http://h", "m", "--engine", "vllm", "--tp", "2", "--rank", "1", "--revision", "main"],
     ["http://h", "m", "--engine", "a/b", "--tp", "2", "--rank", "1"], ["http://h", "m", "--connections", "0"],
-    ["http://h", "m", "--connections", "65"], ["http://h", "m", "--retry-for", "60"], ["http://h", "m", "--cert", "f"],
+    ["http://h", "m", "--connections", "65"], ["http://h", "m", "--retry-for", "60w"], ["http://h", "m", "--cert", "f"],
     ["http://h", "m", "-o"], ["http://h", "m", "--stall", "0"], ["http://h", "m", "--jsn"],
     *([("m" if word.startswith("http:") else "http://h"), word] for word in ("http://swapped", "m:main", "m@main")),
     ["http://h,", "http://space", "m:after"], ["http://h,", "http://space"], ["http://h", "m", "directory"],
