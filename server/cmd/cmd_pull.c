@@ -10,6 +10,7 @@
 #include "server/cmd/pull_change.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_meter.h"
+#include "server/cmd/pull_others.h"
 #include "server/cmd/pull_report.h"
 #include "server/config.h"
 #include "server/terminal.h"
@@ -411,11 +412,13 @@ static bool belongs(void *context, const char *path)
     return td_remote_listing_find(&pull->model.listing, path) != NULL && is_wanted(pull->arguments, path);
 }
 
-/* Opens the directory. Ranks of one engine and size may come together, since their files have different names. */
+/* Opens the directory, and tells when it holds another model. Ranks of one engine and size may come together, since
+ * their files have different names. */
 static bool open_directory(struct pull *pull, struct td_error *err)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
     char content[512];
+    char others[1024];
     const char *rank = arguments->has_rank ? strstr(arguments->revision, "-rank") : NULL;
     if (rank == NULL)
         (void)snprintf(content, sizeof content, "%s at %s", arguments->model, arguments->revision);
@@ -423,7 +426,13 @@ static bool open_directory(struct pull *pull, struct td_error *err)
         (void)snprintf(content, sizeof content, "%s at %.*s-rank*%s", arguments->model,
                        (int)(rank - arguments->revision), arguments->revision, strchr(rank + 1, '-'));
     const struct td_pull_belonging belonging = {.belongs = belongs, .context = pull};
-    return td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err);
+    if (!td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err))
+        return false;
+    td_pull_others_describe(&pull->directory, &belonging, (struct td_pull_files){pull->files, pull->count}, content,
+                            others, sizeof others);
+    if (others[0] != '\0')
+        tell(pull, others);
+    return true;
 }
 
 /* ---- a model that changes ------------------------------------------------------------------------------ */

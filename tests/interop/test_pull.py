@@ -742,6 +742,31 @@ def test_what_is_in_the_way_is_found_before_anything_is_fetched(tmp_path, name, 
         assert tree_of(out) == {"z": b"mine"} and not any("/resolve/" in path for path, _ in hub.requests)
 
 
+def test_a_directory_that_holds_another_model_is_told(tmp_path):
+    """Files of the other model stay, as any file of the user's does, and an engine would load both."""
+    out = tmp_path / "out"
+    a = {"config.json": b"{}", "model-00001-of-00002.safetensors": b"1" * 40, "model-00002-of-00002.safetensors": b"2"}
+    b = {"config.json": b'{"b": 1}', "model.safetensors": b"3" * 50}
+    with FakeHub(a) as hub:
+        report, err = pull(hub.url, "-o", out)
+        assert report["complete"] and err == ""
+        assert pull(hub.url, "-o", out)[1] == ""        # the same model again
+    (out / "notes.txt").write_text("mine")
+    (out / "sub").mkdir()
+    with FakeHub(b) as hub:
+        report, err = pull(hub.url, "-o", out)
+        assert report["complete"]
+        staying = 'holds another model: 2 checkpoint files of it (such as "model-00001-of-00002.safetensors") stay'
+        assert f'"{out}" {staying}' in err
+        assert f'1 file of other sizes (such as "config.json") in "{out}" is replaced' in err and err.count("\n") == 1
+        assert tree_of(out) == {**a, **b, "notes.txt": b"mine"}
+        assert pull(hub.url, "-o", out, "--quiet")[1] == ""
+        for name in a:
+            if name not in b:
+                (out / name).unlink()
+        assert pull(hub.url, "-o", out)[1] == ""
+
+
 def test_what_is_in_place_of_the_directory_is_named(hub, tmp_path):
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     elsewhere.mkdir()
