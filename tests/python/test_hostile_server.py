@@ -296,12 +296,30 @@ def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def fsspec_of(hostile):
-    from tensord.fsspec import TensordFileSystem
+def fsspec_of(hostile, is_dataset=False):
+    from tensord.fsspec import TensordFileSystem, _Place
 
     system = TensordFileSystem(skip_instance_cache=True)
-    system._locate = lambda path: (tensord.connect(hostile.url), "m", "")
+    system._locate = lambda path: (tensord.connect(hostile.url), _Place("m", is_dataset), "")
     return system
+
+
+def test_files_of_datasets_that_are_not_described(hostile):
+    """Names that lead elsewhere, sizes that are none, what is no list, and a list without an end."""
+    good = {"type": "file", "path": "a", "size": 1}
+    system, path = fsspec_of(hostile, is_dataset=True), hostile.url[len("tensord://") : -2] + "/datasets/m"
+    for name in ("../evil", "/etc/evil", "a//b", "a/./b", "", None, "a\0b"):
+        hostile.answers["GET"] = answer([{**good, "path": name}])
+        with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
+            system.ls(path)
+    for body in ([{**good, "size": -1}], [{**good, "size": "1"}], [{"type": "file"}], [1], 1, {"a": 1}, b"[" * 99999):
+        hostile.answers["GET"] = answer(body)
+        with pytest.raises(tensord.ProtocolError, match="not described"):
+            system.ls(path)
+    hostile.answers["GET"] = answer([good], head='HTTP/1.1 200 OK\r\nLink: <http://evil/?cursor=1>; rel="next"')
+    with pytest.raises(tensord.ProtocolError, match="does not end"):
+        system.ls(path)
+    assert all(line.startswith("GET /api/datasets/m/tree/main") for line in hostile.seen)
 
 
 @pytest.mark.parametrize("fields", [b'ETag: "a"\r\nContent-Length: 1' + b"0" * 5000, b"ETag: a\r\nContent-Length: 5",

@@ -49,9 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tensord",
         description="Looks at, reads from and measures a tensord server. URL is https://host:port/models/MODEL of a "
                     "server with TLS, and tensord://host:port/MODEL or http://host:port/models/MODEL of one without: "
-                    "tensord:// is plain HTTP. ?checkpoint=ID after it chooses a checkpoint. That of a dataset is "
-                    "https://host:port/datasets/ID or tensord://host:port/datasets/ID. Several servers stand between "
-                    "commas: https://a:8443,b:8443/models/MODEL.")
+                    "tensord:// is plain HTTP, tensords:// the same over TLS. ?checkpoint=ID after it "
+                    "chooses a checkpoint. That of a dataset is https://host:port/datasets/ID or "
+                    "tensord://host:port/datasets/ID. Several servers stand between commas: "
+                    "https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None)
     common = argparse.ArgumentParser(add_help=False)

@@ -5,7 +5,8 @@
     https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        behind a prefix; on two servers
     http://host:port                tensord://host:port               a server
 
-tensord:// is plain HTTP, http:// too; a server with TLS is https://host:port/models/ID, two https://a:8443,b:8443/...
+tensord:// is plain HTTP, http:// too. tensords:// is the same over TLS, https:// likewise: tensords://host:8443/ID is
+https://host:8443/models/ID, on two servers tensords://a:8443,b:8443/ID.
 `?checkpoint=ID` after a model's URL chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a
 list or between commas, name one model or dataset on several servers.
 """
@@ -18,7 +19,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from .errors import AddressError
 
-DEFAULT_PORT = 8080  # of tensord://, as the server's own default
+DEFAULT_PORT = 8080  # of tensord:// and tensords://, as the server's own default
+SCHEMES = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT),
+           "tensords": ("https", DEFAULT_PORT)}  # of a URL: that of HTTP, and the port of a URL that names none
 
 Urls = Union[str, Sequence[str]]
 
@@ -32,7 +35,7 @@ class Endpoint:
     host: str
     port: int
     prefix: str = ""
-    written: str = field(default="", compare=False)  # the URL's scheme: that of tensord:// is http
+    written: str = field(default="", compare=False)  # the URL's scheme, "tensord" where `scheme` is http
     resource: str = field(default="", compare=False)  # what the URL names on the server: "/models/ID" or ""
 
     @property
@@ -74,7 +77,7 @@ class Address:
 
 def is_url(text: object) -> bool:
     """Returns whether a text looks like a URL of this package rather than like a path."""
-    return isinstance(text, str) and re.match(r"(tensord|https?)://", text) is not None
+    return isinstance(text, str) and re.match(r"(tensord|http)s?://", text) is not None
 
 
 def parse(urls: Urls) -> Address:
@@ -99,13 +102,17 @@ def parse(urls: Urls) -> Address:
 
 
 def _parse_one(text: str) -> Address:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https", "tensord"):
-        raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https:// or tensord://")
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # brackets that hold no address
+        raise AddressError(f"{text!r} has no host, or brackets that are not around an IPv6 address") from None
+    if parts.scheme not in SCHEMES:
+        raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https://, tensord:// or "
+                           "tensords://")
     if "@" in parts.netloc:
         raise AddressError(f"the URL of {parts.netloc.rpartition('@')[2]} has a user or a password: "
                            "give the token by TENSORD_TOKEN, or as the option token")
-    if parts.scheme == "tensord":
+    if parts.scheme.startswith("tensord"):
         found = re.match(r"()/+(datasets)/+(.*[^/].*)$", parts.path) or re.match(r"()()(.*)$", parts.path)
     else:
         found = re.match(r"(.*?)/(models|datasets)(?:/(.*))?$", parts.path) or re.match(r"(.*)()()$", parts.path)
@@ -132,7 +139,7 @@ def _resource(kind: str, name: str, query: str) -> str:
 
 
 def _endpoint(written: str, netloc: str, prefix: str, resource: str, text: str) -> Endpoint:
-    scheme, default = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT)}[written]
+    scheme, default = SCHEMES[written]
     try:
         parts = urlsplit("//" + netloc)
         host, port = parts.hostname, parts.port

@@ -78,12 +78,12 @@ class Client:
                 raise errors.ProtocolError(f"the list of {what} does not end: {len(rows)} were read")
             query["page_token"] = token
 
-    def datasets(self) -> List[Dict[str, Any]]:
+    def datasets(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
         """Returns the datasets of the server, each with its "id" and the names of its "splits".
 
-        Raises ConnectError, AnswerError.
+        `match`: a glob over ids. Raises ConnectError, AnswerError.
         """
-        return self._pages("datasets", {}, _is_dataset)
+        return self._pages("datasets", {} if match is None else {"match": _glob(match)}, _is_dataset)
 
     def dataset_info(self, id: Optional[str] = None, file_start: int = 0) -> DatasetInfo:
         """Returns a dataset's splits as they are now, with their files and columns, and how far their indices are.

@@ -1,16 +1,19 @@
-"""The files of a model's directory: its configuration, its tokenizer, and whatever else lies beside the weights."""
+"""The files of models (the configuration, the tokenizer and all that is beside the weights) and of datasets."""
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
 from . import errors, transfer
-from .address import Endpoint, path_of
+from .address import Endpoint, dataset_path, path_of
 from .client import Client, Model
 from .reading import write_resource
 from .session import Session
+
+MAX_FILES = 10_000_000  # of one dataset; more are not believed
 
 
 def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
@@ -26,6 +29,47 @@ def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
     for row in rows:
         check_path(row.get("path"))
     return rows
+
+
+def dataset_rows_of(client: Client, dataset: str, path: str) -> List[Dict[str, Any]]:
+    """Returns what is directly in a folder of a dataset ("": the dataset's own), or a file alone: files as `rows_of`
+    returns those of a model, without `format`; folders with a `/` at the end of their `path`.
+
+    Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
+    """
+    target, cursor = "/api" + dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), ""
+    rows: List[Dict[str, Any]] = []
+    while True:
+        text, answer = client._session.ask("GET", target + cursor)
+        rows += _tree_rows(text, dataset)
+        found = re.search(r'[?&]cursor=([0-9]{1,18})[^>]*>; *rel="next"', answer.fields.get("link", ""))
+        if not found:
+            return rows
+        if f"?cursor={found[1]}" == cursor or len(rows) > MAX_FILES:
+            raise errors.ProtocolError(f"the list of the files of {dataset} does not end: {len(rows)} were read")
+        cursor = f"?cursor={found[1]}"
+
+
+def _tree_rows(text: bytes, dataset: str) -> List[Dict[str, Any]]:
+    """Returns the files and folders of a page of a list as the Hub has it. Raises ProtocolError."""
+    rows = []
+    try:
+        for item in json.loads(text):
+            check_path(item["path"])
+            if type(item["size"]) is not int or item["size"] < 0:
+                raise TypeError("a size")
+            if item["type"] == "directory":
+                rows.append({"path": item["path"] + "/", "size": 0})
+            else:
+                rows.append({"path": item["path"], "size": item["size"], **_sha256_of(item.get("lfs"))})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise errors.ProtocolError(f"the files of {dataset} are not described: is this a tensord server?") from error
+    return rows
+
+
+def _sha256_of(lfs: Any) -> Dict[str, str]:
+    oid = lfs.get("oid") if isinstance(lfs, dict) else None
+    return {"sha256": oid} if isinstance(oid, str) and re.fullmatch(r"[0-9a-f]{64}", oid) else {}
 
 
 def check_path(path: Any) -> None:
@@ -44,6 +88,11 @@ def read(model: Model, path: str) -> bytes:
 def source_of(client: Client, model: str, path: str) -> transfer.Source:
     """Returns a file, at the version that the first server has; another one takes part if it has the same."""
     return source_at(client._session, path_of(model, "files", quote(path)))
+
+
+def dataset_source_of(client: Client, dataset: str, path: str) -> transfer.Source:
+    """Returns a file of a dataset, as `source_of` does one of a model."""
+    return source_at(client._session, dataset_path(dataset, "resolve", "main", quote(path)))
 
 
 def source_at(session: Session, target: str,

@@ -1,11 +1,15 @@
-"""A file system of fsspec, `tensord://host:port/MODEL/FILE`: the files of models, read by range.
+"""A file system of fsspec: the files of models and datasets, read by range.
 
     fsspec.open("tensord://host:8080/Qwen/Qwen3-0.6B/config.json")
+    fsspec.open("tensord://host:8080/datasets/fineweb/data/train-00000.parquet")
+
+Datasets are below `datasets/`. `tensords://` is the same over TLS.
 """
 from __future__ import annotations
 
 import errno
 import re
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -15,6 +19,31 @@ from .buffer import empty_bytes
 from .client import Client, connect
 from .reading import read_resource
 from .retry import Patience
+
+
+DATASETS = "datasets"  # the folder of datasets below a server
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A model or a dataset by its id."""
+
+    id: str
+    is_dataset: bool
+
+    @property
+    def path(self) -> str:
+        """The path of its folder below a server."""
+        return f"{DATASETS}/{self.id}" if self.is_dataset else self.id
+
+    def rows(self, client: Client, path: str) -> List[Dict[str, Any]]:
+        """Returns its files and folders, of a dataset those in the folder `path` alone. Each has `path` (that of a
+        folder ends in a slash), `size` and, where the server knows it, `sha256`."""
+        return files.dataset_rows_of(client, self.id, path) if self.is_dataset else files.rows_of(client, self.id)
+
+    def source_of(self, client: Client, path: str) -> transfer.Source:
+        """Returns one of its files."""
+        return (files.dataset_source_of if self.is_dataset else files.source_of)(client, self.id, path)
 
 
 class TensordFileSystem(AbstractFileSystem):
@@ -34,38 +63,54 @@ class TensordFileSystem(AbstractFileSystem):
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        return re.sub(r"^tensord://", "", str(path)).rstrip("/")
+        return re.sub(r"^tensords?://", "", str(path)).rstrip("/")
 
     def _client(self, server: str) -> Client:
         if server not in self._clients:
-            self._clients[server] = connect(f"tensord://{server}", **self._own)
+            self._clients[server] = connect(f"{self.protocol}://{server}", **self._own)
         return self._clients[server]
 
-    def _locate(self, path: str) -> Tuple[Client, str, str]:
-        """Splits a path into the server's client, the model's id and the file below it; "" where there is none."""
+    def _locate(self, path: str) -> Tuple[Client, Optional[_Place], str]:
+        """Splits a path into the server's client, the model or dataset in whose folder it is (None: in none's), and the
+        rest of the path: below that folder, or below the server."""
         server, _, rest = self._strip_protocol(path).partition("/")
         client = self._client(server)
-        if not rest:
-            return client, "", ""
-        first = re.sub(r"([*?\[\]\\])", r"\\\1", rest.partition("/")[0])
-        for row in sorted(client.models(match=first + "*"), key=lambda one: -len(one["id"])):
-            if rest == row["id"] or rest.startswith(row["id"] + "/"):
-                return client, row["id"], rest[len(row["id"]) + 1 :]
-        return client, "", rest
+        found = self._places(client, rest) if rest else []
+        for place in sorted(found, key=lambda one: (-len(one.path), not one.is_dataset)):
+            if rest == place.path or rest.startswith(place.path + "/"):
+                return client, place, rest[len(place.path) + 1 :]
+        return client, None, rest
+
+    @staticmethod
+    def _places(client: Client, rest: str) -> List[_Place]:
+        """Returns the models and datasets of a server; for a path those whose folders may hold it."""
+        def match_of(path: str) -> Optional[str]:
+            first = path.partition("/")[0]
+            return re.sub(r"([*?\[\]\\])", r"\\\1", first) + "*" if first else None
+
+        first, _, below = rest.partition("/")
+        found = [_Place(row["id"], False) for row in client.models(match=match_of(rest))]
+        if first in ("", DATASETS):
+            found += [_Place(row["id"], True) for row in client.datasets(match=match_of(below))]
+        return found
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> List[Any]:
-        """Lists what is directly below a server, a folder of models, a model or a folder in one; a file as itself.
+        """Lists what is directly below a server, a folder of models or datasets, one of these or a folder in it; a file
+        as itself.
 
         A file has its `sha256` where the server knows it. Raises FileNotFoundError.
         """
         path = self._strip_protocol(path)
-        client, model, rest = self._locate(path)
+        client, place, rest = self._locate(path)
         base = path.partition("/")[0]
         found: Dict[str, Dict[str, Any]] = {}
-        if model:
-            inside = [(f"{base}/{model}/{row['path']}", row) for row in files.rows_of(client, model)]
+        if place is not None:
+            try:
+                inside = [(f"{base}/{place.path}/{row['path']}", row) for row in place.rows(client, rest)]
+            except errors.NotFoundError:
+                raise FileNotFoundError(path) from None
         else:
-            inside = [(f"{base}/{row['id']}/", row) for row in client.models()]
+            inside = [(f"{base}/{one.path}/", {}) for one in self._places(client, rest)]
         for name, row in inside:
             below, slash, _ = name[len(path) + 1 :].partition("/")
             if name.startswith(path + "/") and slash:
@@ -94,10 +139,10 @@ class TensordFileSystem(AbstractFileSystem):
 
     def _find(self, path: str) -> Tuple[transfer.Source, transfer.Resource, Client]:
         """Returns a file at the version of now. Raises FileNotFoundError."""
-        client, model, rest = self._locate(path)
-        if not model or not rest:
+        client, place, rest = self._locate(path)
+        if place is None or not rest:
             raise FileNotFoundError(path)
-        source = files.source_of(client, model, rest)
+        source = place.source_of(client, rest)
         try:
             return source, source.first(Patience(client._session.options)), client
         except errors.NotFoundError:
@@ -143,6 +188,12 @@ class TensordFileSystem(AbstractFileSystem):
     def modified(self, path: str) -> Any:
         """Raises NotImplementedError: `info` of the model has the time of its newest change."""
         raise NotImplementedError("tensord does not tell when a single file was changed")
+
+
+class TensordTlsFileSystem(TensordFileSystem):
+    """The same over TLS."""
+
+    protocol = "tensords"
 
 
 class TensordFile(AbstractBufferedFile):

@@ -64,9 +64,10 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _create_connector(original: Callable[..., Any], url: str, *args: Any, **kwargs: Any) -> Any:
-    """Returns a TensordConnector for tensord://host/ID and http(s)://host/models/ID, SGLang's own for other URLs."""
+    """Returns a TensordConnector for tensord(s)://host/ID and http(s)://host/models/ID, SGLang's own for other URLs.
+    """
     parts = urlsplit(url)
-    if parts.scheme == "tensord" or (parts.scheme in ("http", "https") and "/models/" in parts.path):
+    if parts.scheme in ("tensord", "tensords") or (parts.scheme in ("http", "https") and "/models/" in parts.path):
         return TensordConnector(url)
     return original(url, *args, **kwargs)
 

@@ -58,7 +58,7 @@ class TensordModelLoader(BaseModelLoader):
 
 def _url_of(model: str) -> str:
     endpoint = os.environ.get("HF_ENDPOINT")
-    if model.startswith("tensord://"):
+    if model.startswith(("tensord://", "tensords://")):
         return model
     if not endpoint:
         raise ValueError("--load-format tensord needs the model's URL: give --model-loader-extra-config "

@@ -3,9 +3,9 @@
     from tensord.safetensors import safe_open, SafetensorError      # in place of: from safetensors import ...
     from tensord.safetensors.torch import load_file, save_file      # in place of: from safetensors.torch import ...
 
-A name that begins with tensord://, http:// or https:// is a model's URL, and goes to the server; any other is a path,
-and goes to safetensors. `patch` makes safetensors itself take URLs, for code that cannot be changed. safetensors is
-imported when a path is opened or another of its names is used.
+A name that begins with tensord://, tensords://, http:// or https:// is a model's URL, and goes to the server; any other
+is a path, and goes to safetensors. `patch` makes safetensors itself take URLs, for code that cannot be changed.
+safetensors is imported when a path is opened or another of its names is used.
 """
 from __future__ import annotations
 
