@@ -1,11 +1,14 @@
 /* The plan. find_front_matter finds the lines between the dashes, check_directives bounds what libyaml does with them,
  * and write_document turns libyaml's events into JSON as they come: a stack of levels, one for each open list or map,
  * takes the place of recursion. The keys of all open maps are kept as places in the output, so that a map can be
- * checked for repeated keys when it ends. */
+ * checked for repeated keys when it ends. The JSON of a value with an anchor is copied (card_anchors.h), and copied
+ * again for each of its aliases, as long as the result stays below its limits. */
 #include "parser/model_card.h"
 
 #include "core/array.h"
 #include "core/json.h"
+#include "parser/card_anchors.h"
+#include "parser/card_merge.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -92,6 +95,10 @@ struct key {
 struct level {
     bool is_map;
     bool has_key;     /* of a map: a key was written, and its value comes next */
+    bool merges;      /* of a map: it has the key <<, whose value's members are its own, too */
+    int anchor;       /* number of its anchor, or -1 */
+    size_t start;     /* of its text in the output */
+    size_t height;    /* lists and maps within each other below it, as far as it is written */
     size_t count;     /* items of a list, or keys of a map */
     size_t first_key; /* of a map: index into the writer's keys */
 };
@@ -105,6 +112,7 @@ struct writer {
     size_t depth;
     struct key *keys; /* of all maps that are open */
     size_t key_count, key_capacity;
+    struct td_card_anchors anchors;
     const yaml_event_t *event;
     struct td_error *err;
 };
@@ -161,25 +169,77 @@ static bool begin_value(struct writer *w)
     return true;
 }
 
-static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag)
+/* Notes that a value with `height` lists and maps within each other is written. */
+static void note_height(struct writer *w, size_t height)
 {
+    struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
+    if (level != NULL && level->height < height)
+        level->height = height;
+}
+
+/* Adds the line to an error about anchors, aliases or merges, unless memory was short. */
+static bool fail_by(const struct writer *w, const struct td_error *why)
+{
+    return why->code == TD_INVALID_ARGUMENT ? fail(w, why->message) : td_error_no_memory(w->err);
+}
+
+/* Sets *number to that of a new anchor, whose value follows; to -1 when the event has no anchor. */
+static bool begin_anchor(struct writer *w, const yaml_char_t *name, int *number)
+{
+    struct td_error why = TD_ERROR_INIT;
+    *number = name == NULL ? -1 : td_card_anchors_begin(&w->anchors, td_text_of((const char *)name), &why);
+    return name == NULL || *number >= 0 || fail_by(w, &why);
+}
+
+/* Ends an anchor, unless its number is -1, whose value lies in the output from `start` on. */
+static bool end_anchor(struct writer *w, int number, size_t start, size_t height)
+{
+    struct td_error why = TD_ERROR_INIT;
+    if (number < 0 || w->out->failed)
+        return true;
+    struct td_text json = td_text_skip(td_buffer_text(w->out), start);
+    return td_card_anchors_end(&w->anchors, number, json, height, &why) || fail_by(w, &why);
+}
+
+static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag, const yaml_char_t *name)
+{
+    int anchor;
     static const char *const tags[] = {"tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"};
     if (tag != NULL && strcmp((const char *)tag, tags[is_map ? 1 : 0]) != 0)
         return fail(w, "a tag is not known");
     if (w->depth == TD_CARD_MAX_DEPTH)
         return fail(w, "lists and maps are nested too deep");
-    if (!begin_value(w))
+    if (!begin_value(w) || !begin_anchor(w, name, &anchor))
         return false;
-    w->levels[w->depth++] = (struct level){.is_map = is_map, .first_key = w->key_count};
+    w->levels[w->depth++] =
+        (struct level){.is_map = is_map, .anchor = anchor, .start = w->out->len, .first_key = w->key_count};
     td_buffer_putc(w->out, is_map ? '{' : '[');
     return true;
+}
+
+/* Writes the map that has ended again, with the members that it merges. */
+static bool merge(struct writer *w, const struct level *level)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_buffer merged;
+    td_buffer_init(&merged);
+    bool ok = td_card_merge(td_text_skip(td_buffer_text(w->out), level->start), &merged, &why);
+    if (ok) {
+        w->out->len = level->start;
+        td_buffer_append(w->out, merged.data, merged.len);
+    }
+    td_buffer_fini(&merged);
+    return ok || fail_by(w, &why);
 }
 
 static bool pop_level(struct writer *w)
 {
     const struct level *level = &w->levels[--w->depth];
     td_buffer_putc(w->out, level->is_map ? '}' : ']');
-    return !w->out->failed && (!level->is_map || check_keys(w, level));
+    if (w->out->failed || (level->is_map && !check_keys(w, level)) || (level->merges && !merge(w, level)))
+        return false;
+    note_height(w, level->height + 1);
+    return end_anchor(w, level->anchor, level->start, level->height + 1);
 }
 
 /* ---- scalars ------------------------------------------------------------------------------------------- */
@@ -314,17 +374,51 @@ static bool is_text(const yaml_event_t *event, bool *known)
     return true;
 }
 
-static bool write_key(struct writer *w, struct td_text text)
+/* Returns whether a key comes next. */
+static bool is_at_key(const struct writer *w)
+{
+    return w->depth > 0 && w->levels[w->depth - 1].is_map && !w->levels[w->depth - 1].has_key;
+}
+
+/* Writes a key. is_json: the text is a JSON string already. */
+static bool write_key(struct writer *w, struct td_text text, bool is_json, int anchor)
 {
     struct level *level = &w->levels[w->depth - 1];
     if (level->count++ > 0)
         td_buffer_putc(w->out, ',');
     struct key key = {.off = w->out->len};
-    td_json_write_string(w->out, text);
+    if (is_json)
+        td_buffer_append(w->out, text.p, text.len);
+    else
+        td_json_write_string(w->out, text);
     key.len = w->out->len - key.off;
+    if (!end_anchor(w, anchor, key.off, 0))
+        return false;
     td_buffer_putc(w->out, ':');
     level->has_key = true;
     return push_key(w, key);
+}
+
+/* Writes the value that an alias stands for. */
+static bool write_alias(struct writer *w)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_text json;
+    size_t height;
+    const char *name = (const char *)w->event->data.alias.anchor;
+    if (!td_card_anchors_find(&w->anchors, td_text_of(name), &json, &height, &why))
+        return fail_by(w, &why);
+    if (w->depth + height > TD_CARD_MAX_DEPTH)
+        return fail(w, "lists and maps are nested too deep");
+    if (json.len > TD_CARD_MAX_JSON_BYTES - (w->out->len - w->start))
+        return fail(w, "it is too long as JSON");
+    if (is_at_key(w))
+        return height > 0 ? fail(w, "a key is not text") : write_key(w, json, json.p[0] == '"', -1);
+    if (!begin_value(w))
+        return false;
+    td_buffer_append(w->out, json.p, json.len);
+    note_height(w, height);
+    return true;
 }
 
 static bool write_scalar(struct writer *w)
@@ -333,17 +427,24 @@ static bool write_scalar(struct writer *w)
     size_t len = w->event->data.scalar.length;
     bool known;
     bool as_text = is_text(w->event, &known);
+    int anchor;
     if (!known)
         return fail(w, "a tag is not known");
     if (w->depth == 0 && len == 0)
         return true; /* an empty document */
-    if (w->depth > 0 && w->levels[w->depth - 1].is_map && !w->levels[w->depth - 1].has_key)
-        return write_key(w, td_text_n(text, len));
+    if (!begin_anchor(w, w->event->data.scalar.anchor, &anchor))
+        return false;
+    if (is_at_key(w)) {
+        struct level *level = &w->levels[w->depth - 1];
+        level->merges = level->merges || (!as_text && strcmp(text, "<<") == 0);
+        return write_key(w, td_text_n(text, len), false, anchor);
+    }
     if (!begin_value(w))
         return false;
+    size_t start = w->out->len;
     if (as_text || !write_plain(w->out, td_text_n(text, len)))
         td_json_write_string(w->out, td_text_n(text, len));
-    return true;
+    return end_anchor(w, anchor, start, 0);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -354,14 +455,14 @@ static bool write_event(struct writer *w)
     case YAML_SCALAR_EVENT:
         return write_scalar(w);
     case YAML_SEQUENCE_START_EVENT:
-        return push_level(w, false, w->event->data.sequence_start.tag);
+        return push_level(w, false, w->event->data.sequence_start.tag, w->event->data.sequence_start.anchor);
     case YAML_MAPPING_START_EVENT:
-        return push_level(w, true, w->event->data.mapping_start.tag);
+        return push_level(w, true, w->event->data.mapping_start.tag, w->event->data.mapping_start.anchor);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
         return pop_level(w);
     case YAML_ALIAS_EVENT:
-        return fail(w, "aliases are not read");
+        return write_alias(w);
     default:
         return true;
     }
@@ -418,6 +519,7 @@ bool td_model_card_read(struct td_text text, bool is_cut, struct td_buffer *json
     struct writer w = {.out = json, .start = json->len, .err = err};
     bool ok = write_document(&w, &parser);
     free(w.keys);
+    td_card_anchors_fini(&w.anchors);
     yaml_parser_delete(&parser);
     return ok;
 }

@@ -30,6 +30,21 @@ static size_t find_byte(const uint8_t *bytes, size_t from, size_t end, uint8_t b
     return found == NULL ? end : (size_t)(found - bytes);
 }
 
+/* Returns the position of the first LF or CR in bytes[from, end), or end. Looks into windows that grow, so that a CR is
+ * found in time proportional to its distance, however far the next LF is. */
+static size_t find_line_end(const uint8_t *bytes, size_t from, size_t end)
+{
+    for (size_t window = 256; from < end; window *= 2) {
+        size_t part_end = end - from < window ? end : from + window;
+        size_t line_feed = find_byte(bytes, from, part_end, '\n');
+        size_t found = find_byte(bytes, from, line_feed, '\r');
+        if (found < part_end)
+            return found;
+        from = part_end;
+    }
+    return end;
+}
+
 /* Goes through the quotes in bytes[0, len) to the first line end outside of a quoted field, or to len, and returns its
  * position. Every byte is searched for a line end once, and for a quote once: `end` stays the next line end until a
  * quoted field passes it. */
@@ -52,7 +67,7 @@ static size_t split_quoted(const uint8_t *bytes, size_t len, uint8_t delimiter, 
             continue;
         }
         if (!has_end || end < at)
-            end = find_byte(bytes, at, len, '\n');
+            end = find_line_end(bytes, at, len);
         has_end = true;
         size_t quote = find_byte(bytes, at, end, '"');
         bool starts = quote > at ? bytes[quote - 1] == delimiter : *place == TD_LINE_FIELD_START;
@@ -66,7 +81,7 @@ static size_t split_quoted(const uint8_t *bytes, size_t len, uint8_t delimiter, 
 }
 
 /* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. Takes and sets the place
- * of the next byte. */
+ * of the next byte. The LF behind a CR that ends a line of CSV is the end of an empty line, which is no row. */
 static size_t split(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place, bool *ends)
 {
     size_t end = delimiter == 0 ? find_byte(bytes, 0, len, '\n') : split_quoted(bytes, len, delimiter, place);
@@ -97,8 +112,8 @@ static bool keep_line(struct td_line_indexer *indexer, struct td_error *err)
 }
 
 /* Ends a line, whose line end is at `end`: counts it when it is a row, and keeps its place when the last kept one is
- * too far behind. */
-static bool end_line(struct td_line_indexer *indexer, uint64_t end, struct td_error *err)
+ * too far behind. by_cr: the line end is a CR, which separates rows, but not as one LF does. */
+static bool end_line(struct td_line_indexer *indexer, uint64_t end, bool by_cr, struct td_error *err)
 {
     struct td_line_index *index = &indexer->index;
     if (indexer->has_text && indexer->wants_header) {
@@ -108,7 +123,7 @@ static bool end_line(struct td_line_indexer *indexer, uint64_t end, struct td_er
         indexer->has_text = false;
         return true;
     }
-    index->has_gaps = index->has_gaps || !indexer->has_text || indexer->last == '\r';
+    index->has_gaps = index->has_gaps || !indexer->has_text || by_cr || indexer->last == '\r';
     if (!indexer->has_text)
         return true;
     if (index->row_count % TD_LINE_STEP_ROWS == 0 ||
@@ -155,7 +170,7 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
         indexer->last = part > 0 ? bytes[at + part - 1] : indexer->last;
         at += part + (ends ? 1 : 0);
         if (ends) {
-            if (!end_line(indexer, index->size_bytes + at - 1, err))
+            if (!end_line(indexer, index->size_bytes + at - 1, bytes[at - 1] == '\r', err))
                 return false;
             indexer->line_offset = index->size_bytes + at;
             indexer->last = 0;
@@ -170,7 +185,7 @@ bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_inde
     if (indexer->mark_bytes > 0 && indexer->mark_bytes < sizeof byte_order_mark)
         indexer->has_text = true;                                  /* the file is the beginning of a mark */
     bool ends = indexer->line_offset == indexer->index.size_bytes; /* the last line has its end */
-    if (!ends && !end_line(indexer, indexer->index.size_bytes, err))
+    if (!ends && !end_line(indexer, indexer->index.size_bytes, false, err))
         return false;
     *out = indexer->index;
     *indexer = (struct td_line_indexer){.header = indexer->header};

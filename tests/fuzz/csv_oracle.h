@@ -19,7 +19,7 @@ static inline size_t csv_oracle_field(const char *text, size_t len, size_t at, c
         else
             is_open = false;
     }
-    while (at < len && text[at] != delimiter && text[at] != '\n')
+    while (at < len && text[at] != delimiter && text[at] != '\n' && text[at] != '\r')
         at++;
     return at;
 }
@@ -40,10 +40,9 @@ static inline size_t csv_oracle(const char *text, size_t len, char delimiter, st
         size_t end = csv_oracle_field(text, len, start, delimiter);
         while (end < len && text[end] == delimiter)
             end = csv_oracle_field(text, len, end + 1, delimiter);
-        size_t stop = end < len && end > start && text[end - 1] == '\r' ? end - 1 : end;
         if (!csv_oracle_blank(text + start, end - start, delimiter))
-            rows[count++] = (struct td_row){.offset = start, .bytes = stop - start};
-        start = end + 1;
+            rows[count++] = (struct td_row){.offset = start, .bytes = end - start};
+        start = end + (len - end > 1 && memcmp(text + end, "\r\n", 2) == 0 ? 2 : 1);
     }
     return count;
 }

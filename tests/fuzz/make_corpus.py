@@ -1053,7 +1053,7 @@ def row_index_seeds():
     """The form of td_row_index_write: magic, format, layout, rows, sizes, six parameters, lengths; words; texts."""
     def seed(name, layout, rows, sizes, params, words=(), columns=b"", reason=b""):
         numbers = [layout, rows, *sizes, *params, *[0] * (6 - len(params)), len(words), len(columns), len(reason)]
-        return (bytes(sizes) + b"tdrows1\0" + name.encode().ljust(16, b"\0") + struct.pack("<13Q", *numbers) +
+        return (bytes(sizes) + b"tdrows2\0" + name.encode().ljust(16, b"\0") + struct.pack("<13Q", *numbers) +
                 struct.pack(f"<{len(words)}Q", *words) + columns + reason)
 
     return {

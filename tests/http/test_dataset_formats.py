@@ -12,6 +12,7 @@ import zlib
 
 import fsspec
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -167,6 +168,16 @@ def csv_tables():
 
     return {f"{split}/{i}.csv": (["id", "a b", 'q"', "d"], records(n))
             for split, sizes in (("train", (30, 0, 7)), ("test", (5,))) for i, n in enumerate(sizes)}
+
+
+def csv_line_ends():
+    """{dataset: text}, with LF, CR and CR LF as line ends, also mixed and within quotes."""
+    rng = random.Random(13)
+    words = ["a", "b c", '"x"', '"1\r2"', '"3\r\n4"', '"5\n6"', '"q""\r"', "u"]
+    ends = {"cr": ["\r"], "crlf": ["\r\n"], "mixed": ["\r", "\n", "\r\n", "\r\r", "\n\r"]}
+    return {f"ends/{name}-{i}": "id,t,u" + "".join(
+                rng.choice(some) + ",".join([str(k), *rng.choices(words, k=2)]) for k in range(60)) + some[0] * (i % 2)
+            for name, some in ends.items() for i in range(4)}
 
 
 def tar_samples(path):
@@ -356,6 +367,8 @@ class Tree:
         write(root, {f"datasets/text/csv/{n}": csv_bytes([h, *r]) for n, (h, r) in self.csv.items()})
         write(root, {f"datasets/text/tsv/{n[:-3]}tsv": csv_bytes([h, *r], dialect="excel-tab")
                      for n, (h, r) in self.csv.items()})
+        self.line_ends = csv_line_ends()
+        write(root, {f"datasets/{n}/a.csv": text.encode() for n, text in self.line_ends.items()})
         write_tars(root / "datasets/tars")
         self.images = write_images(root)
         self.numbers = write_numbers(root)
@@ -429,6 +442,21 @@ def test_csv(srv, tree, id, dialect, name):
         text = ok(Rows(conn, id, name).get(format="raw", count=10**6)).body.decode()
     records = [r for f in files for r in tree.csv[f][1]]
     assert list(csv.reader(io.StringIO(text, newline=""), dialect=dialect)) == records
+
+
+def test_csv_line_ends(srv, tree):
+    """Rows end where they end for Python's csv module and for pandas: a CR alone ends one, too."""
+    for id, text in tree.line_ends.items():
+        want = [r for r in csv.reader(io.StringIO(text, newline="")) if r]
+        split = split_of(srv, id)
+        assert [c["name"] for c in split["columns"]] == want[0] and split["rows"] == 60, id
+        with srv.conn() as conn:
+            rows = [r.decode() for r in unframe(ok(Rows(conn, id).get()).body)]
+            raw = ok(Rows(conn, id).get(format="raw")).body.decode()
+        assert [next(csv.reader(io.StringIO(row, newline=""))) for row in rows] == want[1:], id
+        assert list(csv.reader(io.StringIO(raw, newline=""))) == want[1:], id
+        assert pandas.read_csv(io.BytesIO(text.encode()), dtype=str).values.tolist() == want[1:], id
+        check_rows(srv, id, [row.encode() for row in rows])
 
 
 def test_webdataset(srv, tree):
@@ -796,6 +824,7 @@ def broken_files():
     idx, bin_ = sample("sequences.idx"), sample("sequences.bin")
     single = {
         "csv-header": ("csv", b'"' + b"x" * (2 << 20) + b'"\n1\n', "header"),
+        "jsonl-cr": ("jsonl", b'{"a": 1}\r{"a": 2}\r', "its lines end with CR alone"),
         "tar-sum": ("tar", tar[:148] + b"0000001\0" + tar[156:], "checksum"),
         "tar-cut": ("tar", tar[:3000], "tar header: only 440 of 512 bytes"),
         "tar-member": ("tar", tar[:700], "pass the end of the file"),

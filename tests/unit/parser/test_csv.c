@@ -94,6 +94,13 @@ static void quotes_hold_line_ends(void **state)
         {"a\tb\n\t\n \n1\t\"2\n", 2, '\t'},
         {"a,b\n1,\"\n\",\"", 2, '\t'}, /* commas delimit nothing here */
         {"a\n\n\n,\n", 1, ','},
+        {"a,b\r1,2\r3,4\r", 2, ','}, /* CR alone, as old Macs wrote it */
+        {"a,b\r1,2\r3,4", 2, ','},
+        {"a\r\r \r1\r\n2\n3\r", 3, ','}, /* all three, and blank lines */
+        {"a\r\"1\r2\"\r3", 2, ','},
+        {"a\n1\r\"2\n\"\n", 2, ','}, /* a quote at the start of a line behind a CR */
+        {"a\tb\r1\t\r\t2\r", 2, '\t'},
+        {"\xef\xbb\xbf\ra\r1", 1, ','},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct row_case c = csv_case(cases[i].text, strlen(cases[i].text), cases[i].delimiter);
@@ -150,12 +157,13 @@ static void long_rows(void **state)
     free(text);
 }
 
-/* Every byte is looked at for a line end, for a quote, and for text at most, whatever the quotes are. */
+/* Every byte is looked at for LF, for CR and for a quote at most, whatever the quotes are. Behind each CR up to 256
+ * bytes are looked at for LF. */
 static void work_is_linear(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"a\"", "\"a\",",   "\"\"", "\"\n",    "a\"\n",
-                                           "\n",  "aaaaaaa,", "\"",   ",\"\"\"a"};
+    static const char *const patterns[] = {"a\"", "\"a\",",   "\"\"", "\"\n",     "a\"\n",
+                                           "\n",  "aaaaaaa,", "\"",   ",\"\"\"a", "aa\r\n"};
     size_t len = 300000;
     uint8_t *text = malloc(len);
     for (size_t i = 0; i < COUNT_OF(patterns); i++) {
@@ -165,7 +173,7 @@ static void work_is_linear(void **state)
         struct td_line_index index;
         looked_at = 0;
         assert_true(td_line_indexer_add(&indexer, text, len, NULL));
-        CHECK(looked_at <= 2 * len + 2, "%s: %d bytes looked at", patterns[i], (int)looked_at);
+        CHECK(looked_at <= 3 * len + 2, "%s: %d bytes looked at", patterns[i], (int)looked_at);
         assert_true(td_line_indexer_finish(&indexer, &index, NULL));
         td_line_index_fini(&index);
     }
@@ -231,13 +239,11 @@ static void rows_in_one_piece(void **state)
         const char *text;
         uint64_t params[3];
     } cases[] = {
-        {"h\na\n\"b\n\"\n", {1, 2, ','}},
-        {"h\na\nb", {1, 2, ','}},
-        {"h\r\na\nb\n", {1, 3, ','}},
-        {"h\na\r\nb\n", {0, 2, ','}},
-        {"h\na\n\nb\n", {0, 2, ','}},
-        {"h\n\na\n", {0, 3, ','}},
-        {"h\n", {1, 0, ','}},
+        {"h\na\n\"b\n\"\n", {1, 2, ','}},  {"h\na\nb", {1, 2, ','}},
+        {"h\r\na\nb\n", {0, 3, ','}}, /* the LF behind the CR is an empty line */
+        {"h\na\r\nb\n", {0, 2, ','}},      {"h\na\rb\r", {0, 2, ','}},
+        {"h\ra\nb\n", {1, 2, ','}},        {"h\na\n\nb\n", {0, 2, ','}},
+        {"h\n\na\n", {0, 3, ','}},         {"h\n", {1, 0, ','}},
         {"\xef\xbb\xbfh\na", {0, 5, ','}},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -142,10 +142,80 @@ static void structures(void **state)
     expect("---\na: {b: 1}\nc: {b: 1}\n---\n", "{\"a\":{\"b\":1},\"c\":{\"b\":1}}", NULL);
 }
 
+/* The values are those of PyYAML's safe_load, but for what it refuses and YAML 1.2 has: two anchors of one name, and
+ * the text << as a value. */
+static void aliases_and_merges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *json;
+    } cases[] = {
+        {"a: &x [1, two]\nb: *x\nc: [*x, *x]\n",
+         "{\"a\":[1,\"two\"],\"b\":[1,\"two\"],\"c\":[[1,\"two\"],[1,\"two\"]]}"},
+        {"a: &x text\nb: *x\n*x : 1\n", "{\"a\":\"text\",\"b\":\"text\",\"text\":1}"},
+        {"&k a: *k\n", "{\"a\":\"a\"}"},
+        {"a: &x 1\nb: &x 2\nc: *x\n", "{\"a\":1,\"b\":2,\"c\":2}"},
+        {"a: &x [&y {b: 1}, *y]\nc: *x\n", "{\"a\":[{\"b\":1},{\"b\":1}],\"c\":[{\"b\":1},{\"b\":1}]}"},
+        {"a: &x\nb: *x\n", "{\"a\":null,\"b\":null}"},
+        {"a: &m {p: 1, q: [2]}\nb: {<<: *m, q: 3, r: 4}\n",
+         "{\"a\":{\"p\":1,\"q\":[2]},\"b\":{\"q\":3,\"r\":4,\"p\":1}}"},
+        {"a: &m {p: 1}\nb: &n {p: 2, q: 2}\nc: {<<: [*m, *n]}\nd: {<<: [*n, *m]}\n",
+         "{\"a\":{\"p\":1},\"b\":{\"p\":2,\"q\":2},\"c\":{\"p\":1,\"q\":2},\"d\":{\"p\":2,\"q\":2}}"},
+        {"a: &m {p: {x: 1}}\nb: &n {<<: *m, q: 2}\nc: {<<: *n}\n",
+         "{\"a\":{\"p\":{\"x\":1}},\"b\":{\"q\":2,\"p\":{\"x\":1}},\"c\":{\"q\":2,\"p\":{\"x\":1}}}"},
+        {"a: &m {'q, \"}': \"{[\", p: []}\nb: {p: {}, <<: *m}\n",
+         "{\"a\":{\"q, \\\"}\":\"{[\",\"p\":[]},\"b\":{\"p\":{},\"q, \\\"}\":\"{[\"}}"},
+        {"a: {<<: {}}\nb: {<<: []}\n", "{\"a\":{},\"b\":{}}"},
+        {"a: {'<<': 1}\nb: <<\n", "{\"a\":{\"<<\":1},\"b\":\"<<\"}"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text, "---\n%s---\n", cases[i].yaml);
+        expect(text, cases[i].json, NULL);
+    }
+}
+
+/* Aliases of aliases, which would unfold to 9^100 values, or nest deeper and deeper, are refused early. */
+static void aliases_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *end, *message;
+        int aliases;
+    } forms[] = {
+        {"[", "]", "too long", 9}, {"[[[[", "]]]]", "nested too deep", 1}, {"{b: ", "}", "nested too deep", 1}};
+    struct td_buffer text;
+    td_buffer_init(&text);
+    for (size_t form = 0; form < COUNT_OF(forms); form++) {
+        td_buffer_clear(&text);
+        td_buffer_puts(&text, "---\na0: &a0 [x]\n");
+        for (int i = 1; i <= 100; i++) {
+            td_buffer_printf(&text, "a%d: &a%d %s", i, i, forms[form].begin);
+            for (int k = 0; k < forms[form].aliases; k++)
+                td_buffer_printf(&text, "%s*a%d", k > 0 ? ", " : "", i - 1);
+            td_buffer_printf(&text, "%s\n", forms[form].end);
+        }
+        td_buffer_puts(&text, "---\n");
+        expect(td_buffer_terminate(&text), NULL, forms[form].message);
+    }
+    td_buffer_clear(&text);
+    td_buffer_puts(&text, "---\n");
+    for (int i = 0; i < 257; i++)
+        td_buffer_printf(&text, "k%d: &a%d 1\n", i, i);
+    td_buffer_puts(&text, "---\n");
+    expect(td_buffer_terminate(&text), NULL, "more than 256 anchors (line 258");
+    td_buffer_fini(&text);
+}
+
 static void refused(void **state)
 {
     (void)state;
-    expect("---\na: &x [1]\nb: *x\n---\n", NULL, "aliases are not read (line 3");
+    expect("---\na: *x\n---\n", NULL, "an alias has no anchor before it (line 2");
+    expect("---\na: &x [1, *x]\n---\n", NULL, "an alias stands for a value that holds it (line 2");
+    expect("---\na: &x [1]\n*x : 2\n---\n", NULL, "a key is not text");
+    expect("---\n<<: 1\n---\n", NULL, "the value of << is neither a map nor a list of maps (line 3");
+    expect("---\na: &a {b: 1}\n<<: [*a, 2]\n---\n", NULL, "the value of << is neither");
+    expect("---\na: &a {b: 1}\n<<: *a\n<<: *a\n---\n", NULL, "a key twice");
     expect("---\n- a\n---\n", NULL, "not a map");
     expect("---\njust text\n---\n", NULL, "not a map");
     expect("---\na: 1\nb: 2\na: 3\n---\n", NULL, "a key twice");
@@ -187,7 +257,11 @@ static void long_texts(void **state)
         {"a: [", "~,", 500000, "]", NULL},
         {"a: &a [", "&b 1, ", 100000, "]", NULL},
         {"a: [", "'", 900001, "]", ""},
-        {"a: [", "*a, ", 200000, "]", "aliases"},
+        {"a: [", "*a, ", 200000, "]", "no anchor"},
+        {"b: &a 1\na: [", "*a, ", 200000, "]", NULL},
+        {"b: &a 1234567890123456789\na: [", "*a, ", 250000, "]", "too long as JSON"},
+        {"a: [", "&b x, ", 100000, "*b]", NULL},
+        {"a: ", "&b [", 60, "*b", "holds it"},
         {"", "a", 1000000, ": 1", ""},
         {"a: |\n", " x\n", 300000, "", NULL},
         {"a: {", "b,", 400000, "}", "a key twice"},
@@ -309,7 +383,8 @@ static void percent_signs_are_text(void **state)
 }
 
 static const char whole[] =
-    "---\nlicense: mit\ntags: [a, \"b\\u00e9\", 1.5]\nmodel-index:\n- name: x\n  results: []\n---\n";
+    "---\nlicense: mit\ntags: [a, \"b\\u00e9\", 1.5]\nmodel-index:\n- &i {name: x, results: []}\n"
+    "more: {<<: *i, name: &y [*i]}\n---\n";
 
 static void every_prefix(void **state)
 {
@@ -350,6 +425,8 @@ int main(void)
         cmocka_unit_test(where_it_is),
         cmocka_unit_test(scalars),
         cmocka_unit_test(structures),
+        cmocka_unit_test(aliases_and_merges),
+        cmocka_unit_test(aliases_are_bounded),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_texts),
         cmocka_unit_test(the_length_as_json),

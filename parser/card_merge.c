@@ -1,0 +1,134 @@
+#include "parser/card_merge.h"
+
+#include "core/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char merge_key[] = "\"<<\"";
+
+struct member {
+    struct td_text key, value; /* the key with its quotes */
+    size_t order;
+};
+
+struct members {
+    struct member *items;
+    size_t count, capacity;
+    struct td_error *err;
+};
+
+/* Returns the length of the JSON value at the beginning of the text. */
+static size_t value_len(struct td_text text)
+{
+    size_t depth = 0, i = 0;
+    bool in_string = false;
+    for (; i < text.len; i++) {
+        char c = text.p[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && depth == 0 && (c == ',' || c == ':' || c == '}' || c == ']'))
+            break;
+        else if (!in_string && (c == '}' || c == ']'))
+            depth--;
+    }
+    return i < text.len ? i : text.len;
+}
+
+/* Takes the next value of an object or array, and the ',' or ':' or bracket behind it. */
+static struct td_text take_value(struct td_text *rest)
+{
+    size_t len = value_len(*rest);
+    struct td_text value = td_text_n(rest->p, len);
+    *rest = td_text_skip(*rest, len < rest->len ? len + 1 : len);
+    return value;
+}
+
+/* Adds the members of an object. */
+static bool add_members(struct members *members, struct td_text object)
+{
+    struct td_text rest = td_text_skip(object, 1);
+    while (rest.len > 1 || (rest.len == 1 && rest.p[0] != '}')) {
+        struct member member = {.key = take_value(&rest), .order = members->count};
+        member.value = take_value(&rest);
+        if (!TD_ARRAY_GROW(members->items, members->count, members->capacity, members->err))
+            return false;
+        members->items[members->count++] = member;
+    }
+    return true;
+}
+
+/* Adds the members of the value of "<<". */
+static bool add_merged(struct members *members, struct td_text value)
+{
+    if (value.p[0] == '{')
+        return add_members(members, value);
+    struct td_text rest = td_text_skip(value, value.p[0] == '[' ? 1 : 0);
+    bool ok = value.p[0] == '[';
+    while (ok && rest.len > 0 && rest.p[0] != ']') {
+        struct td_text each = take_value(&rest);
+        ok = each.len > 0 && each.p[0] == '{';
+        if (ok && !add_members(members, each))
+            return false;
+    }
+    return ok || td_error_set(members->err, TD_INVALID_ARGUMENT, "the value of << is neither a map nor a list of maps");
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct member *x = a;
+    const struct member *y = b;
+    int order = td_text_compare(x->key, y->key);
+    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+static int compare_order(const void *a, const void *b)
+{
+    const struct member *x = a;
+    const struct member *y = b;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+/* Keeps the first member of each key, in the order in which they were added. */
+static void keep_first(struct members *members)
+{
+    size_t kept = 0;
+    qsort(members->items, members->count, sizeof *members->items, compare_keys);
+    for (size_t i = 0; i < members->count; i++)
+        if (kept == 0 || td_text_compare(members->items[kept - 1].key, members->items[i].key) != 0)
+            members->items[kept++] = members->items[i];
+    members->count = kept;
+    qsort(members->items, members->count, sizeof *members->items, compare_order);
+}
+
+bool td_card_merge(struct td_text object, struct td_buffer *out, struct td_error *err)
+{
+    struct members members = {.err = err};
+    struct td_text merged = TD_TEXT("[]");
+    size_t written = 0;
+    bool ok = add_members(&members, object);
+    for (size_t i = 0; ok && i < members.count; i++)
+        if (td_text_equals(members.items[i].key, merge_key))
+            merged = members.items[i].value;
+    ok = ok && add_merged(&members, merged);
+    if (ok && members.count > 0)
+        keep_first(&members);
+    td_buffer_putc(out, '{');
+    for (size_t i = 0; ok && i < members.count; i++) {
+        const struct member *member = &members.items[i];
+        if (td_text_equals(member->key, merge_key))
+            continue;
+        if (written++ > 0)
+            td_buffer_putc(out, ',');
+        td_buffer_append(out, member->key.p, member->key.len);
+        td_buffer_putc(out, ':');
+        td_buffer_append(out, member->value.p, member->value.len);
+    }
+    td_buffer_putc(out, '}');
+    free(members.items);
+    return ok && (!out->failed || td_error_no_memory(err));
+}
