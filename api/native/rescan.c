@@ -1,6 +1,7 @@
 #include "api/native/routes.h"
 
 #include "api/native/answer_now.h"
+#include "catalog/dataset/dataset.h"
 #include "core/clock.h"
 #include "core/json_build.h"
 
@@ -37,23 +38,33 @@ static bool check_sender(const struct td_call *call)
     return false;
 }
 
-/* Returns whether the model has the same files in both snapshots. Snapshots share unchanged files. */
-static bool is_same_model(const struct td_snapshot *a, const struct td_model *x, const struct td_snapshot *b,
-                          const struct td_model *y)
+/* Returns whether `count` entries are the same in both runs. Snapshots share unchanged files. */
+static bool are_same_entries(const struct td_entry *x, const struct td_entry *y, size_t count)
 {
-    if (x->entry_count != y->entry_count || x->checkpoint_count != y->checkpoint_count)
-        return false;
-    for (size_t i = 0; i < x->entry_count; i++) {
-        const struct td_entry *p = &a->entries[x->first_entry + i];
-        const struct td_entry *q = &b->entries[y->first_entry + i];
-        if (p->file != q->file || strcmp(p->path, q->path) != 0)
+    for (size_t i = 0; i < count; i++)
+        if (x[i].file != y[i].file || strcmp(x[i].path, y[i].path) != 0)
             return false;
-    }
     return true;
 }
 
+/* Returns whether the model has the same files in both snapshots. */
+static bool is_same_model(const struct td_snapshot *a, const struct td_model *x, const struct td_snapshot *b,
+                          const struct td_model *y)
+{
+    return x->entry_count == y->entry_count && x->checkpoint_count == y->checkpoint_count &&
+           are_same_entries(&a->entries[x->first_entry], &b->entries[y->first_entry], x->entry_count);
+}
+
+/* Returns whether the dataset has the same files in both snapshots. */
+static bool is_same_dataset(const struct td_snapshot *a, const struct td_repo *x, const struct td_snapshot *b,
+                            const struct td_repo *y)
+{
+    return x->entry_count == y->entry_count &&
+           are_same_entries(&a->entries[x->first_entry], &b->entries[y->first_entry], x->entry_count);
+}
+
 /* Adds a list of the ids of the models in `of` that `other` lacks. With `changed` the list also has the ids of models
- * that have other files there. `of` and `other` may be NULL: a snapshot without models. */
+ * that have other files there. `of` and `other` may be NULL: a snapshot without anything. */
 static void write_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
                       const struct td_snapshot *other, bool changed)
 {
@@ -71,15 +82,34 @@ static void write_ids(struct td_json_builder *json, const char *key, const struc
     td_json_end(json);
 }
 
+/* Does the same for datasets. */
+static void write_dataset_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+                              const struct td_snapshot *other, bool changed)
+{
+    size_t count = 0;
+    td_json_begin_array(json, key);
+    for (size_t i = 0; of != NULL && of != other && i < of->dataset_count && count < NAMED_MAX; i++) {
+        const struct td_dataset *dataset = &of->datasets[i];
+        const struct td_dataset *there = other == NULL ? NULL : td_dataset_find(other, td_text_of(dataset->id));
+        if (there != NULL && (!changed || is_same_dataset(of, dataset->repo, other, there->repo)))
+            continue;
+        count++;
+        td_json_add_string(json, NULL, dataset->id);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
+
 /* The numbers of what is published, as far as the call's sender may see it. */
 struct totals {
-    size_t models, files;
+    size_t models, datasets, files;
     uint64_t tensors;
 };
 
 static struct totals count(const struct td_snapshot *snapshot)
 {
-    struct totals totals = {.files = snapshot == NULL ? 0 : snapshot->entry_count};
+    struct totals totals = {.datasets = snapshot == NULL ? 0 : snapshot->dataset_count,
+                            .files = snapshot == NULL ? 0 : snapshot->entry_count};
     for (size_t i = 0; snapshot != NULL && i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];
         totals.models += model->is_other_revision ? 0 : 1;
@@ -107,9 +137,12 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     td_json_begin_object(&builder, NULL);
     write_ids(&builder, "published", after, before, true);
     write_ids(&builder, "removed", before, after, false);
+    write_dataset_ids(&builder, "published_datasets", after, before, true);
+    write_dataset_ids(&builder, "removed_datasets", before, after, false);
     td_json_add_bool(&builder, "complete", settled);
     td_json_add_u64(&builder, "unsettled", status.unsettled_count);
     td_json_add_u64(&builder, "models", totals.models);
+    td_json_add_u64(&builder, "datasets", totals.datasets);
     td_json_add_u64(&builder, "tensors", totals.tensors);
     td_json_add_u64(&builder, "files", totals.files);
     td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);

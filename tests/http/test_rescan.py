@@ -65,6 +65,25 @@ def test_what_was_copied_is_there_when_it_answers(root, source):
         assert (rescan(s)["published"], s.ids()) == (["n"], ["n", "other.safetensors"])
 
 
+def test_datasets_are_named(root):
+    """New, changed and vanished datasets, and their number, beside those of models."""
+    with Server(root, settle=LONG, rescan="0", hash_threads=0) as s:
+        (root / "datasets/one").mkdir(parents=True)
+        (root / "datasets/one/train.jsonl").write_text("{}\n")
+        done = rescan(s)
+        assert (done["published_datasets"], done["removed_datasets"], done["datasets"]) == (["one"], [], 1)
+        assert (done["published"], done["models"]) == ([], 0)
+        (root / "two/train").mkdir(parents=True)
+        (root / "two/train/a.csv").write_text("a\n1\n")
+        (root / "datasets/one/test.jsonl").write_text("{}\n")
+        done = rescan(s)
+        assert (done["published_datasets"], done["removed_datasets"], done["datasets"]) == (["one", "two"], [], 2)
+        assert rescan(s)["published_datasets"] == []
+        shutil.rmtree(root / "datasets")
+        done = rescan(s)
+        assert (done["published_datasets"], done["removed_datasets"], done["datasets"]) == ([], ["one"], 1)
+
+
 def test_sighup_publishes_too(root, source):
     with Server(root, settle=LONG, rescan="0", hash_threads=0) as s:
         shutil.copytree(source[0], root / "m", copy_function=shutil.copyfile)
@@ -277,8 +296,8 @@ def test_a_scan_that_fails(root):
         )["error"]["message"], answer
         os.rename(str(root) + ".away", root)
         assert rescan(s) | {"seconds": 0} == {
-            "published": [], "removed": [], "complete": True, "unsettled": 0, "models": 1, "tensors": 1, "files": 1,
-            "seconds": 0
+            "published": [], "removed": [], "published_datasets": [], "removed_datasets": [], "complete": True,
+            "unsettled": 0, "models": 1, "datasets": 0, "tensors": 1, "files": 1, "seconds": 0
         }
 
 
