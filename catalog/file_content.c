@@ -3,6 +3,7 @@
 #include "catalog/content_hash.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
+#include "core/extension.h"
 #include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 
@@ -53,6 +54,8 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
         return false;
     if (file->is_lfs_pointer)
         return td_error_set(err, TD_INVALID_ARGUMENT, TD_LFS_POINTER_REASON);
+    if (file->json_shape != TD_JSON_SHAPE_NONE)
+        return td_json_shape_read(input, &file->json_shape, err);
     if (file->kind == TD_FILE_PLAIN)
         return file->facts_kind == TD_FACTS_NONE || td_facts_read(file->facts_kind, input, &file->facts, err);
     if (file->kind == TD_FILE_SHARD_INDEX)
@@ -86,15 +89,23 @@ uint64_t td_file_content_bytes(const struct td_file *file)
 
 bool td_file_is_read(const struct td_file *file)
 {
-    return file->kind != TD_FILE_PLAIN || file->facts_kind != TD_FACTS_NONE ||
+    return file->kind != TD_FILE_PLAIN || file->facts_kind != TD_FACTS_NONE || file->json_shape != TD_JSON_SHAPE_NONE ||
            file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
 }
+
+static const char damaged[] = "damaged, so the model may lack metadata: ";
 
 /* Notes why the file holds no facts of the model beside it, or not all. The facts that were read stay. */
 static void set_damaged(struct td_file *file, const struct td_error *why)
 {
-    set_error(file, "damaged, so the model may lack metadata: ", why);
+    set_error(file, damaged, why);
     file->transient = file->error == NULL; /* without memory for the message the next scan says it */
+}
+
+const char *td_file_damage(const struct td_file *file)
+{
+    bool is_damaged = file->error != NULL && strncmp(file->error, damaged, sizeof damaged - 1) == 0;
+    return is_damaged ? file->error + sizeof damaged - 1 : file->error;
 }
 
 void td_file_fail(struct td_file *file, const struct td_error *why)
@@ -123,6 +134,8 @@ struct td_file *td_file_create(const char *path, const char *name, const struct 
     file->kind = td_file_kind_of(name);
     file->format = td_format_for_name(name);
     file->facts_kind = td_facts_kind_of(name);
+    if (file->kind == TD_FILE_PLAIN && file->facts_kind == TD_FACTS_NONE && td_has_extension_any_case(name, ".json"))
+        file->json_shape = TD_JSON_SHAPE_UNREAD;
     if (file->format != NULL)
         td_manifest_init(&file->manifest, limits->max_memory_bytes);
     if (file->source.path == NULL || !td_file_identity_tag(id, file->identity_tag)) {

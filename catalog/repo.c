@@ -9,12 +9,14 @@
  * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
 #include "catalog/repo.h"
 
+#include "catalog/dataset/image_file.h"
 #include "catalog/dataset/split_name.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/extension.h"
 #include "parser/names.h"
+#include "parser/rows/row_formats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,47 +141,59 @@ static size_t segments_len(const struct td_text *path, int segments)
     return path->len;
 }
 
-/* Returns whether this segment is a folder within a dataset, by its name: data, train, test ... */
-static bool is_part_of_dataset(struct td_text segment)
+/* Returns whether all folders in NAME/, the first `name_len` bytes of directory number `at`, are parts of a dataset:
+ * data, train, test ... The directories from number `at` on begin with NAME/. */
+static bool has_only_parts(const struct builder *b, size_t at, size_t name_len)
 {
-    return td_text_equals(segment, "data") || td_split_of_words(segment) != NULL;
-}
-
-/* Returns whether datasets/NAME is a dataset itself and no namespace: all folders in it are parts of a dataset. The
- * directories from number `at` on begin with datasets/NAME/. */
-static bool is_dataset_of_parts(const struct builder *b, size_t at)
-{
-    struct td_text name = td_text_n(b->directories[at].p, segments_len(&b->directories[at], 2) + 1);
+    struct td_text name = td_text_n(b->directories[at].p, name_len);
     for (; at < b->directory_count && td_text_begins(b->directories[at], name); at++) {
         struct td_text rest = td_text_skip(b->directories[at], name.len);
-        if (!is_part_of_dataset(td_text_take_until(&rest, '/')))
+        if (!td_split_is_folder(td_text_take_until(&rest, '/')))
             return false;
     }
     return true;
 }
 
-/* The last datasets/NAME/ that id_part looked at. */
+/* Returns whether NAME, outside datasets/, holds files with rows and neither a checkpoint nor a part of a cache. */
+static bool holds_only_data(const struct builder *b, struct td_text name)
+{
+    size_t first;
+    size_t count;
+    bool any = false;
+    td_snapshot_entries_below(b->snapshot, name, &first, &count);
+    for (size_t i = first; i < first + count; i++) {
+        const struct td_entry *entry = &b->snapshot->entries[i];
+        const char *base = td_base_name(entry->path);
+        if (b->in_cache[i] || entry->file->kind != TD_FILE_PLAIN)
+            return false;
+        any = any || td_row_format_of(base) != NULL || td_is_image_file(base) ||
+              entry->file->json_shape == TD_JSON_SHAPE_LINES;
+    }
+    return any;
+}
+
+/* The last NAME/ or datasets/NAME/ that id_part looked at. */
 struct last_name {
     struct td_text name;
     bool is_dataset; /* NAME is the id, and no namespace */
 };
 
 /* Returns the beginning of the path of directory number `at` that can be an id: two segments, after datasets/ if the
- * path begins so. Clients know no longer ids, so a deeper directory is a part of the repository above it. */
+ * path begins so; one if the folders in it are parts of a dataset. Clients know no longer ids, so a deeper directory is
+ * a part of the repository above it. */
 static struct td_text id_part(const struct builder *b, size_t at, struct last_name *last)
 {
     struct td_text part = b->directories[at];
-    if (part.len <= DATASETS_PREFIX_LEN || memcmp(part.p, datasets_prefix, DATASETS_PREFIX_LEN) != 0) {
-        part.len = segments_len(&part, 2);
-        return part;
-    }
-    size_t name_len = segments_len(&part, 2);
+    bool in_datasets = part.len > DATASETS_PREFIX_LEN && td_text_begins(part, TD_TEXT(datasets_prefix));
+    size_t name_len = segments_len(&part, in_datasets ? 2 : 1);
     if (name_len == part.len)
         return part;
     struct td_text name = td_text_n(part.p, name_len + 1);
-    if (td_text_compare(name, last->name) != 0)
-        *last = (struct last_name){.name = name, .is_dataset = is_dataset_of_parts(b, at)};
-    part.len = last->is_dataset ? name_len : segments_len(&part, 3);
+    if (td_text_compare(name, last->name) != 0) {
+        bool has_data = in_datasets || holds_only_data(b, td_text_n(part.p, name_len));
+        *last = (struct last_name){.name = name, .is_dataset = has_data && has_only_parts(b, at, name.len)};
+    }
+    part.len = last->is_dataset ? name_len : segments_len(&part, in_datasets ? 3 : 2);
     return part;
 }
 

@@ -1,9 +1,10 @@
 /* Repositories: the files of a snapshot as the facades for stock clients show them. A repository is
  *  - each commit of a Hugging Face cache folder;
  *  - the topmost directory on a path that directly holds a regular file, with everything below it; if that directory
- *    lies deeper than two levels below the root (three in datasets/), the directory at that level. But datasets/NAME
- *    is a repository itself when each folder in it is called data, or as a split is: train, validation, test ...
- *    (td_split_of_words). Files directly in datasets/ belong to no repository;
+ *    lies deeper than two levels below the root (three in datasets/), the directory at that level. But NAME, and
+ *    datasets/NAME, is a repository itself when each folder in it is called data, or as a split is: train, validation,
+ *    test ... (td_split_is_folder); NAME only if it holds files with rows and no checkpoint. Files directly in
+ *    datasets/ belong to no repository;
  *  - a model whose files lie directly in the root.
  * The root itself is not a repository. Texts are NUL-terminated and belong to the snapshot. After td_repos_build
  * nothing changes, so any thread may call the other functions; their results are valid as long as the snapshot. */

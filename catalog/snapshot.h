@@ -18,6 +18,7 @@
 #include "core/text.h"
 #include "parser/format.h"
 #include "parser/manifest.h"
+#include "parser/rows/json_shape.h"
 #include "parser/shard_index.h"
 #include "parser/torch/torch_dcp.h"
 #include "storage/file_source.h"
@@ -58,6 +59,7 @@ struct td_file {
     size_t count_count;
     enum td_facts_kind facts_kind; /* of PLAIN: which facts of the model beside it the file may hold */
     struct td_facts *facts;        /* the facts, or NULL */
+    enum td_json_shape json_shape; /* of PLAIN: of a NAME.json without facts, whose lines may be rows */
     struct td_file_rows *rows;     /* of a file of a dataset (catalog/dataset/file_rows.h); NULL: none */
     char *error;                   /* why it was refused or is damaged, one line; NULL: it is right, or was not read */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until their SHA-256 is known */

@@ -61,10 +61,23 @@ static bool fail_split(const struct td_call *call, int status, const char *what,
     return ok ? false : td_call_no_memory(call);
 }
 
+/* Answers why the dataset has no splits: the first of its problems, which it then has. */
+static bool fail_without_splits(const struct td_call *call)
+{
+    const struct td_problem *first = call->dataset->problems.items;
+    struct td_error err = TD_ERROR_INIT;
+    (void)td_error_set(&err, TD_FAILED_PRECONDITION, "dataset \"%.100s\" has no split; \"%.100s\": %s",
+                       call->dataset->id, first->path, first->message);
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
 /* Finds the split: the named one, or the only one. Returns false after it answered an error. */
 static bool find_split(const struct td_call *call, const struct td_text *name, struct wanted *wanted)
 {
     const struct td_dataset *dataset = call->dataset;
+    if (dataset->split_count == 0)
+        return fail_without_splits(call);
     if (name == NULL) {
         wanted->split = &dataset->splits[0];
         if (dataset->split_count > 1)

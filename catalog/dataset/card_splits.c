@@ -114,28 +114,73 @@ bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t 
     return states[path.len % 2][count];
 }
 
+/* Counts the parts of a path that begin with '.' (but "." and ".."), and the folders that begin with "__". */
+static void count_special(struct td_text path, size_t *hidden, size_t *special)
+{
+    *hidden = *special = 0;
+    while (path.len > 0) {
+        struct td_text part = td_text_take_until(&path, '/');
+        bool is_file = path.len == 0;
+        bool is_dots = td_text_equals(part, ".") || td_text_equals(part, "..");
+        *hidden += part.len > 0 && part.p[0] == '.' && !is_dots ? 1 : 0;
+        *special += !is_file && td_text_begins(part, TD_TEXT("__")) ? 1 : 0;
+    }
+}
+
+bool td_card_pattern_shows(struct td_text pattern, struct td_text path)
+{
+    size_t hidden[2], special[2];
+    count_special(pattern, &hidden[0], &special[0]);
+    count_special(path, &hidden[1], &special[1]);
+    return hidden[0] == hidden[1] && special[0] == special[1];
+}
+
 /* ---- the card ---- */
 
 struct reading {
-    const struct td_json_document *document;
     struct td_arena *arena;
     struct td_card_splits *out;
-    const char *config; /* NULL: the default one */
-    bool ok;            /* memory sufficed */
+    struct td_card_config *config; /* that is being read */
+    const char *label;             /* its name, for messages */
+    size_t capacity;               /* of out->items */
+    struct td_error fault;         /* the first thing that is not understood */
+    bool ok;                       /* memory sufficed */
 };
 
 static const char *split_name(struct reading *reading, const char *split)
 {
-    size_t config_len = reading->config == NULL ? 0 : strlen(reading->config) + 1, len = strlen(split);
+    const char *config = reading->config->name;
+    size_t config_len = config == NULL ? 0 : strlen(config) + 1, len = strlen(split);
     char *name = td_arena_alloc(reading->arena, config_len + len + 1);
     if (name == NULL)
         return NULL;
     if (config_len > 0) {
-        memcpy(name, reading->config, config_len - 1);
+        memcpy(name, config, config_len - 1);
         name[config_len - 1] = '/';
     }
     memcpy(name + config_len, split, len + 1);
     return name;
+}
+
+/* Adds one pattern. Past MAX_PATTERNS it only notes that. */
+static void add_pattern(struct reading *reading, const char *split, const char *pattern)
+{
+    struct td_card_splits *out = reading->out;
+    if (out->count == MAX_PATTERNS) {
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT, "the patterns past number %d are left out",
+                           MAX_PATTERNS);
+        return;
+    }
+    struct td_card_pattern *grown =
+        td_arena_grow(reading->arena, out->items, out->count, &reading->capacity, sizeof *grown);
+    const char *name = split_name(reading, split);
+    reading->ok = grown != NULL && name != NULL;
+    if (!reading->ok)
+        return;
+    while (strncmp(pattern, "./", 2) == 0)
+        pattern += 2;
+    out->items = grown;
+    out->items[out->count++] = (struct td_card_pattern){.split = name, .pattern = pattern};
 }
 
 /* Adds a pattern, which is a string, or those of a list of strings. */
@@ -143,32 +188,93 @@ static void add_patterns(struct reading *reading, const char *split, const cJSON
 {
     const cJSON *item = cJSON_IsArray(path) ? path->child : path;
     for (; item != NULL && reading->ok; item = item == path ? NULL : item->next) {
-        if (!cJSON_IsString(item) || reading->out->count == MAX_PATTERNS)
-            continue;
-        const char *pattern = item->valuestring;
-        struct td_card_pattern *added = &reading->out->items[reading->out->count];
-        added->split = split_name(reading, split);
-        added->pattern = strncmp(pattern, "./", 2) == 0 ? pattern + 2 : pattern;
-        reading->ok = added->split != NULL;
-        reading->out->count++;
+        if (cJSON_IsString(item))
+            add_pattern(reading, split, item->valuestring);
+        else
+            (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT, "a path of configuration \"%.100s\" is not text",
+                               reading->label);
     }
 }
 
-static void read_config(struct reading *reading, const cJSON *config)
+/* Adds the patterns of an item of the list `data_files`: a path, or a map of a split and its paths. */
+static void read_item(struct reading *reading, const cJSON *item)
 {
-    const cJSON *files = cJSON_GetObjectItemCaseSensitive(config, "data_files");
-    if (cJSON_IsString(files)) {
-        add_patterns(reading, "train", files);
+    const cJSON *split = cJSON_GetObjectItemCaseSensitive(item, "split");
+    const cJSON *path = cJSON_GetObjectItemCaseSensitive(item, "path");
+    if (cJSON_IsString(item))
+        add_patterns(reading, "train", item);
+    else if (path == NULL)
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
+                           "data_files of configuration \"%.100s\" has an item without a path", reading->label);
+    else if (split != NULL && !cJSON_IsString(split))
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
+                           "the name of a split of configuration \"%.100s\" is not text", reading->label);
+    else
+        add_patterns(reading, split == NULL ? "train" : split->valuestring, path);
+}
+
+static bool has_dots(struct td_text path)
+{
+    while (path.len > 0)
+        if (td_text_equals(td_text_take_until(&path, '/'), ".."))
+            return true;
+    return false;
+}
+
+/* Sets the folder of a configuration: removes "./" at the beginning and each '/' too many at the end. */
+static void read_folder(struct reading *reading, const cJSON *data_dir)
+{
+    if (!cJSON_IsString(data_dir) || data_dir->valuestring[0] == '/' || has_dots(td_text_of(data_dir->valuestring))) {
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
+                           "data_dir of configuration \"%.100s\" is no folder below the dataset", reading->label);
         return;
     }
-    for (const cJSON *item = cJSON_IsArray(files) ? files->child : NULL; item != NULL; item = item->next) {
-        const cJSON *split = cJSON_GetObjectItemCaseSensitive(item, "split");
-        if (cJSON_IsString(item))
-            add_patterns(reading, "train", item);
-        else if (split == NULL || cJSON_IsString(split))
-            add_patterns(reading, split == NULL ? "train" : split->valuestring,
-                         cJSON_GetObjectItemCaseSensitive(item, "path"));
+    struct td_text folder = td_text_of(data_dir->valuestring);
+    while (folder.len > 0 && folder.p[folder.len - 1] == '/')
+        folder.len--;
+    while (td_text_begins(folder, TD_TEXT("./")))
+        folder = td_text_skip(folder, 2);
+    if (folder.len == 0 || td_text_equals(folder, "."))
+        return;
+    char *copy = td_arena_alloc(reading->arena, folder.len + 2);
+    reading->ok = copy != NULL;
+    if (copy == NULL)
+        return;
+    memcpy(copy, folder.p, folder.len);
+    memcpy(copy + folder.len, "/", 2);
+    reading->config->folder = td_text_n(copy, folder.len + 1);
+}
+
+/* Reads `data_files` and `data_dir`. Returns whether the configuration is understood at all. */
+static bool read_files(struct reading *reading, const cJSON *item)
+{
+    const cJSON *files = cJSON_GetObjectItemCaseSensitive(item, "data_files");
+    const cJSON *data_dir = cJSON_GetObjectItemCaseSensitive(item, "data_dir");
+    struct td_card_config *config = reading->config;
+    config->first = reading->out->count;
+    config->folder = TD_TEXT("");
+    config->has_patterns = files != NULL && !cJSON_IsNull(files);
+    if (data_dir != NULL && !cJSON_IsNull(data_dir))
+        read_folder(reading, data_dir);
+    if (!config->has_patterns)
+        return true;
+    if (!cJSON_IsString(files) && !cJSON_IsArray(files)) {
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
+                           "data_files of configuration \"%.100s\" is neither a path nor a list", reading->label);
+        return false;
     }
+    const cJSON *each = cJSON_IsArray(files) ? files->child : files;
+    for (; each != NULL && reading->ok; each = each == files ? NULL : each->next)
+        read_item(reading, each);
+    config->count = reading->out->count - config->first;
+    return true;
+}
+
+/* Returns the name of a configuration: a text, or the digits of a number. Returns NULL when it has none. */
+static const char *config_name(const cJSON *config)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(config, "config_name");
+    return cJSON_IsString(name) || cJSON_IsRaw(name) ? name->valuestring : NULL;
 }
 
 /* Returns the configuration that a client gets which asks for none: the one that says `default: true` or is called
@@ -186,18 +292,29 @@ static const cJSON *default_config(const cJSON *configs)
     return found != NULL ? found : configs->child;
 }
 
-static size_t count_strings(const cJSON *configs)
+static void read_config(struct reading *reading, const cJSON *item, bool is_default)
 {
-    size_t count = 0;
-    for (const cJSON *config = configs->child; config != NULL; config = config->next) {
-        const cJSON *files = cJSON_GetObjectItemCaseSensitive(config, "data_files");
-        count += 1;
-        for (const cJSON *item = cJSON_IsArray(files) ? files->child : NULL; item != NULL; item = item->next) {
-            const cJSON *path = cJSON_GetObjectItemCaseSensitive(item, "path");
-            count += cJSON_IsArray(path) ? (size_t)cJSON_GetArraySize(path) : 1;
-        }
+    struct td_card_splits *out = reading->out;
+    const char *name = config_name(item);
+    if (!cJSON_IsObject(item)) {
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT, "a configuration is not a map of keys and values");
+        return;
     }
-    return count < MAX_PATTERNS ? count : MAX_PATTERNS;
+    if (name == NULL && cJSON_GetObjectItemCaseSensitive(item, "config_name") != NULL)
+        (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
+                           "the name of a configuration (config_name) is not text");
+    reading->label = name == NULL ? "default" : name;
+    reading->config = &out->configs[out->config_count];
+    *reading->config = (struct td_card_config){.name = is_default || name == NULL ? NULL : name};
+    out->config_count += read_files(reading, item) ? 1 : 0;
+}
+
+bool td_card_splits_declare(const struct td_card_splits *splits)
+{
+    for (size_t i = 0; i < splits->config_count; i++)
+        if (splits->configs[i].count > 0 || splits->configs[i].folder.len > 0)
+            return true;
+    return false;
 }
 
 bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_card_splits *out, struct td_error *err)
@@ -208,17 +325,17 @@ bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_
     if (document.fault.code == TD_RESOURCE_EXHAUSTED)
         return td_error_no_memory(err);
     const cJSON *configs = cJSON_GetObjectItemCaseSensitive(document.root, "configs");
-    if (!cJSON_IsArray(configs) || configs->child == NULL)
-        return true;
-    size_t most = count_strings(configs);
-    out->items = td_arena_array(arena, most, sizeof *out->items);
-    struct reading reading = {.document = &document, .arena = arena, .out = out, .ok = out->items != NULL};
-    const cJSON *normal = default_config(configs);
-    for (const cJSON *config = configs->child; config != NULL && reading.ok; config = config->next) {
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(config, "config_name");
-        bool is_default = config == normal || !cJSON_IsString(name);
-        reading.config = is_default ? NULL : name->valuestring;
-        read_config(&reading, config);
+    struct reading reading = {.arena = arena, .out = out, .fault = TD_ERROR_INIT, .ok = true};
+    if (configs != NULL && !cJSON_IsNull(configs) && !cJSON_IsArray(configs))
+        (void)td_error_set(&reading.fault, TD_INVALID_ARGUMENT, "configs is not a list");
+    if (cJSON_IsArray(configs) && configs->child != NULL) {
+        out->configs = td_arena_array(arena, (size_t)cJSON_GetArraySize(configs), sizeof *out->configs);
+        reading.ok = out->configs != NULL;
+        const cJSON *normal = default_config(configs);
+        for (const cJSON *config = configs->child; config != NULL && reading.ok; config = config->next)
+            read_config(&reading, config, config == normal);
     }
-    return reading.ok || td_error_no_memory(err);
+    if (reading.fault.code != TD_OK)
+        out->fault = td_arena_strndup(arena, td_text_of(reading.fault.message));
+    return (reading.ok && (reading.fault.code == TD_OK || out->fault != NULL)) || td_error_no_memory(err);
 }

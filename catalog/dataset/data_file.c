@@ -1,6 +1,8 @@
 #include "catalog/dataset/data_file.h"
 
+#include "catalog/dataset/image_file.h"
 #include "core/extension.h"
+#include "parser/lfs_pointer.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/tokens.h"
 
@@ -10,15 +12,6 @@
 enum { MAX_PATH = 4096 };
 
 const struct td_row_format td_row_format_images = {.name = "images", .row_type = "application/octet-stream"};
-
-static bool is_image(const char *name)
-{
-    static const char *const extensions[] = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"};
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
-        if (td_has_extension_any_case(name, extensions[i]))
-            return true;
-    return false;
-}
 
 static bool is_metadata(const char *name)
 {
@@ -37,7 +30,7 @@ void td_data_files_init(struct td_data_files *files, const struct td_snapshot *s
     bool any = false, declared = repo->is_dataset_folder;
     for (size_t i = 0; i < repo->entry_count && !(any && declared); i++) {
         const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
-        bool image = is_image(path);
+        bool image = td_is_image_file(path);
         any = any || image;
         declared = declared || is_metadata(td_base_name(path)) || (image && is_in_class(path));
     }
@@ -72,12 +65,58 @@ static bool bin_of(const struct td_data_files *files, const char *path, struct t
     return files->repo->is_dataset_folder && td_tokens_name(name, &tokens) && set_format(out, "tokens");
 }
 
-bool td_data_file_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
+/* Returns whether a .json file of this name describes a dataset or a model, and is no data. The datasets library leaves
+ * out the first four; state.json is of its save_to_disk, index.json of MDS and LitData. */
+static bool is_description(const char *name)
+{
+    static const char *const names[] = {"config.json",       "dataset_info.json", "dataset_infos.json",
+                                        "dataset_dict.json", "state.json",        "index.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool json_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
+{
+    enum td_json_shape shape = entry->file->json_shape;
+    bool is_dataset = files->repo->is_dataset_folder;
+    if (is_description(td_base_name(entry->path)))
+        return false;
+    if (entry->file->is_lfs_pointer)
+        return is_dataset;
+    if (shape == TD_JSON_SHAPE_NONE || shape == TD_JSON_SHAPE_UNREAD)
+        return false;
+    if (shape == TD_JSON_SHAPE_LINES || (is_dataset && td_json_shape_has_lines(shape)))
+        return set_format(out, "jsonl");
+    if (shape == TD_JSON_SHAPE_EMPTY || shape == TD_JSON_SHAPE_ONE_LINE)
+        return false;
+    out->reason = td_json_shape_reason(shape);
+    return true;
+}
+
+/* Returns whether the name is that of a compressed file whose rows could be served if it were unpacked. */
+static bool is_compressed(const char *name)
+{
+    static const char *const extensions[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"};
+    char inner[MAX_PATH];
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        size_t len = strlen(name);
+        if (!td_has_extension_any_case(name, extensions[i]) || len >= sizeof inner)
+            continue;
+        memcpy(inner, name, len + 1);
+        inner[len - strlen(extensions[i])] = '\0';
+        return td_row_format_of(inner) != NULL || td_has_extension_any_case(inner, ".json");
+    }
+    return td_has_extension_any_case(name, ".tgz");
+}
+
+/* As td_data_file_of, but for the contents of Git LFS pointers, which tell nothing. */
+static bool by_name(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
 {
     const char *path = entry->path;
     const char *name = td_base_name(path);
-    *out = (struct td_data_file){0};
-    if (files->has_images && is_image(name)) {
+    if (files->has_images && td_is_image_file(name)) {
         out->format = &td_row_format_images;
         return true;
     }
@@ -85,6 +124,22 @@ bool td_data_file_of(const struct td_data_files *files, const struct td_entry *e
         return false;
     if (td_has_extension(name, ".bin"))
         return bin_of(files, path, out);
+    if (td_has_extension_any_case(name, ".json"))
+        return json_of(files, entry, out);
+    if (is_compressed(name)) {
+        out->reason = "its rows are not served because it is compressed; unpack it";
+        return true;
+    }
     out->format = td_row_format_of(name);
     return out->format != NULL && (files->repo->is_dataset_folder || !td_has_extension_any_case(name, ".npy"));
+}
+
+bool td_data_file_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
+{
+    *out = (struct td_data_file){0};
+    if (!by_name(files, entry, out))
+        return false;
+    if (entry->file->is_lfs_pointer)
+        *out = (struct td_data_file){.reason = TD_LFS_POINTER_REASON};
+    return true;
 }

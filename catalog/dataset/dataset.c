@@ -10,6 +10,7 @@
 #include "catalog/dataset/card_splits.h"
 #include "catalog/dataset/data_file.h"
 #include "catalog/dataset/split_name.h"
+#include "catalog/file_content.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "parser/names.h"
@@ -39,7 +40,9 @@ struct member {
 struct builder {
     struct td_snapshot *snapshot;
     const struct td_repo *repo;
+    struct td_arena *scratch; /* of what only the repository's files need */
     struct td_card_splits card;
+    bool *is_used;       /* for each pattern of the card: it matches a file */
     uint64_t card_steps; /* see td_card_pattern_matches */
     struct member *members;
     size_t member_count, member_capacity;
@@ -49,11 +52,12 @@ struct builder {
 
 /* ---- which repositories ---- */
 
-static const struct td_facts *card_of(const struct td_snapshot *snapshot, const struct td_repo *repo)
+/* Returns the repository's README.md, or NULL. */
+static const struct td_file *card_of(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
     const struct td_entry *card = td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count,
                                                           repo->prefix_len, td_text_of("README.md"));
-    return card == NULL ? NULL : card->file->facts;
+    return card == NULL ? NULL : card->file;
 }
 
 /* Returns whether a file in the repository's folder says that it is a model, which may have data files, too. */
@@ -71,7 +75,7 @@ static bool describes_model(const struct td_snapshot *snapshot, const struct td_
 static bool may_be_dataset(const struct builder *b)
 {
     const struct td_repo *repo = b->repo;
-    return repo->is_dataset_folder || b->card.count > 0 ||
+    return repo->is_dataset_folder || td_card_splits_declare(&b->card) ||
            (repo->prefix_len > 0 && !repo->has_checkpoint && !describes_model(b->snapshot, repo));
 }
 
@@ -86,79 +90,180 @@ static bool add_member(struct builder *b, size_t entry, const struct td_data_fil
     return true;
 }
 
-/* Adds the file to every split whose patterns match it. */
-static bool add_by_card(struct builder *b, size_t entry, const struct td_data_file *file, struct td_text path)
-{
-    for (size_t i = 0; i < b->card.count && b->card_steps <= most_card_steps; i++) {
-        const char *split = b->card.items[i].split;
-        bool again = b->member_count > 0 && b->members[b->member_count - 1].entry == entry &&
-                     td_text_equals(b->members[b->member_count - 1].split, split);
-        if (again || !td_card_pattern_matches(b->card.items[i].pattern, path, &b->card_steps))
-            continue;
-        if (b->member_count == MOST_CARD_FILES)
-            b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
-        else if (!add_member(b, entry, file, td_text_of(split)))
-            return false;
-    }
-    return true;
-}
-
-/* How splits get their names, if no card declares them: the first way by which some file has a name. */
-enum naming { BY_SHARDS, BY_WORDS, BY_NOTHING };
-
-static bool name_of(enum naming naming, struct td_text path, struct td_text *name)
-{
-    if (naming == BY_SHARDS)
-        return td_split_of_shard(path, name);
-    const char *word = naming == BY_WORDS ? td_split_of_words(path) : "train";
-    if (word != NULL)
-        *name = td_text_of(word);
-    return word != NULL;
-}
-
 static bool add_problem(struct builder *b, struct td_dataset *dataset, const char *path, const char *message)
 {
     td_problems_add(&dataset->problems, &b->snapshot->arena, path, message);
     return !dataset->problems.incomplete || td_error_no_memory(b->err);
 }
 
-/* Visits the repository's files that have rows: names them by `naming`, or only finds out whether one has a name. */
-static bool visit_files(struct builder *b, const struct td_data_files *files, enum naming naming,
-                        struct td_dataset *dataset, bool *any)
+/* A configuration, and how its splits get their names if it has no patterns. */
+struct naming {
+    const struct td_card_config *config;
+    enum { BY_SHARDS, BY_WORDS_OF_FOLDERS, BY_WORDS_OF_FILES, BY_NOTHING } way;
+};
+
+/* The names of the splits of one file; the last one is empty unless there are MOST_NAMES. */
+enum { MOST_NAMES = 3 };
+
+/* Sets the names that the way gives a path below the configuration's folder. Returns their number. */
+static size_t names_of(const struct naming *naming, struct td_text path, struct td_text names[MOST_NAMES])
 {
-    for (size_t i = 0; i < b->repo->entry_count; i++) {
-        size_t number = b->repo->first_entry + i;
-        const struct td_entry *entry = &b->snapshot->entries[number];
-        struct td_text path = td_text_of(td_repo_relative(b->repo, entry)), name;
-        struct td_data_file file;
-        if (!td_data_file_of(files, entry, &file))
+    size_t count = 0;
+    unsigned splits = 0;
+    if (naming->way == BY_SHARDS)
+        return td_split_of_shard(path, &names[0]) ? 1 : 0;
+    if (naming->way == BY_NOTHING)
+        splits = td_card_pattern_shows(TD_TEXT("**"), path) ? TD_SPLIT_TRAIN : 0;
+    else
+        splits = naming->way == BY_WORDS_OF_FOLDERS ? td_splits_of_folders(path) : td_splits_of_file_name(path);
+    for (; splits != 0; splits &= splits - 1)
+        names[count++] = td_text_of(td_split_word(splits));
+    return count;
+}
+
+/* Returns the name of a split of a configuration: "CONFIG/SPLIT" unless the configuration is the default one. Returns
+ * an empty text when memory is short. */
+static struct td_text label_of(struct builder *b, const struct td_card_config *config, struct td_text split)
+{
+    if (config->name == NULL)
+        return split;
+    size_t len = strlen(config->name);
+    char *label = td_arena_alloc(b->scratch, len + 1 + split.len);
+    if (label == NULL)
+        return TD_TEXT("");
+    memcpy(label, config->name, len);
+    label[len] = '/';
+    memcpy(label + len + 1, split.p, split.len);
+    return td_text_n(label, len + 1 + split.len);
+}
+
+/* Adds the file to the splits that its path names, or a problem that it has none. */
+static bool add_by_name(struct builder *b, struct td_dataset *dataset, const struct naming *naming, size_t number,
+                        const struct td_data_file *file, struct td_text path)
+{
+    struct td_text names[MOST_NAMES];
+    size_t count = names_of(naming, path, names);
+    const char *shown = td_repo_relative(b->repo, &b->snapshot->entries[number]);
+    if (file->format == NULL)
+        return add_problem(b, dataset, shown, file->reason);
+    if (count == 0)
+        return add_problem(b, dataset, shown,
+                           naming->way == BY_NOTHING ? "in no split: it lies in a folder that begins with \"__\""
+                                                     : "in no split: other files have a split's name in their paths");
+    for (size_t i = 0; i < count; i++) {
+        struct td_text label = label_of(b, naming->config, names[i]);
+        if (label.len == 0 || !add_member(b, number, file, label))
+            return td_error_no_memory(b->err);
+    }
+    return true;
+}
+
+/* Adds the file to every split whose patterns match it. */
+static bool add_by_patterns(struct builder *b, struct td_dataset *dataset, const struct td_card_config *config,
+                            size_t number, const struct td_data_file *file, struct td_text path)
+{
+    bool is_told = false;
+    for (size_t i = config->first; i < config->first + config->count && b->card_steps <= most_card_steps; i++) {
+        const struct td_card_pattern *pattern = &b->card.items[i];
+        if (!td_card_pattern_matches(pattern->pattern, path, &b->card_steps) ||
+            !td_card_pattern_shows(td_text_of(pattern->pattern), path))
             continue;
-        bool has_name = name_of(naming, path, &name);
-        *any = *any || has_name;
-        if (dataset == NULL || entry->file->is_lfs_pointer)
-            continue;
-        if (b->card.count > 0) {
-            if (!add_by_card(b, number, &file, path))
+        b->is_used[i] = true;
+        if (file->format == NULL) {
+            const char *shown = td_repo_relative(b->repo, &b->snapshot->entries[number]);
+            if (!is_told && !add_problem(b, dataset, shown, file->reason))
                 return false;
-        } else if (has_name ? !add_member(b, number, &file, name)
-                            : !add_problem(b, dataset, path.p,
-                                           "in no split: other files have a split's name in their paths")) {
+            is_told = true;
+        } else if (b->member_count == MOST_CARD_FILES) {
+            b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
+        } else if (!add_member(b, number, file, td_text_of(pattern->split))) {
             return false;
         }
     }
     return true;
 }
 
+/* Visits the data files below the configuration's folder: adds them to their splits, or, without a dataset, only finds
+ * out whether one with rows has a name. */
+static bool visit_files(struct builder *b, const struct td_data_files *files, const struct naming *naming,
+                        struct td_dataset *dataset, bool *any)
+{
+    const struct td_card_config *config = naming->config;
+    for (size_t i = 0; i < b->repo->entry_count; i++) {
+        size_t number = b->repo->first_entry + i;
+        const struct td_entry *entry = &b->snapshot->entries[number];
+        struct td_text path = td_text_of(td_repo_relative(b->repo, entry)), names[MOST_NAMES];
+        struct td_data_file file;
+        if (!td_text_begins(path, config->folder) || !td_data_file_of(files, entry, &file))
+            continue;
+        path = td_text_skip(path, config->folder.len);
+        if (dataset == NULL)
+            *any = *any || (file.format != NULL && names_of(naming, path, names) > 0);
+        else if (config->has_patterns ? !add_by_patterns(b, dataset, config, number, &file, path)
+                                      : !add_by_name(b, dataset, naming, number, &file, path))
+            return false;
+    }
+    return true;
+}
+
+/* Adds the files of a configuration. */
+static bool collect_config(struct builder *b, const struct td_data_files *files, const struct td_card_config *config,
+                           struct td_dataset *dataset)
+{
+    struct naming naming = {.config = config, .way = BY_SHARDS};
+    bool any = config->has_patterns;
+    while (!any && naming.way < BY_NOTHING) {
+        (void)visit_files(b, files, &naming, NULL, &any);
+        naming.way += any ? 0 : 1;
+    }
+    size_t before = b->member_count;
+    if (!visit_files(b, files, &naming, dataset, &any))
+        return false;
+    bool is_empty = config->folder.len > 0 && !config->has_patterns && b->member_count == before;
+    struct td_error why = TD_ERROR_INIT;
+    if (is_empty)
+        (void)td_error_set(&why, TD_INVALID_ARGUMENT, "configuration \"%.100s\" has no file with rows",
+                           config->name == NULL ? "default" : config->name);
+    return !is_empty || add_problem(b, dataset, "README.md", why.message);
+}
+
+/* Adds what is wrong with the card: that it does not parse, what is not understood, and patterns that match no file. */
+static bool add_card_problems(struct builder *b, struct td_dataset *dataset)
+{
+    const struct td_file *card = card_of(b->snapshot, b->repo);
+    const char *damage = card == NULL ? NULL : td_file_damage(card);
+    if (damage != NULL && !add_problem(b, dataset, "README.md", damage))
+        return false;
+    if (b->card.fault != NULL && !add_problem(b, dataset, "README.md", b->card.fault))
+        return false;
+    for (size_t i = 0; i < b->card.count; i++) {
+        const struct td_card_pattern *pattern = &b->card.items[i];
+        struct td_error why = TD_ERROR_INIT;
+        if (b->is_used[i])
+            continue;
+        (void)td_error_set(&why, TD_INVALID_ARGUMENT, "no data file matches \"%.100s\" of split \"%.100s\"",
+                           pattern->pattern, pattern->split);
+        if (!add_problem(b, dataset, "README.md", why.message))
+            return false;
+    }
+    return true;
+}
+
 static bool collect(struct builder *b, struct td_dataset *dataset)
 {
+    static const struct td_card_config whole = {.folder = {.p = "", .len = 0}};
     struct td_data_files files;
-    bool any = false;
-    enum naming naming = BY_SHARDS;
+    bool ok = true;
+    b->is_used = td_arena_array(b->scratch, b->card.count, sizeof *b->is_used);
+    if (b->is_used == NULL)
+        return td_error_no_memory(b->err);
+    memset(b->is_used, 0, b->card.count * sizeof *b->is_used);
     td_data_files_init(&files, b->snapshot, b->repo);
-    if (b->card.count == 0)
-        while (naming < BY_NOTHING && visit_files(b, &files, naming, NULL, &any) && !any)
-            naming++;
-    return visit_files(b, &files, naming, dataset, &any);
+    if (b->card.config_count == 0)
+        ok = collect_config(b, &files, &whole, dataset);
+    for (size_t i = 0; ok && i < b->card.config_count; i++)
+        ok = collect_config(b, &files, &b->card.configs[i], dataset);
+    return ok && add_card_problems(b, dataset);
 }
 
 /* ---- splits ---- */
@@ -229,6 +334,7 @@ static bool add_file(struct builder *b, struct td_split *split, const struct mem
     const struct td_entry *entry = &b->snapshot->entries[member->entry];
     struct td_split_file *file = &split->files[split->file_count++];
     file->entry = entry;
+    file->path = td_repo_relative(b->repo, entry);
     file->table = member->table;
     if (member->format->build != NULL) { // NOLINT(clang-analyzer-core.*): every member has its format
         file->rows = td_file_rows_get(&entry->file->rows, member->format,
@@ -264,10 +370,21 @@ static bool add_split(struct builder *b, struct td_dataset *dataset, const struc
     return tag_split(b, split);
 }
 
+/* Removes files that are in one split by several patterns from the sorted members, but for one. */
+static void drop_repeats(struct builder *b)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < b->member_count; i++)
+        if (kept == 0 || member_compare(&b->members[kept - 1], &b->members[i]) != 0)
+            b->members[kept++] = b->members[i];
+    b->member_count = kept;
+}
+
 static bool add_splits(struct builder *b, struct td_dataset *dataset)
 {
     size_t count = 1;
     qsort(b->members, b->member_count, sizeof *b->members, member_compare);
+    drop_repeats(b);
     for (size_t i = 1; i < b->member_count; i++)
         count += td_text_compare(b->members[i - 1].split, b->members[i].split) != 0 ? 1 : 0;
     dataset->splits = td_arena_array(&b->snapshot->arena, count, sizeof *dataset->splits);
@@ -297,13 +414,15 @@ static bool build_dataset(struct builder *b)
         b->member_count = 0;
     }
     ok = ok && (b->member_count == 0 || add_splits(b, &dataset));
-    if (ok && b->member_count > 0 &&
-        TD_ARRAY_GROW(snapshot->datasets, snapshot->dataset_count, b->dataset_capacity, b->err)) {
+    bool is_meant = b->repo->is_dataset_folder || (!b->repo->has_checkpoint && td_card_splits_declare(&b->card));
+    bool is_dataset =
+        b->member_count > 0 || (is_meant && dataset.problems.count > 0 && b->card_steps <= most_card_steps);
+    if (ok && is_dataset && TD_ARRAY_GROW(snapshot->datasets, snapshot->dataset_count, b->dataset_capacity, b->err)) {
         snapshot->datasets[snapshot->dataset_count++] = dataset;
         return true;
     }
     free(dataset.problems.items);
-    return ok && b->member_count == 0;
+    return ok && !is_dataset;
 }
 
 static int dataset_compare(const void *a, const void *b)
@@ -346,8 +465,8 @@ static void free_datasets(struct td_snapshot *snapshot)
 bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
 {
     snapshot->free_datasets = free_datasets;
-    struct builder b = {.snapshot = snapshot, .err = err};
     struct td_arena scratch;
+    struct builder b = {.snapshot = snapshot, .scratch = &scratch, .err = err};
     bool ok = true;
     td_arena_init(&scratch, 0);
     for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
@@ -355,8 +474,9 @@ bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
         b.card = (struct td_card_splits){0};
         if (b.repo->is_other_revision)
             continue;
-        const struct td_facts *card = card_of(snapshot, b.repo);
-        ok = card == NULL || td_card_splits_read(td_text_n(card->json, card->json_len), &scratch, &b.card, err);
+        const struct td_file *card = card_of(snapshot, b.repo);
+        const struct td_facts *facts = card == NULL ? NULL : card->facts;
+        ok = facts == NULL || td_card_splits_read(td_text_n(facts->json, facts->json_len), &scratch, &b.card, err);
         ok = ok && (!may_be_dataset(&b) || build_dataset(&b));
         td_arena_fini(&scratch);
     }
@@ -435,7 +555,7 @@ static struct td_split_rows *make_rows(const struct td_split *split)
     for (size_t i = 0; i < split->file_count && rows != NULL; i++) {
         const struct td_split_file *file = &split->files[i];
         uint64_t count = file->rows == NULL ? 1 : file->rows->index.row_count;
-        const char *sample = file->rows == NULL ? td_base_name(file->entry->path) : file->rows->sample;
+        const char *sample = file->rows == NULL ? "" : file->rows->sample;
         uint64_t size = file->entry->file->source.id.size_bytes;
         bool fits = count <= most_rows && rows->row_count <= most_rows - count; /* rows of no bytes may be any number */
         rows->row_count += fits ? count : 0;
@@ -447,6 +567,7 @@ static struct td_split_rows *make_rows(const struct td_split *split)
         td_digest_add(digest, &count, sizeof count);
         td_digest_add(digest, &size, sizeof size);
         td_digest_add_cstring(digest, sample);
+        td_digest_add_cstring(digest, file->path);
     }
     char fingerprint[TD_TAG_BYTES];
     bool ok = td_digest_finish(digest, fingerprint) && rows != NULL;

@@ -2,10 +2,12 @@
  *
  * A dataset is a repository (repo.h) below datasets/ or in a dataset folder of a Hugging Face cache; or another one
  * that holds no checkpoint and does not describe a model, or whose README.md declares data files in its front matter
- * (`configs`). It has at least one split, and a split at least one file of a format that has rows (row_format.h).
+ * (`configs`). A split has at least one file of a format that has rows (row_format.h). A dataset below datasets/, or
+ * with such a card, may have no splits; its `problems` then say why.
  *
- * Splits have the names that the datasets library gives them: by `configs`, else by names such as
- * data/train-00000-of-00010.parquet, else by words in the path (train, validation, test ...), else "train". Splits of
+ * Splits have the names that the datasets library gives them: by `data_files` of `configs`, else by names such as
+ * data/train-00000-of-00010.parquet, else by words in folders (train, validation, test ...), else by words in the names
+ * of files, else "train". A configuration without `data_files` has the files in its `data_dir`, named so. Splits of
  * other configurations than the default one are called CONFIG/SPLIT. A split has one format, which most of its files
  * have. The rows of a split are those of its files, in the order of their paths. */
 #ifndef TD_CATALOG_DATASET_DATASET_H
@@ -18,6 +20,7 @@
 /* A file of a split. */
 struct td_split_file {
     const struct td_entry *entry;
+    const char *path;             /* below the dataset */
     const struct td_entry *table; /* the file beside it that tells where rows lie; NULL: there is none */
     struct td_file_rows *rows;    /* owned by the file; NULL: the file as a whole is one row */
 };
@@ -25,8 +28,9 @@ struct td_split_file {
 /* What is known of a split once all of its indexes are there. Immutable. */
 struct td_split_rows {
     uint64_t row_count;
-    char fingerprint[TD_TAG_BYTES]; /* a hash over the number of rows and the `sample` of each file, in order: equal for
-                                       copies of the files, and another one when rows come, go, move or change size */
+    char fingerprint[TD_TAG_BYTES]; /* a hash over the path below the dataset, the number of rows and the `sample` of
+                                       each file, in order: equal for copies of the files under the same paths, and
+                                       another one when rows come, go, move or change size */
     const char *reason;             /* why rows cannot be cut out of the first such file; NULL: they can */
     uint64_t ends[];                /* for each file: the number of rows up to its end */
 };
@@ -47,7 +51,8 @@ struct td_dataset {
     const struct td_repo *repo;
     struct td_split *splits; /* train, validation and test first, the others by name */
     size_t split_count;
-    struct td_problems problems; /* files that belong to no split, by their path below the dataset, and why */
+    struct td_problems problems; /* files that belong to no split, by their path below the dataset, and why; what is
+                                    wrong with its README.md */
 };
 
 /* Sets snapshot->datasets, sorted by id. Call once, when the snapshot has its repositories; it owns the result. Errors:

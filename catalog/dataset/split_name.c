@@ -30,7 +30,8 @@ bool td_split_of_shard(struct td_text path, struct td_text *name)
     for (size_t i = 1; i + SHARD_END < file.len; i++) {
         const char *p = file.p + i;
         if (p[0] == '-' && are_digits(p + 1, NUMBER_DIGITS) && memcmp(p + 1 + NUMBER_DIGITS, "-of-", 4) == 0 &&
-            are_digits(p + 5 + NUMBER_DIGITS, NUMBER_DIGITS)) {
+            are_digits(p + 5 + NUMBER_DIGITS, NUMBER_DIGITS) &&
+            memchr(p + SHARD_END, '.', file.len - i - SHARD_END) != NULL) {
             *name = td_text_n(file.p, i);
             return true;
         }
@@ -38,21 +39,84 @@ bool td_split_of_shard(struct td_text path, struct td_text *name)
     return false;
 }
 
-const char *td_split_of_words(struct td_text path)
+/* ---- words ---- */
+
+static const struct {
+    const char *word;
+    unsigned split;
+} words[] = {
+    {"train", TD_SPLIT_TRAIN},      {"training", TD_SPLIT_TRAIN}, {"validation", TD_SPLIT_VALIDATION},
+    {"valid", TD_SPLIT_VALIDATION}, {"dev", TD_SPLIT_VALIDATION}, {"val", TD_SPLIT_VALIDATION},
+    {"test", TD_SPLIT_TEST},        {"testing", TD_SPLIT_TEST},   {"eval", TD_SPLIT_TEST},
+    {"evaluation", TD_SPLIT_TEST},
+};
+
+static bool is_separator(char c)
 {
-    static const struct {
-        const char *word, *split;
-    } words[] = {{"train", "train"},      {"training", "train"}, {"validation", "validation"},
-                 {"valid", "validation"}, {"dev", "validation"}, {"val", "validation"},
-                 {"test", "test"},        {"testing", "test"},   {"eval", "test"},
-                 {"evaluation", "test"}};
-    for (size_t begin = 0, end; begin < path.len; begin = end + 1) {
-        for (end = begin; end < path.len && td_is_letter(path.p[end]);)
+    return c == '-' || c == '.' || c == '_' || c == ' ' || is_digit(c);
+}
+
+/* Returns the splits of the words in a name. needs_end: a separator follows the word, which does not end the name. */
+static unsigned splits_of_name(struct td_text name, bool needs_end, bool any_case)
+{
+    unsigned splits = 0;
+    for (size_t begin = 0, end; begin < name.len; begin = end + 1) {
+        for (end = begin; end < name.len && !is_separator(name.p[end]);)
             end++;
-        struct td_text word = td_text_n(path.p + begin, end - begin);
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            if (td_text_equals_ignore_case(word, words[i].word))
-                return words[i].split;
+        struct td_text word = td_text_n(name.p + begin, end - begin);
+        for (size_t i = 0; i < sizeof words / sizeof *words && (end < name.len || !needs_end); i++)
+            if (any_case ? td_text_equals_ignore_case(word, words[i].word) : td_text_equals(word, words[i].word))
+                splits |= words[i].split;
     }
-    return NULL;
+    return splits;
+}
+
+/* Takes the next folder from the path. Returns false when only the file's name is left. */
+static bool take_folder(struct td_text *path, struct td_text *folder)
+{
+    if (memchr(path->p, '/', path->len) == NULL)
+        return false;
+    *folder = td_text_take_until(path, '/');
+    return true;
+}
+
+/* Returns whether the file lies in a folder such as __pycache__, which the library leaves out. */
+static bool is_in_special_folder(struct td_text path)
+{
+    struct td_text folder;
+    while (take_folder(&path, &folder))
+        if (td_text_begins(folder, TD_TEXT("__")))
+            return true;
+    return false;
+}
+
+unsigned td_splits_of_folders(struct td_text path)
+{
+    unsigned splits = 0;
+    struct td_text folder;
+    if (is_in_special_folder(path))
+        return 0;
+    while (take_folder(&path, &folder))
+        splits |= splits_of_name(folder, false, false);
+    return splits;
+}
+
+unsigned td_splits_of_file_name(struct td_text path)
+{
+    struct td_text folder;
+    if (is_in_special_folder(path))
+        return 0;
+    while (take_folder(&path, &folder))
+        continue;
+    return splits_of_name(path, true, false);
+}
+
+const char *td_split_word(unsigned splits)
+{
+    return (splits & TD_SPLIT_TRAIN) != 0 ? "train" : (splits & TD_SPLIT_VALIDATION) != 0 ? "validation" : "test";
+}
+
+bool td_split_is_folder(struct td_text name)
+{
+    return td_text_equals(name, "data") || splits_of_name(name, false, true) != 0;
 }

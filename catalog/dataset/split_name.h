@@ -1,4 +1,4 @@
-/* Names of splits by the paths of files, as the datasets library finds them (its data_files.py). */
+/* Names of splits by the paths of files, as the datasets library finds them (its data_files.py, release 5.2). */
 #ifndef TD_CATALOG_DATASET_SPLIT_NAME_H
 #define TD_CATALOG_DATASET_SPLIT_NAME_H
 
@@ -10,10 +10,24 @@
  * the folder "data", any word before the numbers. Returns false for other paths. */
 bool td_split_of_shard(struct td_text path, struct td_text *name);
 
-/* Returns the split that a word in the path stands for: "train" for train and training, "validation" for validation,
- * valid, dev and val, "test" for test, testing, eval and evaluation. The word is a folder, or a part of the file's name
- * between characters that are no letters. Folders and names are looked at from left to right; static. NULL: there is no
- * such word. */
-const char *td_split_of_words(struct td_text path);
+/* The splits that words stand for: "train" for train and training; "validation" for validation, valid, dev and val;
+ * "test" for test, testing, eval and evaluation. A word counts in lower case, between separators: '-', '.', '_', a
+ * blank, a digit. */
+enum { TD_SPLIT_TRAIN = 1, TD_SPLIT_VALIDATION = 2, TD_SPLIT_TEST = 4 };
+
+/* Returns the splits, bits of TD_SPLIT_..., that words in the folders of the path stand for. A word may also begin or
+ * end a folder's name: "train", "my-train", "train_1". A file in a folder that begins with "__" has none. */
+unsigned td_splits_of_folders(struct td_text path);
+
+/* Returns the splits that words in the file's name stand for. A word may also begin the name, and a separator follows
+ * it: "train.csv", "x_train1.csv", but not "train". A file in a folder that begins with "__" has none. */
+unsigned td_splits_of_file_name(struct td_text path);
+
+/* Returns the name of the lowest split in `splits`, which has one: static. */
+const char *td_split_word(unsigned splits);
+
+/* Returns whether a folder of this name is a part of a dataset: it is called "data", or a word in it, in upper or lower
+ * case, stands for a split. */
+bool td_split_is_folder(struct td_text name);
 
 #endif

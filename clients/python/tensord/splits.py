@@ -76,6 +76,9 @@ class DatasetInfo:
         names = ", ".join(map(errors.printable, self.splits)) or "none"
         if name is None and len(self.splits) == 1:
             return next(iter(self.splits.values()))
+        if not self.splits:
+            why = f": {self.problems[0]}" if self.problems else ""
+            raise errors.NotFoundError(f"{self.id} has no splits{why}", 404, "NOT_FOUND")
         if name is None:
             raise ValueError(f"{self.id} has {len(self.splits)} splits ({names}): split= chooses one")
         if name not in self.splits:

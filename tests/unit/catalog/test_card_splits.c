@@ -5,6 +5,8 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
+#include <stdarg.h>
+
 /* ---- patterns ---- */
 
 static const struct {
@@ -79,6 +81,27 @@ static void patterns_name_paths(void **state)
     assert_false(td_card_pattern_matches("*a", TD_TEXT(""), &steps));
 }
 
+/* Files in __pycache__ and hidden files are left out unless the pattern names as many such parts. */
+static void special_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *path;
+        bool shows;
+    } cases[] = {
+        {"**", "a/b.csv", true},      {"**", "__pycache__/b.csv", false},
+        {"**", "a/__x/b.csv", false}, {"__x/*", "__x/b.csv", true},
+        {"__*/*", "__x/b.csv", true}, {"**/__y/*", "__x/__y/b.csv", false},
+        {"*", "__b.csv", true}, /* a file, not a folder */
+        {"**", ".h/b.csv", false},    {"*", ".b.csv", false},
+        {".*", ".b.csv", true},       {".h/*", ".h/b.csv", true},
+        {"../x", "x", true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_card_pattern_shows(td_text_of(cases[i].pattern), td_text_of(cases[i].path)) == cases[i].shows,
+              "%s, %s", cases[i].pattern, cases[i].path);
+}
+
 /* The work is counted, and bounded by the lengths' product whatever the stars. */
 static void many_stars(void **state)
 {
@@ -107,8 +130,20 @@ static void many_stars(void **state)
 
 /* ---- the card ---- */
 
-/* Reads a card and writes its patterns as "split=pattern split=pattern ..." */
-static void read_card(const char *json, char out[4096])
+/* Appends to out[used, 4096). Returns the new length. */
+__attribute__((format(printf, 3, 4))) static size_t add(char out[4096], size_t used, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int len = vsnprintf(out + used, 4096 - used, format, arguments);
+    va_end(arguments);
+    assert_true(len >= 0 && (size_t)len < 4096 - used);
+    return used + (size_t)len;
+}
+
+/* Reads a card and writes its patterns as "split=pattern split=pattern ...", with "folder:" before a pattern and
+ * "config@folder" for a configuration without patterns. Copies the fault. */
+static void read_card(const char *json, char out[4096], char fault[TD_ERROR_MESSAGE_BYTES])
 {
     struct td_arena arena;
     struct td_card_splits splits;
@@ -121,69 +156,101 @@ static void read_card(const char *json, char out[4096])
     CHECK(td_card_splits_read(td_text_n(copy, len), &arena, &splits, &err), "%s: %s", json, err.message);
     free(copy); /* nothing points into the text */
     out[0] = '\0';
-    for (size_t i = 0; i < splits.count; i++)
-        used += (size_t)snprintf(out + used, 4096 - used, "%s%s=%s", i == 0 ? "" : " ", splits.items[i].split,
-                                 splits.items[i].pattern);
+    for (size_t c = 0; c < splits.config_count; c++) {
+        const struct td_card_config *config = &splits.configs[c];
+        int folder_len = (int)config->folder.len;
+        if (!config->has_patterns)
+            used = add(out, used, " %s@%.*s", config->name == NULL ? "" : config->name, folder_len, config->folder.p);
+        for (size_t i = config->first; i < config->first + config->count; i++)
+            used = add(out, used, " %s=%.*s%s%s", splits.items[i].split, folder_len, config->folder.p,
+                       folder_len > 0 ? ":" : "", splits.items[i].pattern);
+    }
+    if (used > 0)
+        memmove(out, out + 1, used);
+    (void)snprintf(fault, TD_ERROR_MESSAGE_BYTES, "%s", splits.fault == NULL ? "" : splits.fault);
     td_arena_fini(&arena);
 }
 
 static const struct {
-    const char *json, *wanted;
+    const char *json, *wanted, *fault; /* fault NULL: none */
 } cards[] = {
     /* one configuration without and with a name */
-    {"{\"configs\":[{\"data_files\":\"a.csv\"}]}", "train=a.csv"},
-    {"{\"configs\":[{\"config_name\":\"default\",\"data_files\":\"data/*.csv\"}]}", "train=data/*.csv"},
-    {"{\"configs\":[{\"config_name\":\"x\",\"data_files\":\"a.csv\"}]}", "train=a.csv"},
-    {"{\"configs\":[{\"data_files\":[\"a.csv\",\"./b.csv\"]}]}", "train=a.csv train=b.csv"},
+    {"{\"configs\":[{\"data_files\":\"a.csv\"}]}", "train=a.csv", NULL},
+    {"{\"configs\":[{\"config_name\":\"default\",\"data_files\":\"data/*.csv\"}]}", "train=data/*.csv", NULL},
+    {"{\"configs\":[{\"config_name\":\"x\",\"data_files\":\"a.csv\"}]}", "train=a.csv", NULL},
+    {"{\"configs\":[{\"data_files\":[\"a.csv\",\"./b.csv\"]}]}", "train=a.csv train=b.csv", NULL},
     {"{\"configs\":[{\"data_files\":[{\"split\":\"train\",\"path\":\"a.csv\"},"
      "{\"split\":\"test\",\"path\":[\"b.csv\",\"c/*\"]}]}]}",
-     "train=a.csv test=b.csv test=c/*"},
-    {"{\"license\":\"mit\",\"configs\":[{\"data_files\":[{\"path\":\"a.csv\"}]}],\"x\":[{}]}", "train=a.csv"},
+     "train=a.csv test=b.csv test=c/*", NULL},
+    {"{\"license\":\"mit\",\"configs\":[{\"data_files\":[{\"path\":\"a.csv\"}]}],\"x\":[{}]}", "train=a.csv", NULL},
     /* several: that with `default: true`, else "default", else the first has plain names */
     {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},{\"config_name\":\"b\",\"data_files\":\"2\"}]}",
-     "train=1 b/train=2"},
+     "train=1 b/train=2", NULL},
     {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},"
      "{\"config_name\":\"b\",\"data_files\":\"2\",\"default\":true}]}",
-     "a/train=1 train=2"},
+     "a/train=1 train=2", NULL},
     {"{\"configs\":[{\"config_name\":\"a\",\"data_files\":\"1\"},"
      "{\"config_name\":\"default\",\"data_files\":\"2\"},{\"config_name\":\"c\",\"data_files\":"
      "[{\"split\":\"test\",\"path\":\"3\"}],\"default\":false}]}",
-     "a/train=1 train=2 c/test=3"},
+     "a/train=1 train=2 c/test=3", NULL},
     {"{\"configs\":[{\"config_name\":\"default\",\"data_files\":\"1\"},"
      "{\"config_name\":\"b\",\"data_files\":\"2\",\"default\":true}]}",
-     "default/train=1 train=2"},
+     "default/train=1 train=2", NULL},
+    {"{\"configs\":[{\"config_name\":1,\"data_files\":\"a\"},{\"config_name\":2.5,\"data_files\":\"b\"}]}",
+     "train=a 2.5/train=b", NULL},
+    /* folders, with and without patterns */
+    {"{\"configs\":[{\"config_name\":\"a\",\"data_dir\":\"x\"},{\"config_name\":\"b\",\"data_dir\":\"y/z/\"}]}",
+     "@x/ b@y/z/", NULL},
+    {"{\"configs\":[{\"data_dir\":\"./x//\",\"data_files\":\"a*\"},{\"config_name\":\"b\",\"data_dir\":\"y\","
+     "\"data_files\":[{\"split\":\"test\",\"path\":\"./b\"}]}]}",
+     "train=x/:a* b/test=y/:b", NULL},
+    {"{\"configs\":[{\"data_dir\":\".\"},{\"config_name\":\"b\",\"data_dir\":\"./\"},{\"config_name\":\"c\","
+     "\"data_dir\":null,\"data_files\":null}]}",
+     "@ b@ c@", NULL},
+    {"{\"configs\":[{\"config_name\":\"a\"}]}", "@", NULL},
+    {"{\"configs\":[{\"data_dir\":\"a/../../b\"}]}", "@", "data_dir of configuration \"default\" is no folder below"},
+    {"{\"configs\":[{\"config_name\":\"x\",\"data_dir\":\"/etc\"}]}", "@", "data_dir of configuration \"x\" is no"},
+    {"{\"configs\":[{\"data_dir\":7}]}", "@", "data_dir of configuration \"default\" is no folder"},
     /* nothing, or not what it should be */
-    {"", ""},
-    {"{}", ""},
-    {"[]", ""},
-    {"null", ""},
-    {"{\"configs\":[]}", ""},
-    {"{\"configs\":{}}", ""},
-    {"{\"configs\":\"a\"}", ""},
-    {"{\"configs\":[1,null,\"x\",[],{}]}", ""},
-    {"{\"configs\":[{\"config_name\":\"a\"}]}", ""},
-    {"{\"configs\":[{\"data_files\":null},{\"data_files\":7},{\"data_files\":{\"train\":\"a\"}}]}", ""},
+    {"", "", NULL},
+    {"{}", "", NULL},
+    {"[]", "", NULL},
+    {"null", "", NULL},
+    {"{\"configs\":null}", "", NULL},
+    {"{\"configs\":[]}", "", NULL},
+    {"{\"configs\":{}}", "", "configs is not a list"},
+    {"{\"configs\":\"a\"}", "", "configs is not a list"},
+    {"{\"configs\":[1,null,\"x\",[],{}]}", "@", "a configuration is not a map"},
+    {"{\"configs\":[{\"data_files\":null},{\"data_files\":7},{\"data_files\":{\"train\":\"a\"}}]}", "@",
+     "data_files of configuration \"default\" is neither a path nor a list"},
+    {"{\"configs\":[{\"config_name\":\"m\",\"data_files\":{\"train\":\"a\"}},{\"data_files\":\"b\"}]}", "train=b",
+     "data_files of configuration \"m\" is neither a path nor a list"},
     {"{\"configs\":[{\"data_files\":[1,null,[\"x\"],[[]],{\"split\":\"a\"},{\"path\":7},{\"path\":[1,\"ok\",[]]}]}]}",
-     "train=ok"},
+     "train=ok", "data_files of configuration \"default\" has an item without a path"},
+    {"{\"configs\":[{\"data_files\":[{\"path\":[1,\"ok\",[]]}]}]}", "train=ok",
+     "a path of configuration \"default\" is not text"},
     {"{\"configs\":[{\"data_files\":[{\"split\":2020,\"path\":\"a\"},{\"split\":null,\"path\":\"b\"},"
      "{\"split\":\"x\\u0000y\",\"path\":\"c\"},{\"split\":\"ok\",\"path\":\"d\\u0000e\"}]}]}",
-     ""},
-    {"{\"configs\":[{\"config_name\":1,\"data_files\":\"a\"},{\"config_name\":2,\"data_files\":\"b\"}]}",
-     "train=a train=b"},
-    {"{\"configs\":[{\"data_files\":\"\"}]}", "train="},
-    {"{\"configs\":[{\"data_files\":[{\"split\":\"\",\"path\":\"a\"}]}]}", "=a"},
-    {"{\"Configs\":[{\"data_files\":\"a\"}]}", ""},
-    {"{\"configs\":[{\"data_files\":\"a\"}", "train=a"}, /* cut off: what stands there */
-    {"{\"configs\":[{\"data_files\":[{\"split\":\"caf\\u00e9\",\"path\":\"\\u00e9/*\"}]}]}", "caf\xc3\xa9=\xc3\xa9/*"},
+     "", "the name of a split of configuration \"default\" is not text"},
+    {"{\"configs\":[{\"config_name\":true,\"data_files\":\"a\"}]}", "train=a", "the name of a configuration"},
+    {"{\"configs\":[{\"data_files\":\"\"}]}", "train=", NULL},
+    {"{\"configs\":[{\"data_files\":[{\"split\":\"\",\"path\":\"a\"}]}]}", "=a", NULL},
+    {"{\"Configs\":[{\"data_files\":\"a\"}]}", "", NULL},
+    {"{\"configs\":[{\"data_files\":\"a\"}", "train=a", NULL}, /* cut off: what stands there */
+    {"{\"configs\":[{\"data_files\":[{\"split\":\"caf\\u00e9\",\"path\":\"\\u00e9/*\"}]}]}", "caf\xc3\xa9=\xc3\xa9/*",
+     NULL},
 };
 
 static void cards_declare_splits(void **state)
 {
     (void)state;
-    char got[4096];
+    char got[4096], fault[TD_ERROR_MESSAGE_BYTES];
     for (size_t i = 0; i < COUNT_OF(cards); i++) {
-        read_card(cards[i].json, got);
+        read_card(cards[i].json, got, fault);
         CHECK(strcmp(got, cards[i].wanted) == 0, "%s: %s, wanted %s", cards[i].json, got, cards[i].wanted);
+        const char *wanted = cards[i].fault;
+        CHECK(wanted == NULL ? fault[0] == '\0' : strncmp(fault, wanted, strlen(wanted)) == 0, "%s: %s", cards[i].json,
+              fault);
     }
 }
 
@@ -192,7 +259,7 @@ static void damaged_cards(void **state)
 {
     (void)state;
     static const char bytes[] = "\"{}[]:,\\\0x1";
-    char got[4096];
+    char got[4096], fault[TD_ERROR_MESSAGE_BYTES];
     for (size_t i = 0; i < COUNT_OF(cards); i++) {
         char text[512];
         size_t len = strlen(cards[i].json);
@@ -200,11 +267,11 @@ static void damaged_cards(void **state)
         for (size_t cut = 0; cut <= len; cut++) {
             memcpy(text, cards[i].json, cut);
             text[cut] = '\0';
-            read_card(text, got);
+            read_card(text, got, fault);
             for (size_t k = 0; cut < len && k < sizeof bytes - 1; k++) {
                 memcpy(text, cards[i].json, len + 1);
                 text[cut] = bytes[k];
-                read_card(text, got);
+                read_card(text, got, fault);
             }
         }
     }
@@ -232,6 +299,7 @@ static void a_card_with_many_patterns(void **state)
         assert_true(td_card_splits_read(td_text_n(json, len), &arena, &splits, &err));
         assert_true(cpu_seconds() - began < 10);
         assert_int_equal(splits.count, MOST);
+        assert_string_equal(splits.fault, "the patterns past number 10000 are left out");
         assert_string_equal(splits.items[MOST - 1].pattern, "9999");
         td_arena_fini(&arena);
     }
@@ -273,9 +341,10 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_name_paths),       cmocka_unit_test(many_stars),
-        cmocka_unit_test(cards_declare_splits),      cmocka_unit_test(damaged_cards),
-        cmocka_unit_test(a_card_with_many_patterns), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(patterns_name_paths), cmocka_unit_test(special_folders),
+        cmocka_unit_test(many_stars),          cmocka_unit_test(cards_declare_splits),
+        cmocka_unit_test(damaged_cards),       cmocka_unit_test(a_card_with_many_patterns),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,6 +99,16 @@ static void which_folders(void **state)
         {"m/sub/config.json m/a.jsonl", "m{train:jsonl=a.jsonl}"}, /* describes nothing here */
         {"m/a.jsonl@", ""},
         {"m/a.jsonl@ m/b.jsonl", "m{train:jsonl=b.jsonl}"},
+        {"p/train/a.jsonl p/test/b.jsonl p/validation/c.jsonl",
+         "p{train:jsonl=train/a.jsonl;validation:jsonl=validation/c.jsonl;test:jsonl=test/b.jsonl}"},
+        {"p/data/a.jsonl p/Test/b.jsonl", "p{train:jsonl=Test/b.jsonl,data/a.jsonl}"},
+        {"p/train/a.jsonl p/other/b.jsonl", "p/other{train:jsonl=b.jsonl} p/train{train:jsonl=a.jsonl}"},
+        {"p/train/a.jsonl p/test/model.safetensors", "p/train{train:jsonl=a.jsonl}"}, /* a namespace of models */
+        {"p/train/cat/a.jpg p/test/cat/b.jpg", "p{train:images=train/cat/a.jpg;test:images=test/cat/b.jpg}"},
+        {"p/train/notes.md p/test/notes.md", ""},
+        {"org/p/train/a.jsonl org/p/test/b.jsonl", "org/p{train:jsonl=train/a.jsonl;test:jsonl=test/b.jsonl}"},
+        {"models--p--train/snapshots/" C0 "/x.jsonl p/test/a.jsonl",
+         "p/test{train:jsonl=a.jsonl} p/train{train:jsonl=x.jsonl}"},
         /* below datasets/: all of them */
         {"datasets/d/a.jsonl", "d{train:jsonl=a.jsonl}"},
         {"datasets/org/d/a.jsonl", "org/d{train:jsonl=a.jsonl}"},
@@ -137,8 +147,21 @@ static void which_splits(void **state)
          "datasets/d/data/zz-00000-of-00001.jsonl datasets/d/data/b-00000-of-00001.jsonl datasets/d/test/x.jsonl",
          "d{train:jsonl=data/train-00000-of-00002.jsonl,data/train-00001-of-00002.jsonl;"
          "b:jsonl=data/b-00000-of-00001.jsonl;zz:jsonl=data/zz-00000-of-00001.jsonl}"},
-        {"d/data/train-00000-of-00001.jsonl d/test/x.jsonl", /* not below datasets/: two repositories */
-         "d/data{train:jsonl=train-00000-of-00001.jsonl} d/test{train:jsonl=x.jsonl}"},
+        {"d/data/train-00000-of-00001.jsonl d/test/x.jsonl", "d{train:jsonl=data/train-00000-of-00001.jsonl}"},
+        /* words in folders count before those in names, and a file may be in several splits */
+        {"d/README.md d/train.jsonl d/train/1.jsonl d/test.jsonl", "d{train:jsonl=train/1.jsonl}"},
+        {"d/README.md d/train/test/x.jsonl d/test/y.jsonl",
+         "d{train:jsonl=train/test/x.jsonl;test:jsonl=test/y.jsonl,train/test/x.jsonl}"},
+        {"d/train_test.jsonl", "d{train:jsonl=train_test.jsonl;test:jsonl=train_test.jsonl}"},
+        {"d/Train.jsonl d/TEST.jsonl", "d{train:jsonl=TEST.jsonl,Train.jsonl}"},
+        {"d/README.md d/a.jsonl d/__pycache__/b.jsonl", "d{train:jsonl=a.jsonl}"},
+        {"d/README.md d/test.txt d/a.jsonl", "d{train:jsonl=a.jsonl}"}, /* only files with rows give names */
+        /* JSON Lines in .json files, by their content: "{}" is one line */
+        {"datasets/d/train.json datasets/d/test.jsonl", "d{train:jsonl=train.json;test:jsonl=test.jsonl}"},
+        {"datasets/d/a.JSON", "d{train:jsonl=a.JSON}"},
+        {"datasets/d/dataset_info.json datasets/d/state.json datasets/d/index.json", ""},
+        {"d/a.json", ""}, /* elsewhere one line is not enough */
+        {"d/a.json d/b.jsonl", "d{train:jsonl=b.jsonl}"},
         {"d/a-10.jsonl d/a-9.jsonl", "d{train:jsonl=a-10.jsonl,a-9.jsonl}"}, /* by bytes */
         /* images: with metadata, in train/CLASS/, or below datasets/ */
         {"i/a.jpg i/b.PNG", ""},
@@ -186,6 +209,58 @@ static void what_is_left_out_is_told(void **state)
     close_place(&place);
 }
 
+/* Files that the datasets library reads and the server does not are told, and if there are no others, too. */
+static void what_is_not_read_is_told(void **state)
+{
+    (void)state;
+    static const char unpack[] = "its rows are not served because it is compressed; unpack it";
+    static const struct {
+        const char *name, *bytes, *message; /* message NULL: it has rows */
+    } files[] = {
+        {"lines.json", "{\"a\": 1}\n{\"a\": 2}\n", NULL},
+        {"one.json", "{\"a\": 1}", NULL},
+        {"empty.json", "", NULL},
+        {"array.json", " [{\"a\": 1}]\n", "it holds one JSON array, and not one JSON object in each line (JSON Lines)"},
+        {"object.json", "{\n\"a\": 1\n}\n",
+         "it holds one JSON object over several lines, and not one in each line (JSON Lines)"},
+        {"text.json", "nothing", "it does not hold one JSON object in each line (JSON Lines)"},
+        {"cr.json", "{\"a\": 1}\r{\"a\": 2}\r", "its lines end with CR alone, and those of JSON Lines with LF"},
+        {"a.jsonl.gz", "x", unpack},
+        {"a.jsonl.zst", "x", unpack},
+        {"a.json.bz2", "x", unpack},
+        {"a.CSV.XZ", "x", unpack},
+        {"a.tar.gz", "x", unpack},
+        {"a.tgz", "x", unpack},
+        {"p.jsonl", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
+        {"p.json", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
+    };
+    struct place place;
+    char name[64];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        (void)snprintf(name, sizeof name, "datasets/d/%s", files[i].name);
+        tree_text(&place.tree, name, files[i].bytes);
+        (void)snprintf(name, sizeof name, "datasets/d%zu/%s", i, files[i].name);
+        tree_text(&place.tree, name, files[i].bytes);
+    }
+    make_files(&place.tree, "datasets/d/train.txt.gz datasets/d/notes.txt");
+    (void)scanner_scan(&place.scanner);
+    const struct td_dataset *all = dataset_at(&place, "d");
+    assert_int_equal(all->problems.count, COUNT_OF(files) - 3);
+    assert_int_equal(split_at(&place, "d", "train")->file_count, 3);
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        (void)snprintf(name, sizeof name, "d%zu", i);
+        const struct td_dataset *alone = dataset_at(&place, name);
+        const char *messages[] = {problem_of(all, files[i].name), problem_of(alone, files[i].name)};
+        for (size_t k = 0; k < 2; k++)
+            CHECK(files[i].message == NULL ? messages[k] == NULL
+                                           : messages[k] != NULL && strcmp(messages[k], files[i].message) == 0,
+                  "%s: %s", files[i].name, messages[k] == NULL ? "nothing" : messages[k]);
+        assert_int_equal(alone->split_count, files[i].message == NULL ? 1 : 0);
+    }
+    close_place(&place);
+}
+
 /* ---- cards ---- */
 
 static void write_card(const struct tree *tree, const char *name, const char *front_matter)
@@ -214,11 +289,74 @@ static void cards_name_splits(void **state)
     write_card(&place.tree, "p/README.md", "configs:\n- data_files: '*.jsonl'\n");
     (void)scanner_scan(&place.scanner);
     expect_datasets(&place, "c{test:jsonl=one.jsonl,sub/three.jsonl;fr/train:jsonl=sub/three.jsonl;"
-                            "zebra:jsonl=one.jsonl,two.jsonl} m{train:jsonl=a.jsonl} "
+                            "zebra:jsonl=one.jsonl,two.jsonl} e{} m{train:jsonl=a.jsonl} "
                             "p{train:jsonl=b.jsonl,test.jsonl}");
+    assert_string_equal(problem_of(dataset_at(&place, "e"), "README.md"),
+                        "no data file matches \"nothing.jsonl\" of split \"train\"");
     const struct td_split *split = split_at(&place, "c", "fr/train");
     assert_ptr_equal(split->files[0].rows, split_at(&place, "c", "test")->files[1].rows); /* indexed once */
     close_place(&place);
+}
+
+/* Folders of configurations: below them paths name the splits, as for a dataset without a card, and patterns begin
+ * there. */
+static void cards_name_folders(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    make_files(&place.tree, "c/a/train.jsonl c/a/test.jsonl c/b/train.jsonl c/b/extra/x.jsonl c/b/extra/__y/x.jsonl "
+                            "c/ab/train.jsonl c/all.jsonl c/d/data/x-00000-of-00001.jsonl c/f/train/test/x.jsonl");
+    write_card(&place.tree, "c/README.md",
+               "configs:\n"
+               "- config_name: one\n  data_dir: a\n"
+               "- config_name: two\n  data_dir: ./b/\n"
+               "- config_name: three\n  data_dir: b\n  data_files: [extra/*, '**/*.jsonl']\n"
+               "- config_name: four\n  data_dir: d\n"
+               "- &five {config_name: five, data_dir: f}\n"
+               "- {<<: *five, config_name: six}\n"
+               "- config_name: seven\n  data_dir: none\n");
+    (void)scanner_scan(&place.scanner);
+    expect_datasets(&place, "c{train:jsonl=a/train.jsonl;test:jsonl=a/test.jsonl;five/test:jsonl=f/train/test/x.jsonl;"
+                            "five/train:jsonl=f/train/test/x.jsonl;four/x:jsonl=d/data/x-00000-of-00001.jsonl;"
+                            "six/test:jsonl=f/train/test/x.jsonl;six/train:jsonl=f/train/test/x.jsonl;"
+                            "three/train:jsonl=b/extra/x.jsonl,b/train.jsonl;two/train:jsonl=b/train.jsonl}");
+    assert_string_equal(problem_of(dataset_at(&place, "c"), "README.md"),
+                        "configuration \"seven\" has no file with rows");
+    close_place(&place);
+}
+
+/* What is wrong with a card is told; the rest of it counts. */
+static void faults_of_cards_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *card, *splits, *message;
+    } cases[] = {
+        {"configs:\n- data_files: [a.jsonl\n", "test:jsonl=test.jsonl;",
+         "did not find expected ',' or ']' (line 4 of the front matter)"},
+        {"configs: {default: a.jsonl}\n", "test:jsonl=test.jsonl;", "configs is not a list"},
+        {"configs:\n- config_name: x\n  data_files: {train: a.jsonl}\n- data_files: a.jsonl\n", "train:jsonl=a.jsonl;",
+         "data_files of configuration \"x\" is neither a path nor a list"},
+        {"configs:\n- data_files:\n  - {split: train, path: a.jsonl}\n  - {split: test, path: b.jsonl}\n",
+         "train:jsonl=a.jsonl;", "no data file matches \"b.jsonl\" of split \"test\""},
+        {"configs:\n- data_files: a.jsonl\n", "train:jsonl=a.jsonl;", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct place place;
+        open_place(&place);
+        make_files(&place.tree, "c/a.jsonl c/test.jsonl");
+        write_card(&place.tree, "c/README.md", cases[i].card);
+        (void)scanner_scan(&place.scanner);
+        char wanted[256];
+        (void)snprintf(wanted, sizeof wanted, "c{%.*s}", (int)strlen(cases[i].splits) - 1, cases[i].splits);
+        expect_datasets(&place, wanted);
+        const char *message = problem_of(dataset_at(&place, "c"), "README.md");
+        CHECK(message == NULL ? cases[i].message == NULL
+                              : cases[i].message != NULL && strcmp(message, cases[i].message) == 0,
+              "case %zu: %s", i, message == NULL ? "nothing" : message);
+        close_place(&place);
+    }
 }
 
 /* A card with patterns that would take minutes to match ends the dataset, not the scan. */
@@ -489,8 +627,11 @@ static void fingerprints(void **state)
                 tree_text(&place.tree, name, contents[f]);
         }
     }
-    tree_text(&place.tree, "renamed/x.jsonl", "1\n2\n"); /* order and contents decide, not names */
-    tree_text(&place.tree, "renamed/y.jsonl", "3\n");
+    tree_text(&place.tree, "renamed/a.jsonl", "1\n2\n"); /* paths below the dataset decide, too */
+    tree_text(&place.tree, "renamed/c.jsonl", "3\n");
+    tree_text(&place.tree, "moved/x/a.jsonl", "1\n2\n");
+    tree_text(&place.tree, "moved/b.jsonl", "3\n");
+    make_files(&place.tree, "datasets/o/i0/a/x.jpg datasets/o/i1/a/x.jpg datasets/o/i2/b/x.jpg");
     write_large(&place.tree, "l0/x.jsonl", LARGE, LARGE);
     write_large(&place.tree, "l1/x.jsonl", LARGE, LARGE);
     write_large(&place.tree, "l2/x.jsonl", LARGE, 100);
@@ -509,7 +650,11 @@ static void fingerprints(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         CHECK((strcmp(rows_of(&place, cases[i].id, "train")->fingerprint, first) == 0) == cases[i].equal, "%s",
               cases[i].id);
-    assert_string_equal(rows_of(&place, "renamed", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(&place, "renamed", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(&place, "moved", "train")->fingerprint, first);
+    first = rows_of(&place, "o/i0", "train")->fingerprint; /* whose folder is the class of an image */
+    assert_string_equal(rows_of(&place, "o/i1", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(&place, "o/i2", "train")->fingerprint, first);
     first = rows_of(&place, "l0", "train")->fingerprint;
     assert_string_equal(rows_of(&place, "l1", "train")->fingerprint, first);
     for (char id[] = "l2"; id[1] <= '4'; id[1]++)
@@ -532,7 +677,10 @@ int main(void)
         cmocka_unit_test(which_folders),
         cmocka_unit_test(which_splits),
         cmocka_unit_test(what_is_left_out_is_told),
+        cmocka_unit_test(what_is_not_read_is_told),
         cmocka_unit_test(cards_name_splits),
+        cmocka_unit_test(cards_name_folders),
+        cmocka_unit_test(faults_of_cards_are_told),
         cmocka_unit_test(a_card_that_takes_too_long),
         cmocka_unit_test(datasets_are_found),
         cmocka_unit_test(rows_follow_the_files),

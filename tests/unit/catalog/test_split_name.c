@@ -1,5 +1,5 @@
 /* Names of splits by paths. Expectations follow the datasets library (data_files.py): SPLIT_PATTERN_SHARDED,
- * SPLIT_KEYWORDS, and NON_WORDS_CHARS, the characters that end a word. */
+ * SPLIT_KEYWORDS, KEYWORDS_IN_DIR_NAME_BASE_PATTERNS, KEYWORDS_IN_FILENAME_BASE_PATTERNS, and NON_WORDS_CHARS. */
 #include "catalog/dataset/split_name.h"
 
 #include "tests/unit/unit.h"
@@ -29,6 +29,7 @@ static void names_of_shards(void **state)
         {"", NULL},
         {"data/-00000-of-00001", NULL},
         {"data/t-00000-of-0000", NULL},
+        {"data/a.b-00000-of-00010", NULL}, /* no extension behind the numbers */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_text name = TD_TEXT("untouched");
@@ -39,48 +40,88 @@ static void names_of_shards(void **state)
     }
 }
 
+enum { T = TD_SPLIT_TRAIN, V = TD_SPLIT_VALIDATION, E = TD_SPLIT_TEST };
+
+/* What get_data_patterns of datasets 5.2 finds for one file of this path, by its patterns for folders and for names of
+ * files. */
 static void words_of_paths(void **state)
 {
     (void)state;
     static const struct {
-        const char *path, *split;
+        const char *path;
+        unsigned folders, name;
     } cases[] = {
-        {"train.jsonl", "train"},
-        {"my_train_file.csv", "train"},
-        {"my-train-file.csv", "train"},
-        {"train1.csv", "train"},
-        {"0train.csv", "train"},
-        {"training/part.jsonl", "train"},
-        {"a/b/Train/x.jsonl", "train"},
-        {"TRAIN.jsonl", "train"},
-        {"data/validation-1.jsonl", "validation"},
-        {"valid.jsonl", "validation"},
-        {"dev.jsonl", "validation"},
-        {"val/0.jsonl", "validation"},
-        {"test.jsonl", "test"},
-        {"testing.jsonl", "test"},
-        {"x.eval.jsonl", "test"},
-        {"evaluation data.jsonl", "test"},
-        {"train/test.jsonl", "train"}, /* the first one from left to right */
-        {"test/train.jsonl", "test"},
-        {"test", "test"},
-        {"retrain.jsonl", NULL},
-        {"trained.jsonl", NULL},
-        {"mytest.jsonl", NULL},
-        {"contest/a.jsonl", NULL},
-        {"develop.jsonl", NULL},
-        {"values.csv", NULL},
-        {"\xc3\xa9train.jsonl", "train"},
-        {"tr/ain.jsonl", NULL},
-        {"part-00000.jsonl", NULL},
-        {"", NULL},
-        {"/", NULL},
+        {"train.jsonl", 0, T},
+        {"my_train_file.csv", 0, T},
+        {"my-train-file.csv", 0, T},
+        {"my train.csv", 0, T},
+        {"train1.csv", 0, T},
+        {"0train.csv", 0, T},
+        {"training_set.jsonl", 0, T},
+        {"training/part.jsonl", T, 0},
+        {"a/b/Train/x.jsonl", 0, 0}, /* words are in lower case */
+        {"TRAIN.jsonl", 0, 0},
+        {"data/validation-1.jsonl", 0, V},
+        {"valid.jsonl", 0, V},
+        {"dev.jsonl", 0, V},
+        {"val/0.jsonl", V, 0},
+        {"test.jsonl", 0, E},
+        {"testing.jsonl", 0, E},
+        {"x.eval.jsonl", 0, E},
+        {"evaluation data.jsonl", 0, E},
+        {"train/test.jsonl", T, E},
+        {"train/test/x.jsonl", T | E, 0}, /* in both */
+        {"train_test.jsonl", 0, T | E},
+        {"train-dev-test/x.jsonl", T | V | E, 0},
+        {"dataset-train/1.jsonl", T, 0},
+        {"train_data/1.jsonl", T, 0},
+        {"the train set/1.jsonl", T, 0},
+        {"my-train/1.jsonl", T, 0},
+        {"x.train", 0, 0}, /* a file's word has a separator behind it */
+        {"test", 0, 0},
+        {"test/test", E, 0},
+        {"retrain.jsonl", 0, 0},
+        {"trained.jsonl", 0, 0},
+        {"mytest.jsonl", 0, 0},
+        {"contest/a.jsonl", 0, 0},
+        {"latest.jsonl", 0, 0},
+        {"www_farodevigo_es.jsonl", 0, 0},
+        {"develop.jsonl", 0, 0},
+        {"values.csv", 0, 0},
+        {"\xc3\xa9train.jsonl", 0, 0}, /* other characters are no separators */
+        {"data(train).jsonl", 0, 0},
+        {"data[test].jsonl", 0, 0},
+        {"train+more.jsonl", 0, 0},
+        {"tr/ain.jsonl", 0, 0},
+        {"__pycache__/test.jsonl", 0, 0},
+        {"test/__x/train.jsonl", 0, 0},
+        {"__test.jsonl", 0, E},
+        {"_private/test.jsonl", 0, E},
+        {"part-00000.jsonl", 0, 0},
+        {"", 0, 0},
+        {"/", 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        const char *split = td_split_of_words(td_text_of(cases[i].path));
-        CHECK((split == NULL) == (cases[i].split == NULL) && (split == NULL || strcmp(split, cases[i].split) == 0),
-              "%s: %s", cases[i].path, split == NULL ? "none" : split);
+        struct td_text path = td_text_of(cases[i].path);
+        CHECK(td_splits_of_folders(path) == cases[i].folders, "%s: folders %u", cases[i].path,
+              td_splits_of_folders(path));
+        CHECK(td_splits_of_file_name(path) == cases[i].name, "%s: name %u", cases[i].path,
+              td_splits_of_file_name(path));
     }
+    assert_string_equal(td_split_word(T | V | E), "train");
+    assert_string_equal(td_split_word(V | E), "validation");
+    assert_string_equal(td_split_word(E), "test");
+}
+
+static void folders_of_datasets(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"data", "train", "Train", "TEST", "validation", "my-dev-set", "test_1"};
+    static const char *const others[] = {"Data", "org", "latest", "contest", "data(train)", "", "a"};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        assert_true(td_split_is_folder(td_text_of(parts[i])));
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        assert_false(td_split_is_folder(td_text_of(others[i])));
 }
 
 /* The texts need no NUL, and no byte behind them is looked at. */
@@ -95,8 +136,8 @@ static void texts_end_where_they_end(void **state)
         memcpy(copy, path, len);
         bool is_shard = td_split_of_shard(td_text_n(copy, len), &name);
         assert_true(is_shard == (len > strlen("data/train-00000-of-00010")));
-        const char *split = td_split_of_words(td_text_n(copy, len));
-        assert_true((split != NULL) == (len >= strlen("data/train")));
+        assert_true((td_splits_of_file_name(td_text_n(copy, len)) == T) == (len > strlen("data/train")));
+        assert_true(td_splits_of_folders(td_text_n(copy, len)) == 0);
         free(copy);
     }
 }
@@ -106,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_shards),
         cmocka_unit_test(words_of_paths),
+        cmocka_unit_test(folders_of_datasets),
         cmocka_unit_test(texts_end_where_they_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
