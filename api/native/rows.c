@@ -11,6 +11,7 @@
 #include "parser/rows/arrow/arrow.h"
 #include "rank/arrow_rows.h"
 #include "rank/row_answer.h"
+#include "rank/row_json.h"
 #include "rank/row_table.h"
 
 #include <inttypes.h>
@@ -21,8 +22,11 @@
 enum { DEFAULT_COUNT = 100 };
 
 /* The forms that can be asked for, which come first, and a NULL. */
-static const char *const form_names[TD_ROWS_BARE + 1] = {
-    [TD_ROWS_FRAME] = "frame", [TD_ROWS_RAW] = "raw", [TD_ROWS_TAR] = "tar", [TD_ROWS_ARROW] = "arrow"};
+static const char *const form_names[TD_ROWS_BARE + 1] = {[TD_ROWS_FRAME] = "frame",
+                                                         [TD_ROWS_RAW] = "raw",
+                                                         [TD_ROWS_TAR] = "tar",
+                                                         [TD_ROWS_ARROW] = "arrow",
+                                                         [TD_ROWS_JSON] = "json"};
 
 /* What a request asks for. */
 struct wanted {
@@ -116,17 +120,36 @@ static bool is_arrow(const struct td_split *split)
     return split->format == &td_row_format_arrow;
 }
 
+/* Answers 422: rows of the split are no JSON. Names how they are read. */
+static void refuse_json(const struct td_call *call, const struct td_row_format *format)
+{
+    if (format == &td_row_format_images)
+        td_response_fail(
+            call->response, 422, NULL,
+            "rows of images files are not answered as format=json; ask for rows/N, which answers an image, "
+            "or for format=frame");
+    else
+        td_response_fail(call->response, 422, NULL,
+                         "rows of %s files are not answered as format=json, since they are no text; ask for format=%s, "
+                         "or read them by the Python client",
+                         format->name, format == &td_row_format_arrow ? "arrow" : "frame");
+}
+
 /* Returns whether rows of the split can have the form; answers 422 if not. */
 static bool check_form(const struct td_call *call, const struct wanted *wanted)
 {
     const char *format = wanted->split->format->name; // NOLINT(clang-analyzer-core.*): find_split has set it
     bool arrow = is_arrow(wanted->split);
-    if (arrow != (wanted->form == TD_ROWS_ARROW))
+    if (wanted->form == TD_ROWS_JSON) {
+        if (!td_row_json_has(wanted->split->format))
+            refuse_json(call, wanted->split->format);
+    } else if (arrow != (wanted->form == TD_ROWS_ARROW)) {
         td_response_fail(call->response, 422, NULL, "rows of %s files are %s format=arrow", format,
                          arrow ? "answered as" : "not answered as");
-    else if (wanted->form == TD_ROWS_TAR && strcmp(format, "webdataset") != 0)
+    } else if (wanted->form == TD_ROWS_TAR && strcmp(format, "webdataset") != 0) {
         td_response_fail(call->response, 422, NULL, "rows of %s files are no members of a tar; ask for format=frame",
                          format);
+    }
     return call->response->status == 200;
 }
 
@@ -142,7 +165,7 @@ static bool read_form(const struct td_call *call, const struct td_text *text, st
         wanted->form = (enum td_rows_form)i;
         return check_form(call, wanted);
     }
-    td_call_fail_known(call, 400, form_names, "unknown format \"%.*s\"; it is frame, raw, tar or arrow",
+    td_call_fail_known(call, 400, form_names, "unknown format \"%.*s\"; it is frame, raw, tar, arrow or json",
                        TD_SHOW(*text, 64));
     return false;
 }
@@ -187,16 +210,28 @@ static bool read_order(const struct td_call *call, struct wanted *wanted)
     return true;
 }
 
+/* Reads a number that has a second name, that of the Hub's dataset viewer. Returns false after it answered 400. */
+static bool read_either(const struct td_call *call, const char *name, const char *other, uint64_t *out)
+{
+    if (td_uri_parameter(call->uri, name) == NULL)
+        return td_call_read_number(call, other, UINT64_MAX, out);
+    if (td_uri_parameter(call->uri, other) == NULL)
+        return td_call_read_number(call, name, UINT64_MAX, out);
+    td_response_fail(call->response, 400, NULL, "%s and %s are names of the same number; give one of them", name,
+                     other);
+    return false;
+}
+
 /* Reads start and count, and cuts them to what is there. Returns false after it answered 400. */
 static bool read_place(const struct td_call *call, struct wanted *wanted)
 {
     uint64_t start = 0, count = DEFAULT_COUNT;
-    if (!td_call_read_number(call, "start", UINT64_MAX, &start) ||
-        !td_call_read_number(call, "count", UINT64_MAX, &count))
+    if (!read_either(call, "start", "offset", &start) || !read_either(call, "count", "length", &count))
         return false;
     if (start > wanted->total) {
         td_response_fail(call->response, 400, NULL,
-                         "start must be from 0 to %" PRIu64 ", the number of rows, not %" PRIu64, wanted->total, start);
+                         "%s must be from 0 to %" PRIu64 ", the number of rows, not %" PRIu64,
+                         td_uri_parameter(call->uri, "offset") == NULL ? "start" : "offset", wanted->total, start);
         return false;
     }
     uint64_t left = wanted->total - start;
@@ -206,8 +241,8 @@ static bool read_place(const struct td_call *call, struct wanted *wanted)
                   (is_arrow(wanted->split) || td_rows_are_runs(wanted->split, wanted->form));
     if (wanted->count <= TD_ROWS_MOST || is_run)
         return true;
-    td_response_fail(call->response, 400, NULL, "count must be at most %d; ask for the rest by another request",
-                     TD_ROWS_MOST);
+    td_response_fail(call->response, 400, NULL, "%s must be at most %d; ask for the rest by another request",
+                     td_uri_parameter(call->uri, "length") == NULL ? "count" : "length", TD_ROWS_MOST);
     return false;
 }
 
@@ -221,6 +256,8 @@ static const char *type_of(const struct wanted *wanted)
         return "application/vnd.apache.arrow.stream";
     case TD_ROWS_TAR:
         return "application/x-tar";
+    case TD_ROWS_JSON:
+        return "application/json";
     case TD_ROWS_RAW:
         return wanted->split->format->is_text ? "text/plain; charset=utf-8" : "application/octet-stream";
     case TD_ROWS_BARE:
@@ -258,14 +295,24 @@ static struct td_split_view view_of(const struct td_call *call, const struct wan
                                   .cancel = call->request->cancel};
 }
 
+/* Appends the rows to the body in the form that is asked for. */
+static bool append_rows(const struct td_call *call, const struct wanted *wanted, const struct td_row_list *list,
+                        uint64_t *skip, struct td_error *err)
+{
+    const struct td_split_view view = view_of(call, wanted);
+    struct td_body *body = &call->response->body;
+    if (is_arrow(wanted->split))
+        return td_arrow_rows_append(&view, list, skip, body, err);
+    if (wanted->form == TD_ROWS_JSON)
+        return td_row_json_append(&view, list, wanted->total, body, err);
+    return td_row_answer_append(&view, list, wanted->form, body, err);
+}
+
 static bool append_list(const struct td_call *call, const struct wanted *wanted, const struct td_row_list *list)
 {
     struct td_error err = TD_ERROR_INIT;
-    const struct td_split_view view = view_of(call, wanted);
-    struct td_body *body = &call->response->body;
     uint64_t skip = 0;
-    if (is_arrow(wanted->split) ? td_arrow_rows_append(&view, list, &skip, body, &err)
-                                : td_row_answer_append(&view, list, wanted->form, body, &err)) {
+    if (append_rows(call, wanted, list, &skip, &err)) {
         if (skip > 0)
             td_response_add_header(call->response, "X-Row-Skip", "%" PRIu64, skip);
         td_response_describe(call->response, type_of(wanted));
@@ -328,8 +375,8 @@ static void add_counts(const struct td_call *call, const struct wanted *wanted)
 
 void td_handle_rows(const struct td_call *call)
 {
-    static const char *const known[] = {"split", "start", "count", "format",      "order",
-                                        "seed",  "epoch", "shard", "fingerprint", NULL};
+    static const char *const known[] = {"split", "start", "offset", "count", "length",      "format",
+                                        "order", "seed",  "epoch",  "shard", "fingerprint", NULL};
     struct wanted wanted = {0};
     if (!td_call_check_parameters(call, known) || !find_split(call, td_uri_parameter(call->uri, "split"), &wanted) ||
         !check_fingerprint(call, &wanted) || !check_rows(call, &wanted) ||

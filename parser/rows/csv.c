@@ -7,9 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Takes the first field of the header, and the delimiter behind it, from `rest`, and writes what the field stands for
- * over its own bytes. Returns it. */
-static struct td_text take_field(char **rest, const char *end, char delimiter)
+struct td_text td_csv_take_field(char **rest, const char *end, char delimiter)
 {
     char *at = *rest, *out = *rest;
     struct td_text field = {.p = out};
@@ -38,7 +36,7 @@ static bool set_columns(struct td_row_index *out, char *header, size_t len, char
     struct td_buffer columns;
     td_buffer_init(&columns);
     for (char *rest = header; rest != NULL && !columns.failed;) {
-        td_row_columns_add(&columns, take_field(&rest, header + len, delimiter), NULL, NULL, 0);
+        td_row_columns_add(&columns, td_csv_take_field(&rest, header + len, delimiter), NULL, NULL, 0);
         if (limits->max_memory_bytes > 0 && columns.capacity > limits->max_memory_bytes) {
             td_buffer_fini(&columns);
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "its columns would take more than %zu bytes of memory",

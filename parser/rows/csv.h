@@ -13,9 +13,15 @@
 #ifndef TD_PARSER_ROWS_CSV_H
 #define TD_PARSER_ROWS_CSV_H
 
+#include "core/text.h"
 #include "parser/rows/row_format.h"
 
 enum { TD_CSV_HEADER_BYTES = 1024 * 1024 };
+
+/* Takes the first field of a line, which ends at `end`, and the delimiter behind it from *rest, and writes what the
+ * field stands for over its own bytes. Returns the field, which may be empty and need not be UTF-8. *rest is NULL
+ * behind the last field. */
+struct td_text td_csv_take_field(char **rest, const char *end, char delimiter);
 
 extern const struct td_row_format td_row_format_csv;
 

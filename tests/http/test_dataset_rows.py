@@ -378,7 +378,7 @@ def test_shuffled_batches_keep_bytes(srv, contents):
     ("start=1e3", 400, []), ("start=", 400, []), ("start=0x10", 400, []), ("start=%20 1".replace(" ", ""), 400, []),
     ("start=18446744073709551616", 400, ["18446744073709551615"]), ("start=18446744073709551615", 400, ["from 0 to"]),
     ("start=401", 400, ["from 0 to 400, the number of rows, not 401"]), ("count=-1", 400, ["count"]),
-    ("count=99999999999999999999", 400, ["count"]), ("start=0&start=1", 400, []), ("format=json", 400, ["frame"]),
+    ("count=99999999999999999999", 400, ["count"]), ("start=0&start=1", 400, []), ("format=jsno", 400, ["frame"]),
     ("format=bare", 400, []), ("format=", 400, []), ("format=tar", 422, ["format=frame"]), ("order=random", 400, []),
     ("order=", 400, []), ("seed=x", 400, ["seed"]), ("seed=-1", 400, []), ("epoch=18446744073709551616", 400, []),
     ("shard=1", 400, ["R/W"]), ("shard=1/1", 400, []), ("shard=0/0", 400, []), ("shard=-1/2", 400, []),
@@ -394,7 +394,7 @@ def test_bad_parameters(srv, query, status, needles):
     if "unknown order" in e["message"]:
         assert e["details"]["known"] == ["file", "shuffle"]
     if "unknown format" in e["message"]:
-        assert e["details"]["known"] == ["frame", "raw", "tar", "arrow"]
+        assert e["details"]["known"] == ["frame", "raw", "tar", "arrow", "json"]
 
 
 def test_a_split_has_to_be_named(srv):

@@ -447,8 +447,9 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified",
         "limit": "1", "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction":
         "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true", "split":
-        "train", "start": "1", "count": "1", "order": "shuffle", "seed": "1", "epoch": "1", "file_start": "1",
-        "wait": "x", "timeout": "1", "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
+        "train", "start": "1", "count": "1", "offset": "1", "length": "1", "order": "shuffle", "seed": "1", "epoch":
+        "1", "file_start": "1", "wait": "x", "timeout": "1",
+        "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     for path in contract.paths:
         names = [p["name"] for p in contract.parameters(path, "query")]
@@ -541,11 +542,15 @@ def test_rows_of_every_kind(start, tmp_path, contract):
     path = "/datasets/{id}/rows"
     for query, status in (("split=test&format=raw", 200), ("split=test&order=shuffle&shard=1/2&seed=3", 200),
                           ("split=test&start=3", 200), ("split=test&start=4", 400), ("", 400), ("split=no", 404),
-                          ("split=test&format=tar", 422), ("split=test&shard=2/2", 400), ("split=test&format=x", 400)):
+                          ("split=test&format=tar", 422), ("split=test&shard=2/2", 400), ("split=test&format=x", 400),
+                          ("split=test&format=json&offset=1&length=2", 200), ("split=test&start=1&offset=1", 400)):
         for verb in (s.get, s.head):
             r = contract.check(path, verb(f"/datasets/org/t/rows?{query}"), "GET" if verb == s.get else "HEAD")
             assert r.status == status, r
-    contract.check(path, s.get("/datasets/org/t/rows?split=test&format=raw", {"Range": "bytes=0-1,3-4"}))
+    for form in ("raw", "json"):
+        for ranges in ("0-1", "0-1,3-4"):
+            contract.check(path, s.get(f"/datasets/org/t/rows?split=test&format={form}", {"Range": f"bytes={ranges}"}))
+    assert contract.check(path, s.get("/datasets/org/arrow/rows?format=json")).status == 422
     contract.check(path, s.get("/datasets/none/rows"))
     assert contract.check("/datasets/{id}/rows/{row}", s.get("/datasets/none/rows/0")).status == 404
     for query, kind, skip in (("arrow/rows?format=arrow", "vnd.apache.arrow.stream", None), ("tars/rows?format=tar",
@@ -560,6 +565,7 @@ def test_rows_of_every_kind(start, tmp_path, contract):
     r = contract.check(path, s.post("/datasets/org/arrow/rows:batchGet", batch), "POST")
     assert r.status == 200 and r.get("Content-Type") == "application/vnd.apache.arrow.stream"
     for body, status in (({"split": "test", "indices": [2, 0], "format": "raw"}, 200), ({"indices": [0]}, 400),
+                         ({"split": "test", "indices": [2, 0], "format": "json"}, 200),
                          ({"split": "test", "indices": [3]}, 400), ({"split": "no", "indices": []}, 404),
                          ({"split": "test", "indices": [], "format": "tar"}, 422)):
         assert contract.check(path, s.post("/datasets/org/t/rows:batchGet", body), "POST").status == status
