@@ -155,7 +155,7 @@ static void details_list_what_is_known(void **state)
     static const struct {
         const char *target, *member, *wanted;
     } cases[] = {
-        {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\"]"},
+        {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\",\"wait\",\"timeout\"]"},
         {"/models/qwen3/tensors?x=1", "known",
          "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\"]"},
         {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
