@@ -126,6 +126,7 @@ bool td_call_take_snapshot(struct td_call *call)
 {
     struct td_catalog_status status;
     struct td_error err = TD_ERROR_INIT;
+    call->stage = td_catalog_get_stage(call->api->catalog);
     call->snapshot = td_call_acquire(call, &err);
     if (call->snapshot != NULL)
         return true;

@@ -34,6 +34,7 @@ struct td_call {
     const struct td_uri *uri;
     struct td_caller caller;          /* who asks */
     struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
+    enum td_catalog_stage stage;      /* how far the catalog was before the snapshot was taken */
     const struct td_model *model;     /* NULL when the path names no model */
     const struct td_dataset *dataset; /* NULL when the path names no dataset */
     struct td_text rest;              /* the path after the route's word: a tensor, a file, a plan */
@@ -76,8 +77,8 @@ bool td_call_no_memory(const struct td_call *call);
  * may ask the catalog for a snapshot. */
 struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err);
 
-/* Sets call->snapshot by td_call_acquire; at most once for each call. Returns false, after answering the failure,
- * or 503 with the reason when there is no snapshot yet. */
+/* Sets call->stage, and call->snapshot by td_call_acquire; at most once for each call. Returns false, after answering
+ * the failure, or 503 with the reason when there is no snapshot yet. */
 bool td_call_take_snapshot(struct td_call *call);
 
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route

@@ -108,8 +108,8 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
 {
     struct td_upstream *upstream = call->api->upstream;
     struct td_upstream_reply reply;
-    if (upstream == NULL || !may_see(call, id))
-        return TD_INCOMING_NONE;
+    if (upstream == NULL || !may_see(call, id) || call->stage == TD_CATALOG_STARTING)
+        return TD_INCOMING_NONE; /* at first the model may be here */
     const struct td_upstream_asker asker = {.client = client_of(call), .via = via_of(call->request)};
     td_upstream_ask(upstream, &asker, id, &reply);
     switch (reply.answer) {

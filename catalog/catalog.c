@@ -63,6 +63,8 @@ struct td_catalog {
     struct td_scan_progress progress;
     pthread_t scanner;
     /* scanner thread only */
+    uint64_t began_ns;     /* when the last scan began */
+    uint64_t first_end_ns; /* when the first scan that succeeded ended; 0: none has */
     struct td_unsettled_list unsettled;
     struct logged logged;
 
@@ -90,6 +92,8 @@ struct td_catalog {
     uint64_t last_scan_end_ns;
     uint64_t empty_since_ns;
     uint64_t settle_due_ns; /* when the first young file is old enough; 0 = none */
+    uint64_t ready_due_ns;  /* when a scan is ready whatever is young; 0: no scan has succeeded, or it is ready */
+    _Atomic enum td_catalog_stage stage; /* written under the lock */
     _Atomic bool stop;
 };
 
@@ -314,10 +318,39 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_root *
     return true;
 }
 
+static bool has_same_unsettled(const struct td_snapshot *a, const struct td_snapshot *b)
+{
+    size_t i = 0;
+    while (i < a->unsettled_count && i < b->unsettled_count && strcmp(a->unsettled[i], b->unsettled[i]) == 0)
+        i++;
+    return i == a->unsettled_count && i == b->unsettled_count;
+}
+
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
-    return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count &&
-           a->hashed_count == b->hashed_count && a->root == b->root && td_snapshot_has_all_problems(a);
+    return a != NULL && strcmp(a->tag, b->tag) == 0 && has_same_unsettled(a, b) && a->hashed_count == b->hashed_count &&
+           a->root == b->root && td_snapshot_has_all_problems(a);
+}
+
+/* Notes that all is published which was there at the start, young files included, if the last scan found no young file
+ * or began the settling time after the first one: a file may never settle. Notes also whether there were enough models.
+ * Under the lock. */
+static void note_ready(struct td_catalog *catalog)
+{
+    struct td_catalog_status *status = &catalog->status;
+    if (catalog->current == NULL)
+        return;
+    if (catalog->first_end_ns == 0)
+        catalog->first_end_ns = td_clock_ns();
+    catalog->ready_due_ns = catalog->first_end_ns + catalog->config.scan.settle_ns;
+    if (status->unsettled_count == 0 || catalog->began_ns >= catalog->ready_due_ns)
+        status->ready = true;
+    if (!status->ready)
+        return;
+    catalog->ready_due_ns = 0;
+    bool is_complete = atomic_load(&catalog->stage) == TD_CATALOG_COMPLETE ||
+                       (!status->root_missing && status->usable_count >= catalog->config.require_models);
+    atomic_store(&catalog->stage, is_complete ? TD_CATALOG_COMPLETE : TD_CATALOG_LACKING);
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
@@ -335,15 +368,18 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         snapshot->retire_context = catalog;
         catalog->current = snapshot;
         *status = counted;
-        if (catalog->on_publish != NULL)
-            catalog->on_publish(catalog->on_publish_context);
     }
+    bool is_mended = catalog->scan_failed && !status->root_missing; /* the end of the latter is logged with readiness */
+    status->root_missing = false;
+    enum td_catalog_stage before = atomic_load(&catalog->stage);
+    note_ready(catalog);
+    bool has_come_on = atomic_load(&catalog->stage) != before;
+    if ((changed || has_come_on) && catalog->on_publish != NULL)
+        catalog->on_publish(catalog->on_publish_context);
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
     catalog->has_racy = snapshot->racy_count > 0;
-    bool is_mended = catalog->scan_failed && !status->root_missing; /* the end of the latter is logged with readiness */
     catalog->scan_failed = false;
-    status->root_missing = false;
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);
     if (is_mended)
@@ -363,18 +399,6 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     td_snapshot_unref(changed ? old : snapshot);
 }
 
-/* Sets `ready` once everything that was there at the start is published, young files included. Waits no longer than the
- * settling time, because a file may never settle. */
-static void update_ready(struct td_catalog *catalog, uint64_t started_ns)
-{
-    pthread_mutex_lock(&catalog->lock);
-    struct td_catalog_status *status = &catalog->status;
-    bool waited = td_clock_ns() - started_ns >= catalog->config.scan.settle_ns;
-    if (catalog->current != NULL && (status->unsettled_count == 0 || waited))
-        status->ready = true;
-    pthread_mutex_unlock(&catalog->lock);
-}
-
 static void scan_once(struct td_catalog *catalog)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -386,6 +410,7 @@ static void scan_once(struct td_catalog *catalog)
     struct td_snapshot *previous = td_catalog_acquire(catalog);
     struct td_snapshot *snapshot = NULL;
     uint64_t started_ns = td_clock_ns();
+    catalog->began_ns = started_ns;
     pthread_mutex_lock(&catalog->lock);
     struct td_scan_config config = catalog->config.scan;
     pthread_mutex_unlock(&catalog->lock);
@@ -458,6 +483,8 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
         due = catalog->empty_since_ns + empty_confirm_ns;
     if (catalog->settle_due_ns > 0 && catalog->settle_due_ns < due)
         due = catalog->settle_due_ns;
+    if (catalog->ready_due_ns > 0)
+        due = earlier(due, catalog->ready_due_ns);
     if (catalog->names_ns > 0)
         due = earlier(due, names_due_ns(catalog));
     if (catalog->writes_ns > 0)
@@ -505,11 +532,9 @@ static bool wait_for_turn(struct td_catalog *catalog)
 static void *scanner_main(void *argument)
 {
     struct td_catalog *catalog = argument;
-    uint64_t started_ns = td_clock_ns();
     bool go = true;
     while (go) {
         scan_once(catalog);
-        update_ready(catalog, started_ns);
         log_readiness(catalog);
         pthread_mutex_lock(&catalog->lock);
         catalog->status.scan_count++;
@@ -756,6 +781,11 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
     catalog->waiter_count--;
     pthread_mutex_unlock(&catalog->lock);
     return true;
+}
+
+enum td_catalog_stage td_catalog_get_stage(const struct td_catalog *catalog)
+{
+    return atomic_load(&catalog->stage);
 }
 
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status)

@@ -66,6 +66,13 @@ struct td_catalog_status {
     char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
 };
 
+/* How far the catalog has come since it was created. It never goes back. */
+enum td_catalog_stage {
+    TD_CATALOG_STARTING, /* something that was there at the start may not be published yet */
+    TD_CATALOG_LACKING,  /* all of it is published, but there never were as many usable models as require_models asks */
+    TD_CATALOG_COMPLETE, /* the catalog was `ready` once */
+};
+
 struct td_catalog;
 
 /* Opens the root, which must exist and be readable, and starts scanning. Errors as td_root_create and
@@ -112,6 +119,10 @@ struct td_rescan {
  * Callers share scans. Returns false, TD_RESOURCE_EXHAUSTED, when TD_RESCAN_WAITERS callers wait already. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
+
+/* Returns how far the catalog has come. A snapshot that is acquired afterwards is of that stage or of a later one.
+ * Takes no lock. Any thread. */
+enum td_catalog_stage td_catalog_get_stage(const struct td_catalog *catalog);
 
 /* Copies the current state to *status. */
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);

@@ -492,6 +492,21 @@ static bool is_unchanged(const struct scan *s)
            td_snapshot_has_all_problems(before);
 }
 
+/* Gives the snapshot the paths of the files that are too young for it. */
+static bool note_unsettled(const struct scan *s)
+{
+    struct td_arena *arena = &s->snapshot->arena;
+    if (s->unsettled.count == 0)
+        return true;
+    s->snapshot->unsettled = td_arena_alloc(arena, s->unsettled.count * sizeof *s->snapshot->unsettled);
+    for (size_t i = 0; i < s->unsettled.count && s->snapshot->unsettled != NULL; i++) {
+        s->snapshot->unsettled[i] = td_arena_strndup(arena, td_text_of(s->unsettled.items[i].path));
+        if (s->snapshot->unsettled[i] == NULL)
+            s->snapshot->unsettled = NULL;
+    }
+    return s->snapshot->unsettled != NULL || td_error_no_memory(s->err);
+}
+
 /* `root` is NULL for a snapshot of one file. */
 static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
 {
@@ -537,7 +552,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     td_tree_watch_begin(config->watch, root);
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
                           &progress->files_found, stop, err) &&
-              build_entries(&s) && tag_snapshot(&s);
+              build_entries(&s) && tag_snapshot(&s) && note_unsettled(&s);
     end_ahead(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));

@@ -130,6 +130,20 @@ void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_tex
     *count = lower_bound(&names, directory, '/' + 1) - *first;
 }
 
+static struct td_text unsettled_path(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_snapshot *)context)->unsettled[i]);
+}
+
+bool td_snapshot_lacks_below(const struct td_snapshot *snapshot, struct td_text directory)
+{
+    const struct td_snapshot *whole = snapshot->base != NULL ? snapshot->base : snapshot;
+    const struct td_names names = {.count = whole->unsettled_count, .context = whole, .get = unsettled_path};
+    if (directory.len == 0)
+        return whole->unsettled_count > 0;
+    return lower_bound(&names, directory, '/') < lower_bound(&names, directory, '/' + 1);
+}
+
 bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len,
                                 struct td_text folder)
 {

@@ -170,6 +170,7 @@ struct td_snapshot {
     struct td_problems problems;                   /* what could not be published at all */
     size_t repo_problem_first, repo_problem_count; /* the run of them that td_repos_build added */
     size_t unsettled_count;                        /* files that are too young to be trusted */
+    const char **unsettled; /* their paths as clients will know them, sorted, in the arena; a view has none */
     size_t pending_count;   /* of those, files without a known writer, which time alone publishes */
     size_t racy_count;      /* of the latter, finished files whose change time the clock has yet to pass */
     uint64_t next_due_ns;   /* monotonic time when the first of them settles; 0: none */
@@ -234,6 +235,9 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
  * number *first on. */
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_text directory, size_t *first,
                                size_t *count);
+
+/* Returns whether files below a directory (empty: below the root) are too young to be shown. Asks a view's snapshot. */
+bool td_snapshot_lacks_below(const struct td_snapshot *snapshot, struct td_text directory);
 
 /* Returns whether a run of entries has files below a folder. The folder's path counts from byte prefix_len of the
  * entries' paths on. */

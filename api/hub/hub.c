@@ -1,6 +1,7 @@
 #include "api/hub/hub.h"
 
 #include "api/access.h"
+#include "api/early_call.h"
 #include "api/find_name.h"
 #include "api/html/html_index.h"
 #include "api/hub/hub_answer.h"
@@ -169,6 +170,14 @@ static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL || no_repository(hub);
 }
 
+/* Returns whether all files of the repository are known. Else answers. */
+static bool is_whole(const struct td_hub_call *hub)
+{
+    char reason[TD_EARLY_REASON_BYTES];
+    return !td_early_call_lacks_files(hub->call, td_text_of(hub->repo->folder), reason) ||
+           td_hub_fail(hub, 503, NULL, "%s", reason);
+}
+
 /* Returns whether the view can be answered: of a model on its way that has checkpoints, only its files are here. Else
  * answers. */
 static bool has_content(struct td_hub_call *hub)
@@ -208,7 +217,7 @@ static void answer_file_path(struct td_hub_call *hub)
     size_t first = hub->as_dataset ? 1 : 0;
     size_t rest = 0;
     bool found = find_repo(hub, first, verb - first) || find_incoming(hub, first, verb - first);
-    if (found && take_revision(hub, verb + 1, &rest))
+    if (found && is_whole(hub) && take_revision(hub, verb + 1, &rest))
         answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
 }
 
@@ -259,6 +268,8 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     const struct verb *verb = find_verb(path, at);
     size_t rest = at + 1;
     hub->revision = TD_TEXT("main");
+    if (!is_whole(hub))
+        return;
     if (at >= path->count) {
         td_hub_answer_info(hub);
         return;
@@ -362,6 +373,10 @@ static void answer(struct td_call *call)
     call->is_post = is_post(&path);
     call->response->route = is_api(&path) ? TD_ROUTE_HUB_API : TD_ROUTE_HUB_FILE;
     td_call_serve(call, handle);
+    const struct td_hub_call hub = {.call = call};
+    char reason[TD_EARLY_REASON_BYTES];
+    if (call->response->status == 404 && td_early_call_knows_no_names(call, reason))
+        (void)td_hub_fail(&hub, 503, NULL, "%s", reason);
 }
 
 /* huggingface_hub takes a 401 for a missing repository, unless the message is this one, the Hub's own

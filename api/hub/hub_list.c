@@ -1,5 +1,6 @@
 #include "api/hub/hub_handlers.h"
 
+#include "api/early_call.h"
 #include "api/hub/hub_about.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_problems.h"
@@ -365,8 +366,13 @@ void td_hub_answer_list(struct td_hub_call *hub)
     uint64_t end = 0;
     size_t most = hub->call->snapshot->repo_count + 1;
     const struct td_repo **repos = NULL;
+    char reason[TD_EARLY_REASON_BYTES];
     if (!read_listing(hub, &listing))
         return;
+    if (td_early_call_lacks_files(hub->call, TD_TEXT(""), reason)) {
+        (void)td_hub_fail(hub, 503, NULL, "%s", reason);
+        return;
+    }
     td_buffer_init(&json);
     bool ok = td_reserved_take(&hub->reserved, most * sizeof *repos, &err);
     if (ok)

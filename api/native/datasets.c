@@ -1,4 +1,5 @@
 /* The list of datasets and the description of a dataset. */
+#include "api/early_call.h"
 #include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
@@ -35,7 +36,7 @@ static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
         for (size_t k = 0; k < dataset->split_count; k++)
             td_digest_add_cstring(digest, dataset->splits[k].name);
     }
-    return td_digest_finish(digest, state) || td_call_no_memory(call);
+    return (td_digest_finish(digest, state) || td_call_no_memory(call)) && td_early_call_may_list(call);
 }
 
 static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)

@@ -4,6 +4,7 @@
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"
 
+#include "api/early_call.h"
 #include "api/html/html_index.h"
 #include "api/incoming_call.h"
 #include "rank/config_text.h"
@@ -102,7 +103,7 @@ static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
     }
-    return td_digest_finish(digest, state) || td_call_no_memory(call);
+    return (td_digest_finish(digest, state) || td_call_no_memory(call)) && td_early_call_may_list(call);
 }
 
 static bool add_models(struct td_description *description, size_t at, size_t limit, struct td_text listing)

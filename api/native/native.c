@@ -3,6 +3,7 @@
 #include "api/native/native.h"
 
 #include "api/access.h"
+#include "api/early_call.h"
 #include "api/find_name.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
@@ -182,6 +183,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
                          is_nowhere ? "is neither here nor at the upstream" : "not found", advice);
         return NULL;
     }
+    struct td_text directory = td_text_n(call->model->id, call->model->directory_len);
+    if ((directory.len > 0 || call->snapshot->root_is_model) && !td_early_call_may_describe(call, directory))
+        return NULL;
     td_incoming_call_note_read(call, td_text_of(call->model->id));
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
     if (rest.len == 0) {
@@ -250,8 +254,10 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     struct td_named_page page;
     struct td_error err = TD_ERROR_INIT;
     char advice[TD_NAME_ADVICE_BYTES];
-    if (call->snapshot == NULL)
+    if (call->snapshot == NULL) {
+        call->stage = td_catalog_get_stage(call->api->catalog);
         call->snapshot = td_call_acquire(call, &err);
+    }
     if (err.code != TD_OK) {
         td_response_fail_error(call->response, &err);
         return NULL;
@@ -332,6 +338,8 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
             TD_SHOW(id, 400));
         return NULL;
     }
+    if (!td_early_call_may_describe(call, td_text_of(call->dataset->repo->folder)))
+        return NULL;
     if (rest.len == 0) {
         response->route = TD_ROUTE_DATASET;
         if (td_html_is_accepted(call) && td_uri_parameter(call->uri, "wait") == NULL)
@@ -523,6 +531,8 @@ static void answer(struct td_call *call)
         td_call_serve(call, handle);
     if (call->response->status == 404 && is_of_s3(call))
         fail_s3(call);
+    else
+        td_early_call_mend(call);
 }
 
 const struct td_facade td_native_facade = {

@@ -1,5 +1,6 @@
 #include "api/oci/oci.h"
 
+#include "api/early_call.h"
 #include "api/oci/oci_error.h"
 #include "api/oci/oci_handlers.h"
 #include "api/signed_call.h"
@@ -76,6 +77,7 @@ static void answer(struct td_call *call)
     call->response->route = endpoints[path.endpoint].route;
     if (td_call_take_snapshot(call))
         td_call_serve(call, handle);
+    td_early_call_mend(call);
 }
 
 static bool owns(struct td_text raw_path)

@@ -1,5 +1,6 @@
 #include "api/oci/oci_call.h"
 
+#include "api/early_call.h"
 #include "api/incoming_call.h"
 #include "catalog/oci_name.h"
 #include "core/digits.h"
@@ -85,6 +86,8 @@ bool td_oci_find_repo(struct td_oci_call *oci)
     if (oci->repo == NULL)
         return td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
                            TD_SHOW(name, TD_OCI_NAME_MAX));
+    if (!td_early_call_may_describe(oci->call, td_text_of(oci->repo->folder)))
+        return false;
     td_incoming_call_note_read(oci->call, td_text_of(oci->repo->id));
     return true;
 }

@@ -1,3 +1,4 @@
+#include "api/early_call.h"
 #include "api/oci/oci_handlers.h"
 #include "api/oci/oci_media.h"
 #include "api/oci/oci_target.h"
@@ -98,7 +99,7 @@ void td_oci_answer_catalog(struct td_oci_call *oci)
     struct page page;
     struct td_text last;
     begin(&page, oci);
-    if (read_parameters(&page, &last)) {
+    if (read_parameters(&page, &last) && td_early_call_may_list(oci->call)) {
         size_t i = last.len == 0 ? 0 : td_oci_names_after(snapshot, last);
         td_json_begin_array(&page.json, "repositories");
         while (i < snapshot->oci_name_count && add(&page, snapshot->oci_names[i].name))

@@ -7,6 +7,7 @@
  * so (port_hint). */
 #include "api/s3/s3.h"
 
+#include "api/early_call.h"
 #include "api/incoming_call.h"
 #include "api/s3/s3_access.h"
 #include "api/s3/s3_error.h"
@@ -63,7 +64,8 @@ static void list_buckets(const struct td_call *call)
     size_t most;
     size_t count = 0;
     const struct td_bucket *last = NULL;
-    if (!td_s3_count(call, "max-buckets", 1, BUCKETS_MAX, &most) || !read_bucket_token(call, begin, &i))
+    if (!td_s3_count(call, "max-buckets", 1, BUCKETS_MAX, &most) || !read_bucket_token(call, begin, &i) ||
+        !td_early_call_may_list(call))
         return;
     td_buffer_init(&xml);
     td_xml_begin(&xml);
@@ -193,7 +195,8 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
         answer_empty(call, asked->document);
     } else {
         call->response->route = TD_ROUTE_S3_LIST;
-        td_s3_list(call, bucket);
+        if (td_early_call_may_list(call))
+            td_s3_list(call, bucket);
     }
 }
 
@@ -345,6 +348,7 @@ static void answer(struct td_call *call)
     if (!td_call_take_snapshot(call))
         return;
     route(call, td_text_skip(path, 1));
+    td_early_call_mend(call);
     finish(call);
 }
 

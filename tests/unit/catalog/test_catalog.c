@@ -384,6 +384,54 @@ static void settling_needs_no_request(void **state)
     finish(&place);
 }
 
+/* The stage goes on when young files settle and when there are enough models, and never back. */
+static void stages_go_on(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.scan.settle_ns = 500000000;
+    place.config.require_models = 2;
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    tree_set_age(&place.tree, "root/m/a.safetensors", 0);
+    start(&place);
+    assert_int_equal(td_catalog_get_stage(place.catalog), TD_CATALOG_STARTING);
+    WAIT_FOR(&place, has_model(&place, "m"));
+    assert_int_equal(td_catalog_get_stage(place.catalog), TD_CATALOG_LACKING);
+    tree_simple(&place.tree, "root/n/a.safetensors", "a");
+    td_catalog_request_scan(place.catalog);
+    WAIT_FOR(&place, has_model(&place, "n"));
+    assert_int_equal(td_catalog_get_stage(place.catalog), TD_CATALOG_COMPLETE);
+    tree_remove(&place.tree, "root/m");
+    td_catalog_request_scan(place.catalog);
+    WAIT_FOR(&place, status.too_few_models);
+    assert_int_equal(td_catalog_get_stage(place.catalog), TD_CATALOG_COMPLETE);
+    finish(&place);
+}
+
+/* A snapshot names what is too young for it. */
+static void young_files_are_named(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.scan.settle_ns = UINT64_C(3600) * SECOND;
+    tree_simple(&place.tree, "root/a/b/x.safetensors", "a");
+    tree_simple(&place.tree, "root/a-c/x.safetensors", "a");
+    start(&place);
+    WAIT_FOR(&place, status.scan_count == 1);
+    struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
+    assert_int_equal(snapshot->unsettled_count, 2);
+    static const char *const lacking[] = {"", "a", "a/b", "a-c"}, *const whole[] = {"b", "a/b/x.safetensors", "a-",
+                                                                                    "c"};
+    for (size_t i = 0; i < COUNT_OF(lacking); i++) {
+        assert_true(td_snapshot_lacks_below(snapshot, td_text_of(lacking[i])));
+        assert_false(td_snapshot_lacks_below(snapshot, td_text_of(whole[i])));
+    }
+    td_snapshot_unref(snapshot);
+    finish(&place);
+}
+
 struct waiter {
     const struct place *place;
     _Atomic bool *stop;
@@ -857,6 +905,8 @@ int main(void)
         cmocka_unit_test(settings_change_while_it_runs),
         cmocka_unit_test(many_requests_are_few_scans),
         cmocka_unit_test(settling_needs_no_request),
+        cmocka_unit_test(stages_go_on),
+        cmocka_unit_test(young_files_are_named),
         cmocka_unit_test(waiting_for_a_scan),
         cmocka_unit_test(endless_writer_does_not_block_readiness),
         cmocka_unit_test(a_missing_root_keeps_the_last_state),
