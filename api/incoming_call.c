@@ -1,5 +1,7 @@
 #include "api/incoming_call.h"
 
+#include "core/clock.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -59,6 +61,20 @@ static void fail_ask(const struct td_call *call, const struct td_upstream_reply 
         td_response_set_retry_after(call->response, reply->retry_after_s);
     else if (status == 507 && reply->retry_after_s > 0)
         td_response_add_header(call->response, "Retry-After", "%u", reply->retry_after_s);
+}
+
+bool td_incoming_call_waits(const struct td_call *call, struct td_text id)
+{
+    struct td_upstream_progress progress;
+    struct td_kept_model kept;
+    uint64_t until_ns = call->request->since_ns + TD_INCOMING_WAIT_NS;
+    bool is_underway = td_upstream_get_progress(call->api->upstream, id, &progress);
+    bool is_nearly_here =
+        is_underway ? progress.left_ns <= TD_INCOMING_WAIT_NS : td_upstream_find(call->api->upstream, id, &kept);
+    if (!is_nearly_here || call->request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_over(call))
+        return false;
+    call->response->wait_until_ns = until_ns;
+    return true;
 }
 
 void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile)

@@ -39,6 +39,15 @@ bool td_incoming_call_awaits(const struct td_call *call);
 /* The text for clients that can ask for single files meanwhile. */
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
+/* For how long a call waits for a fetch that is nearly done. */
+#define TD_INCOMING_WAIT_NS UINT64_C(1000000000)
+
+/* Has the call wait (td_response's wait_until_ns), at most TD_INCOMING_WAIT_NS from its beginning on, if the model will
+ * be published within about that time at the rate so far; its end is a publication, after which the call is handled
+ * again. Returns false, with nothing done, when that takes longer or the wait is over. `id` is the model's at the
+ * upstream. */
+bool td_incoming_call_waits(const struct td_call *call, struct td_text id);
+
 /* Answers 503 and says how far the model is, and what the client can do meanwhile: for what needs all of its files,
  * such as a manifest. `id` is the model's at the upstream. */
 void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile);

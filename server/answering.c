@@ -119,8 +119,9 @@ static void run_answer(struct td_job *job)
 {
     struct td_session *session = (struct td_session *)(void *)job;
     if (make_answer(session, session->job_closes))
-        session->exchange.stage = TD_STAGE_WAIT_WANTED;
-    td_session_drop_upload(session);
+        session->exchange.stage = TD_STAGE_WAIT_WANTED; /* the answer may need the body */
+    else
+        td_session_drop_upload(session);
 }
 
 static struct td_session *waiting_session(struct td_waiter *waiter)
@@ -138,7 +139,10 @@ enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
         td_waiting_forbid();
     }
     bool waits = make_answer(session, session->job_closes);
-    return td_waiting_allow() ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
+    bool was_refused = td_waiting_allow();
+    if (!was_refused && !waits)
+        td_session_drop_upload(session);
+    return was_refused ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
 }
 
 /* Suspends the connection until the answer is made, by the waker or by a job. */
@@ -158,6 +162,7 @@ static enum MHD_Result wait_here(struct td_session *session)
         td_session_end_waiting(session);
         waits = make_answer(session, session->job_closes);
     }
+    td_session_drop_upload(session);
     return queue(session);
 }
 
@@ -183,7 +188,7 @@ enum MHD_Result td_answer_begin(struct td_session *session, bool close)
     bool waits = make_answer(session, close);
     bool was_refused = td_waiting_allow();
     session->job_closes = close;
-    if (!was_refused)
+    if (!was_refused && !waits)
         td_session_drop_upload(session); /* before sending, which may take long */
     if (!was_refused && !waits)
         return queue(session);

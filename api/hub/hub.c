@@ -187,7 +187,8 @@ static bool has_content(struct td_hub_call *hub)
     if (hub->incoming == NULL || !td_incoming_call_is_of(hub->incoming) || !hub->repo->has_checkpoint ||
         !td_virtual_revision_read_name(hub->revision, &virtual, &err))
         return true;
-    td_incoming_call_fail(hub->call, td_text_of(hub->repo->id), TD_INCOMING_HAS_FILES);
+    if (!td_incoming_call_waits(hub->call, td_text_of(hub->repo->id)))
+        td_incoming_call_fail(hub->call, td_text_of(hub->repo->id), TD_INCOMING_HAS_FILES);
     return false;
 }
 

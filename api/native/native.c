@@ -201,8 +201,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         call->is_post = row->is_post;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
             return row->handle;
-        td_incoming_call_fail(call, td_incoming_call_known_id(call, td_text_of(call->model->id)),
-                              TD_INCOMING_HAS_FILES);
+        struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
+        if (!td_incoming_call_waits(call, id))
+            td_incoming_call_fail(call, id, TD_INCOMING_HAS_FILES);
         return NULL;
     }
     if (waits_for_model(call, path)) /* in a directory of this model, there may be another one */

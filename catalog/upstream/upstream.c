@@ -441,6 +441,22 @@ void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *aske
     pthread_mutex_unlock(&u->f.lock);
 }
 
+/* Returns about how long the rest of the model takes at the rate so far; in the first second, in which connections are
+ * made, at 64 MiB/s. Under the lock. */
+static uint64_t expect_left_ns(const struct td_intake *intake)
+{
+    const double first_rate = 64.0 * 1024 * 1024; /* bytes/s */
+    if (intake->files == NULL)
+        return UINT64_MAX;
+    uint64_t arrived_bytes = td_intake_arrived(intake), total_bytes = intake->model.listing.total_bytes;
+    double left_bytes = arrived_bytes < total_bytes ? (double)(total_bytes - arrived_bytes) : 0;
+    double fetched_bytes = arrived_bytes > intake->resumed_bytes ? (double)(arrived_bytes - intake->resumed_bytes) : 0;
+    double took_s = (double)(td_clock_ns() - intake->started_ns) / 1e9;
+    double rate = took_s < 1 ? first_rate : fetched_bytes / took_s;
+    double left_s = left_bytes <= 0 ? 0 : rate <= 0 ? 1e9 : left_bytes / rate;
+    return left_s < 1e9 ? (uint64_t)(left_s * 1e9) : UINT64_MAX;
+}
+
 bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct td_upstream_progress *out)
 {
     pthread_mutex_lock(&u->f.lock);
@@ -450,6 +466,7 @@ bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct t
         *out =
             (struct td_upstream_progress){.arrived_bytes = td_intake_arrived(intake),
                                           .total_bytes = intake->files == NULL ? 0 : intake->model.listing.total_bytes,
+                                          .left_ns = expect_left_ns(intake),
                                           .is_listed = intake->files != NULL};
     pthread_mutex_unlock(&u->f.lock);
     return found;

@@ -38,7 +38,8 @@ struct td_upstream_reply {
 
 struct td_upstream_progress {
     uint64_t arrived_bytes, total_bytes;
-    bool is_listed; /* the sizes are known */
+    uint64_t left_ns; /* about how long the rest takes; UINT64_MAX while the sizes are not known */
+    bool is_listed;   /* the sizes are known */
 };
 
 struct td_upstream;

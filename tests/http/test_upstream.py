@@ -208,6 +208,45 @@ def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, star
     assert same_after == same
 
 
+COLD = {"tensors": (), "tensors/a": (), "tensors/b?slice=0:2": (), "model.safetensors": (),
+        "shards/none/tp2/rank-0.safetensors": (), "tensors:read": b'{"tensors": [{"name": "b"}]}'}
+
+
+@pytest.mark.parametrize("workers", ["2", "0"])
+def test_what_is_nearly_here_is_waited_for(hubs, cache, workers):
+    """The first request for a small model begins the fetch, and is answered when that is done. GET, HEAD, a body that
+    is read again, the Hub's virtual revisions; each of a model that nobody has asked for."""
+    names = [f"org/m{i}" for i in range(2 * len(COLD) + 1)]
+    hub = hubs({name: model(nbytes=MIB) for name in names})
+    server = cache(hub.url, "--workers", workers)
+    for name, (path, body) in zip(names, COLD.items()):
+        r = server.post(f"/models/{name}/{path}", body) if body else server.get(f"/models/{name}/{path}")
+        assert r.status == 200, (path, r)
+        assert r.body == (server.post(f"/models/{name}/{path}", body) if body else
+                          server.get(f"/models/{name}/{path}")).body
+    for name, (path, body) in zip(names[len(COLD):], COLD.items()):
+        if not body:
+            assert server.request(f"/models/{name}/{path}", method="HEAD").status == 200, path
+    assert server.get(f"/{names[-1]}/resolve/safetensors/model.safetensors").status == 200
+    assert server.gauge("tensord_waiters") == 0
+
+
+def test_what_is_not_nearly_here_is_not_waited_for(hubs, cache):
+    """A request waits for 1 s at most, and not at all for a fetch that stands still."""
+    hub = hubs({"org/m": model(nbytes=2 * MIB)})
+    hub.open_gate(MIB)
+    server = cache(hub.url)
+    for least, most in ((0.5, 15), (0, 0.9)):
+        began = time.monotonic()
+        r = server.get("/models/org/m/tensors")
+        took = time.monotonic() - began
+        assert r.status == 503 and int(r.get("Retry-After")) >= 1 and b"is being fetched from the upstream" in r.body
+        assert least < took < most, took
+        time.sleep(2)
+    hub.open_gate(None)
+    published(server, "org/m")
+
+
 def test_a_directory_of_a_model_whose_name_has_no_organisation(hubs, cache):
     """Its URL looks like that of a model with one, at which no fetch begins. The Hub's clients may write local/."""
     hub = hubs({"parts": SLOW | ARRIVING["parts"][0]})
