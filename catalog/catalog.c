@@ -132,10 +132,11 @@ static void free_retired(struct td_catalog *catalog)
     td_mapping_cache_end_left(&catalog->maps);
 }
 
-/* Returns whether the model has something to serve: a checkpoint was read, or nothing was refused. */
+/* Returns whether the model has something to serve: a checkpoint or a rank's part was read, or nothing was refused. */
 static bool is_usable(const struct td_model *model)
 {
-    return model->checkpoint_count > 0 || model->problems.count == model->damaged_count;
+    return model->checkpoint_count > 0 || td_model_rank_part_count(model) > 0 ||
+           model->problems.count == model->damaged_count;
 }
 
 /* Sets the members of *status that describe the snapshot, and leaves the others. */

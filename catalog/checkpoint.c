@@ -10,6 +10,7 @@
  * before, because making them takes long. */
 #include "catalog/checkpoint.h"
 
+#include "catalog/box_checkpoint.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
 #include "catalog/gguf_role.h"
@@ -57,8 +58,10 @@ struct unit {
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until a checkpoint takes the list */
     size_t part_count;
-    struct td_shard_range range; /* of a -NNNNN-of-NNNNN group: the numbers of its shards; count 0: no group */
-    const char *requested_id;    /* of a group: the id that it gets if nothing else has it; else NULL */
+    struct td_shard_range range;     /* of a -NNNNN-of-NNNNN group: the numbers of its shards; count 0: no group */
+    const char *requested_id;        /* of a group: the id that it gets if nothing else has it; else NULL */
+    struct td_joined_tensors *boxes; /* a reference on the tensors that the boxes in its files make; else NULL */
+    const char *part_reason;         /* of a part of a rank: why it is not the whole; else NULL */
 };
 
 struct builder {
@@ -70,8 +73,10 @@ struct builder {
     size_t count;
     struct unit *units;
     size_t unit_count, unit_capacity;
-    struct unit *asides; /* units that lack files */
+    struct unit *asides; /* units that lack files, and parts of ranks */
     size_t aside_count, aside_capacity;
+    const char *first_part; /* path of the first part of a rank; NULL: there is none */
+    size_t rank_part_count;
     struct td_error *err;
 };
 
@@ -485,6 +490,166 @@ static bool collect_group(struct builder *b, const struct td_shard *shards, size
     return set_aside_group(b, shards, count, is_first);
 }
 
+static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
+{
+    bool same = checkpoint->part_count == unit->part_count;
+    for (size_t i = 0; same && i < unit->part_count; i++)
+        same = checkpoint->parts[i]->file == unit->parts[i]->file;
+    return same;
+}
+
+/* Returns the joined tensors that the snapshot before made of the same files, or NULL. */
+static struct td_joined_tensors *previous_join(const struct builder *b, const struct unit *unit)
+{
+    const struct td_model *before = previous_model(b);
+    for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
+        if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
+            return before->checkpoints[i].join;
+    return NULL;
+}
+
+/* ---- parts of ranks ------------------------------------------------------------------------------------ */
+
+static const char rank_reason[] = "it is one rank's part of the tensors, and nothing says how the parts are joined";
+
+/* Claims the file and sets it aside as a part of a rank. */
+static bool set_aside_part(struct builder *b, size_t i, const char *reason)
+{
+    const struct td_candidate *candidate = &b->candidates[i];
+    b->claimed[i] = true;
+    if (b->first_part == NULL)
+        b->first_part = candidate->path;
+    b->rank_part_count++;
+    if (!is_usable(candidate))
+        return true;
+    if (unit_add(b, td_base_name(candidate->path), 1) == NULL)
+        return false;
+    struct unit *aside = unit_set_aside(b);
+    if (aside == NULL)
+        return false;
+    aside->part_reason = reason;
+    aside->parts[aside->part_count++] = candidate->entry;
+    return true;
+}
+
+/* Frees the last unit. */
+static void unit_remove(struct builder *b)
+{
+    free(b->units[--b->unit_count].parts);
+}
+
+/* Returns whether the candidate says which boxes of the tensors it holds, and no set has it yet. */
+static bool has_boxes(const struct builder *b, size_t i)
+{
+    const struct td_candidate *candidate = &b->candidates[i];
+    return !b->claimed[i] && is_usable(candidate) && candidate->entry->file->manifest.starts != NULL;
+}
+
+/* Collects the files that say which boxes of the tensors they hold. When the boxes do not make whole tensors, the files
+ * are parts of ranks. */
+static bool collect_boxes(struct builder *b)
+{
+    static const char reason[] = "it holds boxes of the tensors, and the boxes in other files do not make them whole";
+    struct unit *unit = NULL;
+    const char *unfilled = NULL;
+    char message[512];
+    for (size_t i = 0; i < b->count; i++) {
+        const struct td_candidate *candidate = &b->candidates[i];
+        if (!has_boxes(b, i))
+            continue;
+        unit = unit != NULL ? unit : unit_add(b, td_base_name(candidate->path), b->count);
+        if (unit == NULL)
+            return false;
+        unit->parts[unit->part_count++] = candidate->entry;
+    }
+    if (unit == NULL)
+        return true;
+    struct td_joined_tensors *before = previous_join(b, unit);
+    unit->boxes = before != NULL ? td_joined_tensors_ref(before)
+                                 : td_boxes_join(unit->parts, unit->part_count, &unfilled, b->err);
+    bool is_whole = unit->boxes != NULL;
+    if (!is_whole)
+        unit_remove(b);
+    if (!is_whole && unfilled == NULL)
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < b->count; i++) {
+        if (!has_boxes(b, i))
+            continue;
+        b->claimed[i] = true;
+        ok = is_whole || set_aside_part(b, i, reason);
+    }
+    if (is_whole || !ok)
+        return ok;
+    (void)snprintf(
+        message, sizeof message,
+        "tensor \"%.200s\" is not whole: the boxes in these files do not fill it, so this sharded checkpoint is "
+        "not published",
+        unfilled);
+    problem(b, b->first_part, message);
+    return true;
+}
+
+/* Returns whether the numbered files are parts of ranks: unless they are safetensors files that share no tensor, which
+ * engines read together. Sets *ok to false for want of memory. */
+static bool are_numbered_parts(struct builder *b, bool *ok)
+{
+    struct td_checkpoint all = {.parts = calloc(b->count + 1, sizeof(*all.parts))};
+    bool is_safetensors = true;
+    *ok = all.parts != NULL || td_error_no_memory(b->err);
+    for (size_t i = 0; *ok && i < b->count; i++) {
+        const struct td_candidate *candidate = &b->candidates[i];
+        if (b->claimed[i] || candidate->part != TD_CANDIDATE_NUMBERED || !is_usable(candidate))
+            continue;
+        is_safetensors = is_safetensors && candidate->entry->file->format == &td_format_safetensors;
+        all.parts[all.part_count++] = candidate->entry;
+    }
+    *ok = *ok && td_shards_merge(&all, b->err);
+    bool are_parts = *ok && (!is_safetensors || td_shards_duplicate(&all) > 0);
+    free(all.refs);
+    free(all.parts);
+    return are_parts;
+}
+
+/* Collects the files that hold one rank's part of the tensors. */
+static bool collect_rank_parts(struct builder *b)
+{
+    bool ok;
+    bool are_numbered = are_numbered_parts(b, &ok);
+    for (size_t i = 0; ok && i < b->count; i++) {
+        enum td_candidate_part part = b->candidates[i].part;
+        bool is_part = part == TD_CANDIDATE_RANK || (part == TD_CANDIDATE_NUMBERED && are_numbered);
+        if (is_part && !b->claimed[i] && b->candidates[i].kind == TD_FILE_TENSORS)
+            ok = set_aside_part(b, i, rank_reason);
+    }
+    return ok;
+}
+
+/* Sets aside what lies beside parts of ranks and holds no model, so that nobody takes it for the model. */
+static bool collect_beside_parts(struct builder *b)
+{
+    static const char reason[] = "it lies beside parts of ranks, and holds what a trainer saves beside the model";
+    for (size_t i = 0; b->rank_part_count > 0 && i < b->count; i++) {
+        const struct td_candidate *candidate = &b->candidates[i];
+        if (b->claimed[i] || candidate->kind != TD_FILE_TENSORS || !is_usable(candidate))
+            continue;
+        bool is_empty = candidate->entry->file->manifest.tensor_count == 0;
+        if ((is_empty || td_weights_is_trainer_state(td_base_name(candidate->path))) && !set_aside_part(b, i, reason))
+            return false;
+    }
+    return true;
+}
+
+/* Adds a problem when the model has parts of ranks and no checkpoint with tensors. */
+static void report_parts(struct builder *b)
+{
+    if (b->rank_part_count == 0 || (b->model->checkpoint_count > 0 && b->model->checkpoints[0].tensor_count > 0))
+        return;
+    problem(b, b->first_part,
+            "it holds one rank's part of the tensors, and nothing says how the parts are joined; so the model has no "
+            "default checkpoint");
+}
+
 static bool is_left(const struct builder *b, size_t i)
 {
     return !b->claimed[i] && b->candidates[i].kind != TD_FILE_SHARD_INDEX;
@@ -623,29 +788,13 @@ static bool is_external(const struct builder *b, const struct unit *unit)
            unit->parts[0]->file->manifest.file_count > 0;
 }
 
-static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
-{
-    bool same = checkpoint->part_count == unit->part_count;
-    for (size_t i = 0; same && i < unit->part_count; i++)
-        same = checkpoint->parts[i]->file == unit->parts[i]->file;
-    return same;
-}
-
-/* Returns the joined tensors that the snapshot before made of the same files, or NULL. */
-static struct td_joined_tensors *previous_join(const struct builder *b, const struct unit *unit)
-{
-    const struct td_model *before = previous_model(b);
-    for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
-        if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
-            return before->checkpoints[i].join;
-    return NULL;
-}
-
 /* Fills in tensors that are put together from several files. */
 static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     struct td_joined_tensors *before = previous_join(b, unit);
-    if (before != NULL)
+    if (unit->boxes != NULL)
+        checkpoint->join = td_joined_tensors_ref(unit->boxes);
+    else if (before != NULL)
         checkpoint->join = td_joined_tensors_ref(before);
     else if (is_distributed(unit))
         checkpoint->join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, NULL, b->err);
@@ -666,7 +815,7 @@ static bool names_tensors(const struct unit *unit)
 
 static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
-    if (is_distributed(unit) || is_external(b, unit))
+    if (is_distributed(unit) || is_external(b, unit) || unit->boxes != NULL)
         return checkpoint_fill_joined(b, checkpoint, unit);
     if (names_tensors(unit))
         return checkpoint_fill_indexed(checkpoint, unit, b->err);
@@ -744,6 +893,21 @@ static const char *format_name(const struct unit *unit)
     return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
 }
 
+/* Leaves out metadata that tell of the boxes in one file. */
+static bool drop_box_metadata(struct td_checkpoint *checkpoint, struct td_arena *arena, struct td_error *err)
+{
+    struct td_metadata *kept = td_arena_array(arena, checkpoint->metadata_count + 1, sizeof *kept);
+    size_t count = 0;
+    if (kept == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < checkpoint->metadata_count; i++)
+        if (!td_boxes_is_own_key(checkpoint->metadata[i].key))
+            kept[count++] = checkpoint->metadata[i];
+    checkpoint->metadata = kept;
+    checkpoint->metadata_count = count;
+    return true;
+}
+
 /* Makes the unit a checkpoint. Sets *published to false, and adds a problem, when it cannot be published. */
 static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
                               bool *published)
@@ -762,8 +926,10 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    size_t metadata_parts = is_external(b, unit) ? 1 : unit->part_count; /* number of parts whose metadata count */
+    size_t metadata_parts =
+        is_external(b, unit) || unit->boxes != NULL ? 1 : unit->part_count; /* number of parts whose metadata count */
     if (!td_shards_metadata(checkpoint, metadata_parts, &b->snapshot->arena, b->err) ||
+        (unit->boxes != NULL && !drop_box_metadata(checkpoint, &b->snapshot->arena, b->err)) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;
@@ -779,7 +945,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
 static struct unit *find_named(struct unit *units, size_t count, enum family family, const char *name)
 {
     for (size_t i = 0; i < count; i++)
-        if (units[i].family == family && strcmp(units[i].name, name) == 0)
+        if (units[i].family == family && units[i].part_reason == NULL && strcmp(units[i].name, name) == 0)
             return &units[i];
     return NULL;
 }
@@ -859,6 +1025,8 @@ static bool choose_in_family(struct builder *b, enum family family, struct unit 
 /* Returns the place of a checkpoint in the list, the default one first. */
 static int rank_of(const struct td_checkpoint *checkpoint)
 {
+    if (checkpoint->is_rank_part)
+        return 5;
     if (strcmp(checkpoint->id, families[FAMILY_SAFETENSORS].id) == 0)
         return 0;
     if (strcmp(checkpoint->id, families[FAMILY_PYTORCH].id) == 0)
@@ -944,7 +1112,7 @@ static const struct unit *choose_aside(const struct builder *b, enum family fami
         if (b->units[i].family == family)
             return NULL;
     for (size_t i = 0; i < b->aside_count; i++)
-        if (b->asides[i].family == family && has_any_part(&b->asides[i]))
+        if (b->asides[i].family == family && b->asides[i].part_reason == NULL && has_any_part(&b->asides[i]))
             return &b->asides[i];
     return NULL;
 }
@@ -963,7 +1131,8 @@ static bool add_partials(struct builder *b)
                                            .index = unit->index_entry,
                                            .parts = unit->parts,
                                            .part_count = unit->part_count,
-                                           .range = unit->range};
+                                           .range = unit->range,
+                                           .part_reason = unit->part_reason};
         if (!td_partial_add(b->snapshot, previous_model(b), model, &set, b->err))
             return false;
     }
@@ -994,11 +1163,15 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
             problem(&b, candidates[i].path, error);
     }
     claim_shards_of_others(&b);
-    ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&
-         publish_units(&b) && add_partials(&b);
+    ok = collect_indexes(&b) && collect_distributed(&b) && collect_boxes(&b) && collect_rank_parts(&b) &&
+         collect_beside_parts(&b) && collect_groups(&b) && collect_singles(&b) && publish_units(&b) && add_partials(&b);
+    if (ok)
+        report_parts(&b);
 out:
-    for (size_t i = 0; i < b.unit_count; i++)
+    for (size_t i = 0; i < b.unit_count; i++) {
         free(b.units[i].parts);
+        td_joined_tensors_unref(b.units[i].boxes);
+    }
     for (size_t i = 0; i < b.aside_count; i++)
         free(b.asides[i].parts);
     free(b.units);

@@ -4,6 +4,14 @@
 
 #include "catalog/snapshot.h"
 
+/* What the names of a file, of those beside it and of its directories say. */
+enum td_candidate_part {
+    TD_CANDIDATE_WHOLE,
+    TD_CANDIDATE_RANK,    /* one rank's part of the model's tensors (catalog/rank_part.h) */
+    TD_CANDIDATE_NUMBERED /* likewise, unless it shares no tensor with the others that are so, and all are safetensors
+                           */
+};
+
 /* A file of one directory whose name says that it belongs to a checkpoint. */
 struct td_candidate {
     const char *path;     /* path as clients know it; the snapshot's */
@@ -14,7 +22,8 @@ struct td_candidate {
     enum td_file_kind kind;       /* what the file is, by its name */
     const struct td_entry *entry; /* NULL when the file could not even be opened */
     const char *error;            /* the reason for that; the snapshot's */
-    const char *index;            /* path of an index in a directory above that has the file as a shard; NULL: none */
+    enum td_candidate_part part;
+    const char *index; /* path of an index in a directory above that has the file as a shard; NULL: none */
 };
 
 /* Groups the candidates of one directory into checkpoints. Sets model->checkpoints (the default one first) and

@@ -1,5 +1,6 @@
 #include "catalog/file_content.h"
 
+#include "catalog/box_checkpoint.h"
 #include "catalog/content_hash.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
@@ -77,7 +78,8 @@ uint64_t td_file_content_bytes(const struct td_file *file)
     enum { OWN_BYTES = 3328 };
     uint64_t bytes = OWN_BYTES;
     if (file->format != NULL)
-        bytes += file->manifest.arena.used_bytes + td_external_join_bytes(&file->manifest);
+        bytes += file->manifest.arena.used_bytes + td_external_join_bytes(&file->manifest) +
+                 td_boxes_join_bytes(&file->manifest);
     if (file->kind == TD_FILE_SHARD_INDEX)
         bytes += file->index.arena.used_bytes;
     if (file->kind == TD_FILE_DCP_METADATA)

@@ -11,12 +11,15 @@
 #include "catalog/dataset/dataset.h"
 #include "catalog/described.h"
 #include "catalog/oci_name.h"
+#include "catalog/rank_part.h"
 #include "catalog/repo.h"
 #include "catalog/shard_group.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/utf8.h"
 #include "parser/names.h"
+#include "parser/safetensors.h"
+#include "parser/torch/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,6 +239,15 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
+/* Returns whether torch.distributed.checkpoint gives this name to a file with boxes of tensors:
+ * shard-00001-model-00001-of-00001.safetensors. */
+static bool is_box_file(const char *name)
+{
+    static const char before[] = "shard-";
+    return strncmp(name, before, sizeof before - 1) == 0 && strstr(name, "-model-") != NULL &&
+           td_shard_stem_len(name) > 0;
+}
+
 /* Decides which files directly in the root share a model. A config.json, an index, a .metadata or a part of a
  * distributed checkpoint makes all of them one model (a config.json alone only when there is no other model). Else each
  * file is a model, and so is each group of shards. */
@@ -246,7 +258,8 @@ static void part_root(struct td_grouping *g)
     for (size_t i = 0; i < g->candidate_count; i++) {
         bool in_root = g->candidates[i].directory_len == 0;
         g->in_directories += in_root ? 0 : 1;
-        g->root_is_model = g->root_is_model || (in_root && (described || g->candidates[i].kind != TD_FILE_TENSORS));
+        bool makes_model = described || g->candidates[i].kind != TD_FILE_TENSORS || is_box_file(g->candidates[i].path);
+        g->root_is_model = g->root_is_model || (in_root && makes_model);
     }
     for (size_t i = 0; i < g->candidate_count; i++) {
         struct td_candidate *candidate = &g->candidates[i];
@@ -331,6 +344,98 @@ static bool find_shards_below(struct td_grouping *g)
     return true;
 }
 
+/* A list of files or directories whose names are of ranks. */
+struct rank_items {
+    struct td_rank_item *items;
+    size_t count, capacity;
+    struct td_arena names;
+};
+
+/* Adds an item if its name is of a rank. Returns false for want of memory. */
+static bool add_rank_item(struct rank_items *list, struct td_text directory, struct td_text name, size_t number,
+                          struct td_error *err)
+{
+    struct td_rank_name read;
+    td_rank_name_read(name, &read);
+    if (read.kind == TD_RANK_NONE)
+        return true;
+    struct td_rank_name *copy = td_arena_array(&list->names, 1, sizeof *copy);
+    if (copy == NULL || !TD_ARRAY_GROW(list->items, list->count, list->capacity, err))
+        return td_error_no_memory(err);
+    *copy = read;
+    list->items[list->count++] = (struct td_rank_item){.directory = directory, .number = number, .name = copy};
+    return true;
+}
+
+/* Adds the directories that the candidate lies in. */
+static bool add_rank_directories(struct rank_items *list, const struct td_candidate *candidate, size_t number,
+                                 struct td_error *err)
+{
+    const char *path = candidate->path;
+    for (size_t begin = 0; begin < candidate->directory_len;) {
+        const char *slash = memchr(path + begin, '/', candidate->directory_len - begin);
+        size_t end = slash == NULL ? candidate->directory_len : (size_t)(slash - path);
+        if (!add_rank_item(list, td_text_n(path, begin), td_text_n(path + begin, end - begin), number, err))
+            return false;
+        begin = end + 1;
+    }
+    return true;
+}
+
+/* Says which candidates are parts of ranks, by the items of their own names or of their directories' names. */
+static void mark_parts(struct td_grouping *g, struct rank_items *list, bool directories)
+{
+    td_rank_items_judge(list->items, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct td_rank_item *item = &list->items[i];
+        struct td_candidate *candidate = &g->candidates[item->number];
+        const struct td_format *format = candidate->entry == NULL ? NULL : candidate->entry->file->format;
+        bool is_numbered = item->may_be && (format == &td_format_safetensors || format == &td_format_torch);
+        if (item->is_part)
+            candidate->part = TD_CANDIDATE_RANK;
+        else if (is_numbered && !directories && candidate->part == TD_CANDIDATE_WHOLE)
+            candidate->part = TD_CANDIDATE_NUMBERED;
+    }
+    list->count = 0;
+}
+
+/* Marks the files of a directory that is a rank's. The candidates are sorted: those of a directory follow one another,
+ * and its first one stands for all. */
+static bool mark_directories(struct td_grouping *g, struct rank_items *list)
+{
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        const struct td_candidate *candidate = &g->candidates[i];
+        bool is_first = i == 0 || !same_model(&g->candidates[i - 1], candidate);
+        if (is_first && candidate->directory_len > 0 && !add_rank_directories(list, candidate, i, g->err))
+            return false;
+    }
+    mark_parts(g, list, true);
+    for (size_t i = 1; i < g->candidate_count; i++)
+        if (g->candidates[i].directory_len > 0 && same_model(&g->candidates[i - 1], &g->candidates[i]) &&
+            g->candidates[i - 1].part == TD_CANDIDATE_RANK)
+            g->candidates[i].part = TD_CANDIDATE_RANK;
+    return true;
+}
+
+/* Finds the candidates that hold one rank's part of a model. The candidates must be sorted. */
+static bool find_rank_parts(struct td_grouping *g)
+{
+    struct rank_items list = {.items = NULL};
+    td_arena_init(&list.names, 0);
+    bool ok = mark_directories(g, &list);
+    for (size_t i = 0; ok && i < g->candidate_count; i++) {
+        const struct td_candidate *candidate = &g->candidates[i];
+        if (candidate->kind == TD_FILE_TENSORS)
+            ok = add_rank_item(&list, td_text_n(candidate->path, candidate->directory_len),
+                               td_text_of(td_base_name(candidate->path)), i, g->err);
+    }
+    if (ok)
+        mark_parts(g, &list, false);
+    free(list.items);
+    td_arena_fini(&list.names);
+    return ok;
+}
+
 bool td_grouping_build(struct td_grouping *g)
 {
     struct td_snapshot *snapshot = g->snapshot;
@@ -340,6 +445,8 @@ bool td_grouping_build(struct td_grouping *g)
     snapshot->root_is_model = g->root_is_model;
     if (g->candidate_count > 0)
         qsort(g->candidates, g->candidate_count, sizeof *g->candidates, candidate_compare);
+    if (!g->names_only && !find_rank_parts(g))
+        return false;
     snapshot->models = calloc(g->candidate_count + 1, sizeof *snapshot->models);
     if (snapshot->models == NULL)
         return td_error_no_memory(g->err);

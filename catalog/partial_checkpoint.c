@@ -182,9 +182,10 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
     *is_any = false;
     if (lacks == NULL)
         return td_error_no_memory(err);
-    *lacks = (struct td_lacks){.index = set->index};
+    *lacks = (struct td_lacks){.index = set->index, .part_reason = set->part_reason};
     checkpoint->lacks = lacks;
-    if (set->index == NULL && !count_members(lacks, set))
+    checkpoint->is_rank_part = set->part_reason != NULL;
+    if (set->index == NULL && set->part_reason == NULL && !count_members(lacks, set))
         return true;
     if (!take_parts(snapshot, checkpoint, lacks, set))
         return td_error_no_memory(err);
@@ -226,7 +227,7 @@ const struct td_checkpoint *td_partial_find(const struct td_model *model, struct
 {
     for (size_t i = 0; i < model->partial_count; i++) {
         const char *known = model->partials[i].id;
-        if (id.len == 0 || td_text_compare(td_text_of(known), id) == 0)
+        if (id.len == 0 ? !model->partials[i].is_rank_part : td_text_compare(td_text_of(known), id) == 0)
             return &model->partials[i];
     }
     return NULL;
@@ -243,7 +244,9 @@ static const char *source_of(const struct td_lacks *lacks)
 void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_buffer *out)
 {
     const struct td_lacks *lacks = checkpoint->lacks;
-    if (lacks->file_count == 0)
+    if (lacks->part_reason != NULL)
+        td_buffer_puts(out, lacks->part_reason);
+    else if (lacks->file_count == 0)
         td_buffer_printf(out, "%s names %zu tensor%s not there", source_of(lacks), lacks->tensor_count,
                          lacks->tensor_count == 1 ? " that is" : "s that are");
     else
@@ -281,6 +284,8 @@ void td_partial_each_missing(const struct td_checkpoint *checkpoint, size_t max,
                              void (*each)(void *context, const char *file), void *context)
 {
     const struct td_lacks *lacks = checkpoint->lacks;
+    if (lacks->part_reason != NULL)
+        return;
     if (lacks->index == NULL) {
         each_missing_member(checkpoint, max, each, context);
         return;
@@ -347,6 +352,8 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     char member[NAME_BYTES] = "";
     const char *file = member;
     bool is_there = false;
+    if (lacks->part_reason != NULL)
+        return;
     if (!td_partial_knows_tensors(checkpoint)) {
         td_partial_each_missing(checkpoint, 1, copy_name, member);
     } else {

@@ -1,6 +1,6 @@
 /* Incomplete checkpoints: the available tensors of a set that lacks files. The set is that of an index, of the
- * `.metadata` of a distributed checkpoint, or of a -NNNNN-of-NNNNN group. Incomplete checkpoints are not published:
- * only model->partials holds them, for clients that ask for them. */
+ * `.metadata` of a distributed checkpoint, or of a -NNNNN-of-NNNNN group; or it is one file with a rank's part of the
+ * tensors. Incomplete checkpoints are not published: only model->partials holds them, for clients that ask for them. */
 #ifndef TD_CATALOG_PARTIAL_CHECKPOINT_H
 #define TD_CATALOG_PARTIAL_CHECKPOINT_H
 
@@ -18,6 +18,8 @@ struct td_partial_set {
     const struct td_entry *const *parts;
     size_t part_count;
     struct td_shard_range range; /* of a group: the numbers of all its members */
+    const char
+        *part_reason; /* of a part of a rank, which has no index: why it is not the whole, as a sentence; else NULL */
 };
 
 /* The missing files and tensors of an incomplete checkpoint. */
@@ -27,6 +29,7 @@ struct td_lacks {
     size_t file_count;            /* number of files that are missing or refused */
     size_t tensor_count;          /* number of missing tensors; 0 where nobody knows it */
     struct td_shard_range range;  /* as in td_partial_set */
+    const char *part_reason;      /* likewise */
 };
 
 /* Adds the available tensors of the set to model->partials as one incomplete checkpoint. Adds nothing when no tensor is
@@ -35,7 +38,8 @@ struct td_lacks {
 bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previous, struct td_model *model,
                     const struct td_partial_set *set, struct td_error *err);
 
-/* Returns the incomplete checkpoint with this id, or the first one for an empty id; NULL when there is none. */
+/* Returns the incomplete checkpoint with this id, or for an empty id the first one that is no part of a rank; NULL when
+ * there is none. */
 const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id);
 
 /* Returns whether it is known which tensors the incomplete checkpoint lacks: neither a group nor the map of Keras names

@@ -337,7 +337,16 @@ const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *mode
 
 bool td_model_is_default_checkpoint(const struct td_model *model, const struct td_checkpoint *checkpoint)
 {
-    return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
+    return !checkpoint->is_rank_part &&
+           checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
+}
+
+size_t td_model_rank_part_count(const struct td_model *model)
+{
+    size_t count = 0;
+    while (count < model->partial_count && model->partials[model->partial_count - count - 1].is_rank_part)
+        count++;
+    return count;
 }
 
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i)

@@ -116,6 +116,9 @@ struct td_checkpoint {
     /* The files lie beside a model and are no model to load by themselves: a variant of other weights, a projector, the
      * state of an optimizer. Never the default one beside others with tensors. */
     bool is_secondary;
+    /* One of `partials` that no request gets without naming it: it holds one rank's part of the tensors, or lies beside
+     * such parts and holds no model. */
+    bool is_rank_part;
     const struct td_metadata *metadata;
     size_t metadata_count;
     const struct td_lacks *lacks;  /* what an incomplete checkpoint lacks (partial_checkpoint.h); else NULL */
@@ -271,8 +274,11 @@ const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, co
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id);
 
 /* Returns whether the checkpoint, one of the model's, is the default one: the first of the whole ones, or of the
- * incomplete ones. */
+ * incomplete ones. A part of a rank is never the default one. */
 bool td_model_is_default_checkpoint(const struct td_model *model, const struct td_checkpoint *checkpoint);
+
+/* Returns the number of the model's incomplete checkpoints that are parts of ranks. They are the last of `partials`. */
+size_t td_model_rank_part_count(const struct td_model *model);
 
 /* Returns the i-th tensor in the order of names, i below tensor_count. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);

@@ -464,6 +464,98 @@ static bool read_header(struct header *h, const struct td_input *input, const st
     return td_input_read(input, PREFIX_BYTES, h->text, h->len, h->err);
 }
 
+/* ---- boxes of larger tensors --------------------------------------------------------------------------- */
+
+/* torch.distributed.checkpoint's HuggingFaceStorageWriter writes, in the metadata of each rank's file, which box of
+ * each tensor the file holds (torch/distributed/checkpoint/_hf_utils.py). The value is JSON in a string:
+ * {"NAME":{"saved_offsets":[8,0]}} */
+static const char boxes_key[] = "DCP_SHARDING_INFO";
+
+/* Reads the offsets of a tensor. The latest token is the key "saved_offsets". */
+static bool read_starts(struct td_json *json, const struct td_tensor *tensor, struct td_arena *arena,
+                        const uint64_t **out)
+{
+    uint64_t *starts = td_arena_array(arena, tensor->rank + 1, sizeof *starts);
+    uint64_t end;
+    if (starts == NULL)
+        return td_error_no_memory(json->err);
+    bool ok = td_json_next(json) == TD_JSON_ARRAY_BEGIN;
+    for (uint32_t i = 0; ok && i < tensor->rank; i++)
+        ok = td_json_next(json) == TD_JSON_NUMBER && td_json_u64(json, &starts[i]) &&
+             td_add_u64(starts[i], tensor->shape[i], &end);
+    *out = starts;
+    return (ok && td_json_next(json) == TD_JSON_ARRAY_END) ||
+           td_error_set(json->err, TD_INVALID_ARGUMENT,
+                        "the saved_offsets of \"%.96s\" are no list of %u whole numbers", tensor->name, tensor->rank);
+}
+
+/* Reads the members of a tensor's box. */
+static bool read_box(struct td_json *json, const struct td_tensor *tensor, struct td_arena *arena, const uint64_t **out)
+{
+    enum td_json_token token;
+    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object with saved_offsets"))
+        return false;
+    while ((token = td_json_next(json)) == TD_JSON_KEY)
+        if (!(td_json_equals(json, "saved_offsets") ? read_starts(json, tensor, arena, out) : td_json_skip(json)))
+            return false;
+    return token != TD_JSON_ERROR;
+}
+
+/* Reads the boxes of all tensors from the text. */
+static bool read_boxes(struct td_manifest *manifest, struct td_text text, struct td_error *err)
+{
+    struct td_json json;
+    enum td_json_token token;
+    const uint64_t **starts = td_arena_array(&manifest->arena, manifest->tensor_count + 1, sizeof *starts);
+    char *name = malloc(text.len + 1);
+    bool ok = (starts != NULL && name != NULL) || td_error_no_memory(err);
+    for (size_t i = 0; ok && i < manifest->tensor_count; i++)
+        starts[i] = NULL;
+    td_json_init(&json, text, 0, err);
+    ok = ok && td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object of tensor names");
+    while (ok && (token = td_json_next(&json)) == TD_JSON_KEY) {
+        size_t len;
+        ok = td_json_string(&json, name, text.len + 1, &len);
+        const struct td_tensor *tensor = ok ? td_manifest_find(manifest, td_text_n(name, len)) : NULL;
+        if (tensor == NULL)
+            ok = ok && td_json_skip(&json);
+        else
+            ok = read_box(&json, tensor, &manifest->arena, &starts[tensor - manifest->tensors]);
+    }
+    ok = ok && td_json_expect(&json, TD_JSON_END, "the end");
+    for (size_t i = 0; ok && i < manifest->tensor_count; i++)
+        if (starts[i] == NULL)
+            ok = td_error_set(err, TD_INVALID_ARGUMENT, "it has no saved_offsets of \"%.96s\"",
+                              manifest->tensors[i].name);
+    free(name);
+    manifest->starts = starts;
+    return ok;
+}
+
+/* Reads which boxes the file holds, if its metadata say so. */
+static bool find_boxes(struct header *h)
+{
+    struct td_manifest *manifest = h->manifest;
+    struct td_json json;
+    struct td_error why = TD_ERROR_INIT;
+    size_t len;
+    size_t i = 0;
+    while (i < manifest->metadata_count && strcmp(manifest->metadata[i].key, boxes_key) != 0)
+        i++;
+    if (i == manifest->metadata_count)
+        return true;
+    td_json_init(&json, td_text_of(manifest->metadata[i].value), 0, &why);
+    (void)td_json_next(&json); /* a string, as read_metadata has checked */
+    char *text = 2 * json.value_len + 2 <= td_arena_left(&manifest->arena) || manifest->arena.limit_bytes == 0
+                     ? malloc(json.value_len + 1)
+                     : NULL;
+    if (text == NULL)
+        return header_no_memory(h);
+    bool ok = td_json_string(&json, text, json.value_len + 1, &len) && read_boxes(manifest, td_text_n(text, len), &why);
+    free(text);
+    return ok || td_error_set(h->err, why.code, "%s in its metadata: %s", boxes_key, why.message);
+}
+
 static bool safetensors_parse(const struct td_input *input, const struct td_limits *limits,
                               struct td_manifest *manifest, struct td_error *err)
 {
@@ -473,7 +565,7 @@ static bool safetensors_parse(const struct td_input *input, const struct td_limi
     if (ok) {
         h.capacity = count_entries_at_most(td_text_n(h.text, h.len));
         ok = set_arena_limit(&h, limits->max_memory_bytes) && read_entries(&h) && finish_manifest(&h) &&
-             check_coverage(&h);
+             check_coverage(&h) && find_boxes(&h);
     }
     manifest->arena.limit_bytes = arena_limit;
     free(h.text);

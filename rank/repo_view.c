@@ -122,7 +122,9 @@ static bool is_replaced(const struct td_repo_view *view, const struct td_repo_mo
 {
     if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES || is_left_out(view, run, model))
         return false;
-    return view->kind != TD_REVISION_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
+    const struct td_checkpoint *checkpoint = &model->checkpoints[0];
+    bool is_safetensors = strcmp(checkpoint->format, "safetensors") == 0 && checkpoint->join == NULL;
+    return view->kind != TD_REVISION_SAFETENSORS || !is_safetensors;
 }
 
 bool td_repo_view_fits(const struct td_repo_view *view)

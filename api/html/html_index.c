@@ -287,8 +287,10 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
                        resources[which].before, resources[which].after);
     } else if (at < description_at) {
         const struct td_checkpoint *partial = &model->partials[at - partials_at];
-        write_link(out, model, partial, partial == model->partials, "tensors",
-                   "the available tensors of the incomplete checkpoint ", ", as JSON");
+        write_link(out, model, partial, td_model_is_default_checkpoint(model, partial), "tensors",
+                   partial->is_rank_part ? "one rank's part of the tensors, "
+                                         : "the available tensors of the incomplete checkpoint ",
+                   ", as JSON");
     } else if (at == description_at) {
         write_own_link(out, model, "", "description", "as JSON");
     } else {

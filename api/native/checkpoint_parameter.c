@@ -35,10 +35,21 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
     list_checkpoints(call->model, &details);
     const char *text = td_buffer_terminate(&details);
     const char *advice =
-        call->model->partial_count == 0 || !can_be_part
+        call->model->partial_count == td_model_rank_part_count(call->model) || !can_be_part
             ? ""
             : "; add ?partial=1 to .../tensors or .../tensors/{name} to get the tensors that are there";
-    if (call->model->checkpoint_count == 0)
+    const struct td_checkpoint *part = td_partial_find(call->model, *id);
+    if (part != NULL && part->is_rank_part)
+        td_response_fail(call->response, 404, text,
+                         "checkpoint \"%s\" of model \"%s\" is one rank's part of the tensors, not the whole; "
+                         ".../tensors?checkpoint= and .../tensors/{name}?checkpoint= answer it",
+                         part->id, call->model->id);
+    else if (call->model->checkpoint_count == 0 && td_model_rank_part_count(call->model) > 0)
+        td_response_fail(call->response, 404, text,
+                         "model \"%s\" has no default checkpoint: its files hold one rank's part of the tensors each; "
+                         "GET /models/%s lists them in parts%s",
+                         call->model->id, call->model->id, advice);
+    else if (call->model->checkpoint_count == 0)
         td_response_fail(call->response, 404, text,
                          "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s", call->model->id,
                          call->model->id,
@@ -65,7 +76,9 @@ const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call
         return NULL;
     }
     const struct td_checkpoint *found = NULL;
-    if (partial != NULL && (id == NULL || id->len > 0))
+    if (partial != NULL ? id == NULL || id->len > 0 : id != NULL && id->len > 0)
         found = td_partial_find(call->model, td_text_n(id == NULL ? "" : id->p, id == NULL ? 0 : id->len));
+    if (found != NULL && partial == NULL && !found->is_rank_part)
+        found = NULL;
     return found != NULL ? found : find_checkpoint(call, partial == NULL);
 }

@@ -21,12 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool add_checkpoints(struct td_description *description, const struct td_model *model)
+static bool add_checkpoints(struct td_description *description, const char *member,
+                            const struct td_checkpoint *checkpoints, size_t count)
 {
     struct td_json_builder *json = &description->json;
-    td_json_begin_array(json, "checkpoints");
-    for (size_t i = 0; i < model->checkpoint_count; i++) {
-        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+    td_json_begin_array(json, member);
+    for (size_t i = 0; i < count; i++) {
+        const struct td_checkpoint *checkpoint = &checkpoints[i];
         if (!td_description_room(description, strlen(checkpoint->id)))
             return false;
         td_json_begin_object(json, NULL);
@@ -48,7 +49,9 @@ static bool add_model(struct td_description *description, const struct td_model 
     td_json_add_string(json, "id", model->id);
     if (model->revision != NULL)
         td_json_add_string(json, "revision", model->revision);
-    if (!add_checkpoints(description, model))
+    size_t parts = td_model_rank_part_count(model);
+    if (!add_checkpoints(description, "checkpoints", model->checkpoints, model->checkpoint_count) ||
+        (parts > 0 && !add_checkpoints(description, "parts", model->partials + model->partial_count - parts, parts)))
         return false;
     td_json_add_u64(json, "file_count", model->entry_count);
     td_json_add_u64(json, "total_bytes", model->total_bytes);

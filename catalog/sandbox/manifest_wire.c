@@ -16,7 +16,7 @@ enum { TENSOR_BYTES = 36, METADATA_BYTES = 16, FILE_BYTES = 8, CODING_BYTES = 49
 enum { HAS_STRIDES = 1, BIG_ENDIAN = 2, ALL_FLAGS = 3 };
 
 /* Bits of a manifest. */
-enum { IS_BARE = 1, SHARES_BYTES = 2, ALL_MARKS = 3 };
+enum { IS_BARE = 1, SHARES_BYTES = 2, HAS_STARTS = 4, ALL_MARKS = 7 };
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
@@ -76,7 +76,8 @@ static void write_tensor(const struct td_tensor *tensor, struct td_wire_writer *
 
 void td_manifest_write(const struct td_manifest *manifest, struct td_wire_writer *out)
 {
-    unsigned marks = (manifest->bare ? IS_BARE : 0) | (manifest->shares_bytes ? SHARES_BYTES : 0);
+    unsigned marks = (manifest->bare ? IS_BARE : 0) | (manifest->shares_bytes ? SHARES_BYTES : 0) |
+                     (manifest->starts != NULL ? HAS_STARTS : 0);
     td_wire_put_u8(out, (uint8_t)marks);
     td_wire_put_u32(out, (uint32_t)manifest->split_number);
     td_wire_put_u32(out, (uint32_t)manifest->split_count);
@@ -94,6 +95,8 @@ void td_manifest_write(const struct td_manifest *manifest, struct td_wire_writer
     td_wire_put_u64(out, manifest->tensor_count);
     for (size_t i = 0; i < manifest->tensor_count; i++)
         write_tensor(&manifest->tensors[i], out);
+    for (size_t i = 0; manifest->starts != NULL && i < manifest->tensor_count; i++)
+        td_wire_put_numbers(out, manifest->starts[i], manifest->tensors[i].rank);
     td_wire_put_u64(out, manifest->total_bytes);
 }
 
@@ -359,6 +362,22 @@ static void read_tensors(struct td_wire_reader *in, struct td_manifest *manifest
     }
 }
 
+/* Reads the place of each tensor in a larger one. */
+static void read_starts(struct td_wire_reader *in, struct td_manifest *manifest)
+{
+    const uint64_t **starts = td_arena_array(&manifest->arena, manifest->tensor_count + 1, sizeof *starts);
+    if (starts == NULL)
+        in->no_memory = in->failed = true;
+    for (size_t i = 0; i < manifest->tensor_count && !in->failed; i++) {
+        const struct td_tensor *tensor = &manifest->tensors[i];
+        uint64_t end;
+        starts[i] = td_wire_get_numbers(in, tensor->rank, &manifest->arena);
+        for (uint32_t k = 0; k < tensor->rank && !in->failed; k++)
+            (void)td_wire_check(in, td_add_u64(starts[i][k], tensor->shape[k], &end));
+    }
+    manifest->starts = starts;
+}
+
 /* Reads a number that is -1 when the file does not say it. */
 static int32_t read_split(struct td_wire_reader *in)
 {
@@ -383,6 +402,8 @@ bool td_manifest_read(struct td_wire_reader *in, uint64_t size_bytes, struct td_
         read_metadata(in, manifest);
     if (!in->failed)
         read_tensors(in, manifest, codings, size_bytes);
+    if (!in->failed && (marks & HAS_STARTS) != 0)
+        read_starts(in, manifest);
     uint64_t total = td_wire_get_u64(in);
     if (!td_wire_check(in, !manifest->bare || manifest->tensor_count == 1))
         return td_wire_refuse(in, err);
