@@ -68,6 +68,11 @@ bool td_blob_pinned(struct td_blob *blob)
     return blob->class->pinned == NULL || blob->class->pinned(blob);
 }
 
+bool td_blob_is_fixed(const struct td_blob *blob)
+{
+    return blob->class->fixed != NULL && blob->class->fixed(blob);
+}
+
 static void heap_destroy(struct td_blob *blob)
 {
     free((void *)(uintptr_t)blob->bytes);

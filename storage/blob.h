@@ -33,6 +33,8 @@ struct td_blob_class {
     bool (*unchanged)(struct td_blob *blob);
     /* Returns true while nobody can change the bytes without waiting for this program. NULL: always. */
     bool (*pinned)(struct td_blob *blob);
+    /* Returns true when nobody can ever change the bytes. NULL: somebody may, or nobody needs to know. */
+    bool (*fixed)(const struct td_blob *blob);
     /* Returns whether all of the range, which is not empty, is in memory; of a generated blob, whether the bytes are
      * that it is made of. NULL: they always are. */
     bool (*resident)(struct td_blob *blob, uint64_t off, uint64_t len);
@@ -92,6 +94,9 @@ bool td_blob_unchanged(struct td_blob *blob);
 /* Returns true while the bytes can be sent without another check of the file: heap memory, or a mapping under a
  * lease. */
 bool td_blob_pinned(struct td_blob *blob);
+
+/* Returns true when nobody can ever change the bytes of a mapped blob's file. */
+bool td_blob_is_fixed(const struct td_blob *blob);
 
 /* Makes a heap blob with one reference for the caller. Takes ownership of data (from malloc; may be NULL when len is
  * 0), also on failure. Errors: TD_RESOURCE_EXHAUSTED. */

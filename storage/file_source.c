@@ -294,6 +294,11 @@ static bool mapping_pinned(struct td_blob *blob)
     return mapping->immutable || (mapping->leased && !atomic_load(&mapping->broken));
 }
 
+static bool mapping_fixed(const struct td_blob *blob)
+{
+    return ((const struct td_mapping *)(const void *)blob)->immutable;
+}
+
 static int mapping_descriptor(const struct td_blob *blob)
 {
     return ((const struct td_mapping *)(const void *)blob)->fd;
@@ -311,6 +316,7 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .gather = mapping_gather,
                                                    .unchanged = mapping_unchanged,
                                                    .pinned = mapping_pinned,
+                                                   .fixed = mapping_fixed,
                                                    .resident = mapping_resident,
                                                    .prefetch = mapping_prefetch,
                                                    .descriptor = mapping_descriptor};

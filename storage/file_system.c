@@ -30,7 +30,7 @@ bool td_is_immutable(int fd)
     struct statx now;
     memset(&now, 0, sizeof now);
     if (statx(fd, "", AT_EMPTY_PATH, 0, &now) == 0 &&
-        (now.stx_attributes & now.stx_attributes_mask & (STATX_ATTR_IMMUTABLE | STATX_ATTR_VERITY)) != 0)
+        (now.stx_attributes & now.stx_attributes_mask & STATX_ATTR_VERITY) != 0)
         return true;
     return is_on(fd, read_only, sizeof read_only / sizeof *read_only);
 }

@@ -11,9 +11,10 @@
  * system. */
 bool td_sees_every_writer(int fd);
 
-/* Returns whether nobody can change the contents of the open file, as long as its attributes and its mount stay: the
- * file has fs-verity or the immutable attribute (chattr +i), or its file system is read-only by kind (squashfs, EROFS,
- * ISO 9660, cramfs, romfs). A change of the image behind such a file system is not seen. */
+/* Returns whether nobody can ever change the contents of the open file: the file has fs-verity, which cannot be taken
+ * off, or its file system is read-only by kind (squashfs, EROFS, ISO 9660, cramfs, romfs). A change of the image behind
+ * such a file system is not seen. The immutable attribute (chattr +i), a mount that is read-only for now and a mode
+ * without the right to write do not count: each can end at any moment, also for those who have the file open. */
 bool td_is_immutable(int fd);
 
 enum td_writers {

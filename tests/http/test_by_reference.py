@@ -2,9 +2,7 @@
 pages, so a write in place would show in them. The server keeps the file's lease until the client has read them."""
 import collections
 import contextlib
-import fcntl
 import os
-import struct
 import threading
 import time
 
@@ -196,32 +194,3 @@ def test_a_file_declared_immutable_needs_no_lease(root, start):
     age(part)
     os.replace(part / "model.safetensors", root / "m" / "model.safetensors")
     s.wait_for(lambda: s.get(URL).body == data_of(root), "a file that is replaced by rename is seen")
-
-
-@contextlib.contextmanager
-def immutable(path):
-    """Set the immutable attribute (chattr +i), and take it back at the end."""
-    get_flags, set_flags, flag = 0x80086601, 0x40086602, 0x10
-    with open(path, "rb") as f:
-        before = struct.unpack("l", fcntl.ioctl(f, get_flags, bytes(8)))[0]
-        try:
-            fcntl.ioctl(f, set_flags, struct.pack("l", before | flag))
-        except OSError as e:
-            pytest.fail(f"no immutable attribute (root with CAP_LINUX_IMMUTABLE is needed, and a file system like ext4 "
-                        f"below --basetemp): {e}")
-        try:
-            yield
-        finally:
-            fcntl.ioctl(f, set_flags, struct.pack("l", before))
-
-
-def test_a_file_with_the_immutable_attribute_needs_no_lease(root, start):
-    path = root / "m" / "model.safetensors"
-    with immutable(path):
-        s = start(root, "--leases", "off")
-        assert s.get(URL).body == data_of(root)
-        s.wait_for(lambda: ways(s)["file"] == 1, "the answer is counted as file")
-        assert s.get("/models/other/tensors/w").status == 200
-        s.wait_for(lambda: ways(s)["checked"] == 1, "the other file is checked")
-        with pytest.raises(PermissionError):
-            open(path, "r+b")
