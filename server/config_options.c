@@ -34,6 +34,7 @@ enum { AT_START, LIVE };
 
 static const char *const rescan_words[] = {"local", "any", "none", NULL};
 static const char *const files_words[] = {"mutable", "immutable", NULL};
+static const char *const sendfile_words[] = {"on", "remote", "off", NULL};
 static const char *const sandbox_words[] = {"required", "best-effort", "off", NULL};
 static const char *const format_words[] = {"text", "json", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
@@ -100,6 +101,8 @@ static const struct td_option options[] = {
     {"leases", "on|off", "on", "pin files while they are sent, if the host allows it", SWITCH(leases), AT_START},
     {"files", "mutable|immutable", "mutable", "immutable: files are only ever replaced by rename, never written to",
      WORD(files, files_words), AT_START},
+    {"sendfile", "on|remote|off", "on", "send from the page cache by reference; remote: not to clients on this machine",
+     WORD(sendfile, sendfile_words), AT_START},
     {"max-files", "N", "1000000", "files to list; the rest is left out and reported", COUNT(max_files, 1, 100000000),
      LIVE},
     {"max-maps", "N", "16384", "files to keep mapped at once", COUNT(max_maps, 16, 60000), AT_START},

@@ -73,7 +73,8 @@ struct td_config {
     bool metrics_open;
     const char *rescan_from; /* "local", "any" or "none" */
     bool leases;
-    const char *files; /* "mutable" or "immutable" */
+    const char *files;    /* "mutable" or "immutable" */
+    const char *sendfile; /* "on", "remote" or "off" */
     enum td_config_print print;
     uint8_t sources[TD_OPTIONS_MAX]; /* enum td_config_source of each option, in the order of the table */
     struct td_arena strings;         /* those of the configuration file */

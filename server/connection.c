@@ -12,6 +12,8 @@
  *     this host. Its blob, and so the file's lease, is kept until there is proof that the client has read it. The
  *     reference goes from thread to thread by exchanging one pointer: the connection's own thread drops it when the
  *     next request begins, the thread that breaks leases when it finds the client's queue empty.
+ *   - When both sides of a connection have ended, the kernel does not tell any more what the client has read. So this
+ *     side looks before it ends (look_before_shutdown), and does not end before the answer is read (server/departed).
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
  *     registered again (td_connection_open). */
 #include "server/connection.h"
@@ -51,11 +53,11 @@ void td_connection_shorten_queue(struct td_connection *connection)
     (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* Has the kernel drop the send queue when the descriptor is closed, so that the client sees a reset. */
-static void reset_at_close(int fd)
+/* Has the client see a reset when the connection is closed. Under the lock. */
+static void reset_at_close(struct td_connection *connection)
 {
-    struct linger reset = {.l_onoff = 1};
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    td_socket_reset_at_close(connection->fd);
+    atomic_store(&connection->is_reset_at_close, true);
 }
 
 /* Records the reason, unless one is recorded already, and shuts the socket down. Under the lock. */
@@ -66,7 +68,7 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
      * does not read, and the client cannot mistake the end for a complete answer. An idle connection is not reset,
      * because the end of its last answer may still be on the way; neither is a silent one. */
     if (why != TD_CUT_IDLE && atomic_load(&connection->phase) != TD_PHASE_IDLE)
-        reset_at_close(connection->fd);
+        reset_at_close(connection);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
     (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
@@ -168,65 +170,117 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
 
 /* ---- answers that may not have been read --------------------------------------------------------------- */
 
-/* For how long a client that cannot be looked into may take to read what it has acknowledged. */
-static const uint64_t arrived_grace_ns = UINT64_C(2000000000);
-
-/* Returns whether an answer was read, as far as can be told. Under the lock. */
-static bool was_read(const struct td_registry *registry, int fd, const struct td_ends *ends, uint64_t *arrived_ns)
+/* Returns whether the client has reset the connection. Once this side has ended, too, the kernel does not tell. */
+static bool was_reset(struct td_connection *connection)
 {
-    enum td_delivery delivery = td_delivery_look(registry->netlink, fd, ends);
-    uint64_t now_ns = td_clock_ns();
-    if (delivery == TD_DELIVERY_PENDING)
-        *arrived_ns = 0;
-    else if (*arrived_ns == 0)
-        *arrived_ns = now_ns;
-    return delivery == TD_DELIVERY_READ ||
-           (delivery == TD_DELIVERY_ARRIVED && now_ns - *arrived_ns >= arrived_grace_ns);
+    return !atomic_load(&connection->has_ended) && td_socket_facts_of(connection->fd).is_closed;
 }
 
-/* Removes an entry, without the reference. Under the lock. */
-static void forget_departed(struct td_registry *registry, size_t i)
+/* Returns whether the connection's last answer by reference was read, as far as can be told. */
+static bool was_read(struct td_connection *connection)
 {
-    registry->departed_count--;
-    memmove(&registry->departed[i], &registry->departed[i + 1],
-            (registry->departed_count - i) * sizeof *registry->departed);
+    enum td_delivery_state state;
+    uint64_t arrived_ns = atomic_load(&connection->arrived_ns);
+    if (connection->departed == NULL) /* the ends are not known */
+        return false;
+    bool is_proved = was_reset(connection) || td_delivery_is_proved(&connection->registry->delivery, connection->fd,
+                                                                    &connection->departed->ends, &arrived_ns, &state);
+    atomic_store(&connection->arrived_ns, arrived_ns);
+    return is_proved;
 }
 
-/* Keeps the blob, whose reference it takes, for a connection that ends. Returns the blob that the caller drops without
- * the lock, or NULL. Under the lock. */
-static struct td_blob *depart(struct td_registry *registry, const struct td_connection *connection,
-                              struct td_blob *blob)
+/* Looks for proof before this side ends: after that the kernel tells a client that has closed its socket no more from
+ * one that only sends no more, and may have unread bytes. As long as it has, this side does not end at all; then the
+ * kernel goes on to show them (server/departed). Returns whether it may end. */
+static bool look_before_shutdown(void *context)
 {
-    struct td_departed departed = {.blob = blob, .since_ns = td_clock_ns()};
-    struct td_blob *dropped = NULL;
-    if (!td_delivery_ends(connection->fd, &departed.ends)) /* the client has reset the connection */
+    struct td_connection *connection = context;
+    struct td_blob *blob = atomic_load(&connection->unread);
+    if (atomic_load(&connection->has_ended))
+        return true;
+    if (blob != NULL && was_read(connection)) {
+        if (atomic_compare_exchange_strong(&connection->unread, &blob, NULL))
+            td_blob_unref(blob);
+    } else if (blob != NULL && connection->departed != NULL && connection->departed->ends.is_found &&
+               !atomic_load(&connection->is_reset_at_close)) {
+        return false;
+    }
+    atomic_store(&connection->has_ended, true);
+    return true;
+}
+
+/* Has the answer of a connection that ends keep its blob, whose reference it takes. Returns the blob if that is not
+ * necessary or not possible, for the caller to drop without the lock. Under the lock. */
+static struct td_blob *depart(struct td_registry *registry, struct td_connection *connection, struct td_blob *blob)
+{
+    /* What is not acknowledged when the descriptor is closed is lost with the reset. */
+    bool is_lost = atomic_load(&connection->is_reset_at_close) && td_socket_unacknowledged_bytes(connection->fd) > 0;
+    if (is_lost || connection->departed == NULL)
         return blob;
-    if (registry->departed_count == TD_DEPARTED) {
-        dropped = registry->departed[0].blob;
-        forget_departed(registry, 0);
+    connection->departed->arrived_ns = atomic_load(&connection->arrived_ns);
+    connection->departed->is_open = !atomic_load(&connection->has_ended);
+    if (!td_departed_add(&registry->departed, connection->departed, blob, connection->fd)) {
+        reset_at_close(connection);
+        return blob;
     }
-    registry->departed[registry->departed_count++] = departed;
-    return dropped;
+    connection->departed = NULL;
+    return NULL;
 }
 
-/* Drops the blobs of departed answers that were read or that are too old. */
-static void clear_departed(struct td_registry *registry)
+size_t td_registry_count_unread(struct td_registry *registry)
 {
-    struct td_blob *dropped[TD_DEPARTED];
-    size_t count = 0;
-    uint64_t now_ns = td_clock_ns();
     pthread_mutex_lock(&registry->lock);
-    for (size_t i = registry->departed_count; i-- > 0;) {
-        struct td_departed *departed = &registry->departed[i];
-        bool is_old = now_ns > departed->since_ns && now_ns - departed->since_ns >= TD_DEPARTED_NS;
-        if (!is_old && !was_read(registry, -1, &departed->ends, &departed->arrived_ns))
-            continue;
-        dropped[count++] = departed->blob;
-        forget_departed(registry, i);
-    }
+    struct td_departed *taken = td_departed_take_read(&registry->departed, &registry->delivery, NULL);
+    size_t count = atomic_load(&registry->departed.count);
     pthread_mutex_unlock(&registry->lock);
-    while (count > 0)
-        td_blob_unref(dropped[--count]);
+    td_departed_free(taken);
+    return count;
+}
+
+/* Learns the ends of the connection, once, and has its end watched. Returns whether they are known. */
+static bool know_ends(struct td_connection *connection)
+{
+    if (connection->departed != NULL)
+        return true;
+    struct td_departed *departed = calloc(1, sizeof *departed);
+    connection->end = (struct td_sender_end){.before = look_before_shutdown, .context = connection};
+    if (departed == NULL || !td_delivery_ends(&connection->registry->delivery, connection->fd, &departed->ends) ||
+        !td_sender_watch(connection->fd, &connection->end)) {
+        free(departed);
+        return false;
+    }
+    connection->departed = departed; /* only with `unread` does anybody else use it */
+    return true;
+}
+
+/* Returns whether the client has ended its side, or all of the connection. */
+static bool client_has_ended(const struct td_connection *connection)
+{
+    struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) != 0;
+}
+
+bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob)
+{
+    const struct td_registry *registry = connection->registry;
+    const struct td_blob *unread = atomic_load_explicit(&connection->unread, memory_order_relaxed);
+    if (registry->referring == TD_REFERRING_NONE)
+        return false;
+    if (td_blob_is_fixed(blob))
+        return true;
+    if ((unread != NULL && unread != blob) || !registry->delivery.can_look ||
+        atomic_load_explicit(&registry->departed.count, memory_order_relaxed) >= TD_DEPARTED || !know_ends(connection))
+        return false;
+    const struct td_ends *ends = &connection->departed->ends;
+    bool is_allowed = !ends->is_local || (ends->is_found && registry->referring == TD_REFERRING_ALL);
+    return is_allowed && !client_has_ended(connection);
+}
+
+/* Keeps the blob of an answer that begins, if anybody may change it. */
+static void refer(struct td_connection *connection, struct td_blob *blob)
+{
+    if (!td_blob_is_fixed(blob))
+        connection->referenced = td_blob_ref(blob);
 }
 
 /* Holds back the end of the answer, so that the client cannot send its next request before end_hold. */
@@ -256,15 +310,9 @@ static void end_hold(struct td_connection *connection, bool is_complete)
     (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
 }
 
-bool td_connection_may_refer(const struct td_connection *connection, const struct td_blob *blob)
-{
-    const struct td_blob *unread = atomic_load_explicit(&connection->unread, memory_order_relaxed);
-    return unread == NULL || unread == blob;
-}
-
 void td_connection_refer(struct td_connection *connection, struct td_blob *blob)
 {
-    connection->referenced = td_blob_ref(blob);
+    refer(connection, blob);
     begin_hold(connection);
 }
 
@@ -307,7 +355,7 @@ bool td_connection_send(struct td_connection *connection, struct td_body *body, 
     called.context = connection;
     td_sent_body_init(&connection->sent_body, body, &called);
     if (how->reference != NULL) {
-        connection->referenced = td_blob_ref(how->reference);
+        refer(connection, how->reference);
         connection->proves_nothing = true; /* until look_for_request finds that it does not */
     }
     return true;
@@ -323,6 +371,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
 {
     struct td_blob *blob = connection->referenced;
     bool is_sent = connection->sent_body.sent.len > 0;
+    is_complete = is_complete || td_sent_body_is_over(&connection->sent_body);
     if (connection->is_held)
         end_hold(connection, is_complete);
     connection->is_held = false;
@@ -331,7 +380,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
     connection->referenced = NULL;
     if (is_sent)
         td_sender_end(connection->fd);
-    if (is_complete && blob != NULL) {
+    if (is_complete && blob != NULL) { /* NULL also where nobody can change the file */
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */
     }
@@ -346,16 +395,11 @@ void td_connection_prove(struct td_connection *connection)
         td_blob_unref(atomic_exchange(&connection->unread, NULL));
 }
 
-/* Takes the connection's reference on the blob if its answer was read. Under the lock. */
-static bool settle_connection(const struct td_registry *registry, struct td_connection *connection,
-                              struct td_blob *blob)
+/* Takes the connection's reference on the blob if its answer was read. */
+static bool settle_connection(struct td_connection *connection, struct td_blob *blob)
 {
-    struct td_ends ends;
     struct td_blob *expected = blob;
-    uint64_t arrived_ns = atomic_load(&connection->arrived_ns);
-    bool is_read = !td_delivery_ends(connection->fd, &ends) || was_read(registry, connection->fd, &ends, &arrived_ns);
-    atomic_store(&connection->arrived_ns, arrived_ns);
-    return is_read && atomic_compare_exchange_strong(&connection->unread, &expected, NULL);
+    return was_read(connection) && atomic_compare_exchange_strong(&connection->unread, &expected, NULL);
 }
 
 size_t td_registry_settle(struct td_registry *registry, const struct td_blob *blob)
@@ -367,24 +411,16 @@ size_t td_registry_settle(struct td_registry *registry, const struct td_blob *bl
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
         if (atomic_load(&c->unread) != held)
             continue;
-        bool is_settled = settle_connection(registry, c, held);
+        bool is_settled = settle_connection(c, held);
         settled += is_settled ? 1 : 0;
         left += is_settled ? 0 : 1;
     }
-    for (size_t i = registry->departed_count; i-- > 0;) {
-        struct td_departed *departed = &registry->departed[i];
-        if (departed->blob != held)
-            continue;
-        if (was_read(registry, -1, &departed->ends, &departed->arrived_ns)) {
-            forget_departed(registry, i);
-            settled++;
-        } else {
-            left++;
-        }
-    }
+    struct td_departed *taken = td_departed_take_read(&registry->departed, &registry->delivery, blob);
+    left += td_departed_count(&registry->departed, blob);
     pthread_mutex_unlock(&registry->lock);
     while (settled-- > 0)
         td_blob_unref(held);
+    td_departed_free(taken);
     return left;
 }
 
@@ -392,13 +428,14 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
 {
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
-        int unacknowledged = 0;
-        if (atomic_load(&c->unread) != blob || ioctl(c->fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0)
+        if (atomic_load(&c->unread) != blob || td_socket_unacknowledged_bytes(c->fd) == 0)
             continue;
-        reset_at_close(c->fd);
+        reset_at_close(c);
         cut_connection(c, TD_CUT_CHANGED);
     }
+    struct td_departed *taken = td_departed_take_unacknowledged(&registry->departed, blob);
     pthread_mutex_unlock(&registry->lock);
+    td_departed_free(taken);
 }
 
 /* ---- the reaper ---------------------------------------------------------------------------------------- */
@@ -421,7 +458,7 @@ static void *reaper_main(void *argument)
     struct td_registry *registry = argument;
     for (unsigned round = 0; !atomic_load(&registry->stop); round = (round + 1) % IDLE_ROUNDS) {
         if (round == 0) {
-            clear_departed(registry);
+            (void)td_registry_count_unread(registry); /* drops what was read */
             trim_memory(registry);
         }
         uint64_t now_ns = td_clock_ns();
@@ -447,7 +484,9 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     atomic_store(&metrics->connections_limit, limits->max_connections);
     if (!td_address_counts_init(&registry->addresses, err))
         return false;
-    registry->netlink = td_delivery_open();
+    registry->referring = limits->referring;
+    if (!td_delivery_init(&registry->delivery, err))
+        return false;
     int sys = pthread_mutex_init(&registry->lock, NULL);
     if (sys == 0)
         sys = pthread_mutex_init(&registry->handing, NULL);
@@ -474,10 +513,10 @@ void td_registry_fini(struct td_registry *registry)
         next = c->next;
         td_connection_close(c);
     }
-    for (size_t i = 0; i < registry->departed_count; i++)
-        td_blob_unref(registry->departed[i].blob);
-    if (registry->netlink >= 0)
-        (void)close(registry->netlink);
+    /* With the process the leases end. */
+    td_departed_free(td_departed_take_unacknowledged(&registry->departed, NULL));
+    td_departed_free(registry->departed.first);
+    td_delivery_fini(&registry->delivery);
     free(registry->by_fd);
     td_address_counts_fini(&registry->addresses);
     (void)pthread_mutex_destroy(&registry->handing);
@@ -607,10 +646,11 @@ void td_connection_close(struct td_connection *connection)
     struct td_registry *registry = connection->registry;
     td_connection_end_answer(connection, false);
     td_kept_response_destroy(connection->kept);
+    td_sender_unwatch(connection->fd);
+    (void)look_before_shutdown(connection); /* libmicrohttpd has done so if it calls server/sender */
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
-    /* libmicrohttpd has shut down this side already */
-    if (dropped != NULL && (connection->proves_nothing || !td_socket_facts_of(connection->fd).is_ended))
+    if (dropped != NULL)
         dropped = depart(registry, connection, dropped);
     delist(registry, connection);
     pthread_mutex_unlock(&registry->lock);
@@ -620,6 +660,7 @@ void td_connection_close(struct td_connection *connection)
     enum td_cut cut = (enum td_cut)atomic_load(&connection->cut);
     if (cut == TD_CUT_DEADLINE)
         td_metrics_cut(registry->metrics, cut);
+    free(connection->departed);
     free(connection);
 }
 

@@ -13,6 +13,7 @@
 #include "http/request.h"
 #include "server/address_counts.h"
 #include "server/delivery.h"
+#include "server/departed.h"
 #include "server/sent_body.h"
 #include "storage/body.h"
 
@@ -72,6 +73,10 @@ struct td_connection {
     /* a complete answer that was sent by reference and may not have been read */
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
+    struct td_departed *departed;     /* owned; made, with the ends, before the first answer by reference; NULL: none */
+    struct td_sender_end end;         /* for td_sender_watch, from then on */
+    _Atomic bool has_ended;           /* this side was shut down */
+    _Atomic bool is_reset_at_close;   /* the kernel then drops what is not acknowledged */
     /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of the next request on an idle connection, or of the first one; used by the reaper alone */
@@ -81,30 +86,24 @@ struct td_connection {
     struct td_connection *next, *previous;
 };
 
+/* To whom answers go by reference (--sendfile): to everybody; not to clients of this host, unless the file can never
+ * change; to nobody. */
+enum td_referring { TD_REFERRING_ALL, TD_REFERRING_REMOTE, TD_REFERRING_NONE };
+
 struct td_registry_limits {
     uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, send_timeout_ns;
     uint64_t min_rate; /* bytes per second */
     size_t max_connections, max_per_address;
+    enum td_referring referring; /* never changes */
 };
-
-/* An answer that may not have been read when its connection was closed. */
-struct td_departed {
-    struct td_blob *blob; /* one reference */
-    struct td_ends ends;
-    uint64_t since_ns, arrived_ns; /* when the connection was closed; as in td_connection */
-};
-
-/* At most this many are kept; beyond, the oldest one is forgotten. None is kept longer than TD_DEPARTED_NS. */
-enum { TD_DEPARTED = 1024 };
-#define TD_DEPARTED_NS UINT64_C(60000000000)
 
 struct td_registry {
     pthread_mutex_t lock;
     pthread_mutex_t handing; /* for acceptors, taken before `lock`: held while one registers a descriptor, and while
                                 one hands a descriptor over, since that may close it */
-    struct td_departed departed[TD_DEPARTED]; /* under the lock, as their number is */
-    size_t departed_count;
-    int netlink; /* for td_delivery_look, under the lock */
+    struct td_departed_list departed; /* under the lock */
+    struct td_delivery delivery;
+    enum td_referring referring;
     /* the open connections, under the lock: as a list, by descriptor, and how many each address has */
     struct td_connection *first;
     size_t count;
@@ -171,12 +170,15 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
 /* Removes what td_connection_pin recorded. */
 void td_connection_unpin(struct td_connection *connection);
 
-/* Returns whether an answer may be sent by reference from the blob: not while there is no proof that an earlier one of
- * another blob was read, since only one is kept for each connection. */
-bool td_connection_may_refer(const struct td_connection *connection, const struct td_blob *blob);
+/* Returns whether an answer may be sent by reference from the blob. That is so if nobody can ever change the file, or
+ * if it can be found out whether the client has read the answer: not if it is on this host and its socket is not found;
+ * not while there is no proof that an earlier one of another blob was read, since only one is kept for each connection;
+ * not when the client has ended its side; not when too many closed connections have left answers without proof.
+ * --sendfile may forbid it. Called by the connection's thread. */
+bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob);
 
 /* Begins an answer that libmicrohttpd sends by reference (td_transfer_create): takes a reference on the blob, and holds
- * back its header until bytes of its body follow. td_connection_pin comes first. */
+ * back its header until bytes of its body follow. td_connection_pin and td_connection_may_refer come first. */
 void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
 
 /* Begins an answer whose body server/sender sends, as *how says; its callbacks are set here. Takes *body over, and a
@@ -201,12 +203,15 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
 void td_connection_prove(struct td_connection *connection);
 
 /* Drops the references on the blob that wait for proof that their answers were read, as far as there is proof now: the
- * client's socket is empty or, where it cannot be looked into, all bytes were acknowledged 2 s ago. Returns the number
- * of those that remain. Any thread. */
+ * client's socket is empty; it was reset; or it is on another host or in another network namespace, and all bytes were
+ * acknowledged 2 s ago. Returns the number of those that remain. Any thread. */
 size_t td_registry_settle(struct td_registry *registry, const struct td_blob *blob);
 
-/* Cuts the connections whose complete answer from this blob is not acknowledged, so that the client lacks its end. Any
- * thread. */
+/* Returns the number of answers of closed connections that are not proved to be read. Any thread. */
+size_t td_registry_count_unread(struct td_registry *registry);
+
+/* Cuts the connections, also closed ones, whose complete answer from this blob is not acknowledged, so that the client
+ * lacks its end. Any thread. */
 void td_registry_cut_unacknowledged(struct td_registry *registry, const struct td_blob *blob);
 
 /* Returns whether any connection is sending from this blob in place or by reference. Any thread. */

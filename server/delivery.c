@@ -1,28 +1,167 @@
 /* The kernel's socket diagnostics (sock_diag(7)) describe any TCP socket of this network namespace by its two ends,
- * that of another process, too. For the socket of the sender idiag_wqueue counts the unacknowledged bytes; for the
- * socket of the receiver idiag_rqueue counts the bytes that nobody has read. */
+ * that of another process, too: idiag_rqueue counts the bytes that nobody has read. What is hard:
+ *   - A socket that is bound to an interface is found only if that is named, and one behind a DNAT or REDIRECT rule of
+ *     this host only by the address that it is connected to. So a socket that is not found may still be on this host.
+ *   - A socket whose both sides have ended is replaced by a short record (TIME_WAIT), or by nothing, while its process
+ *     may go on reading from it. Until then a socket that no process has open any more is told by its lack of an inode.
+ *   - Whether an address is this host's, the routing table tells (rtnetlink(7)), also of networks that are routed to
+ *     this host as a whole. A transparent proxy has a socket here under another host's address. */
 #include "server/delivery.h"
+
+#include "core/clock.h"
+#include "server/socket_facts.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
-#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int td_delivery_open(void)
+/* An answer of netlink. */
+union answer {
+    struct nlmsghdr header;
+    char bytes[4096];
+};
+
+/* ---- netlink ------------------------------------------------------------------------------------------- */
+
+/* Returns a socket of netlink, or -1. The kernel answers within the call to send; nobody waits for ever. */
+static int open_netlink(int protocol)
 {
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    struct timeval limit = {.tv_sec = 1}; /* the kernel answers within the call to send; never wait for ever */
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    struct timeval limit = {.tv_sec = 1};
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
         (void)close(fd);
         return -1;
     }
     return fd;
 }
+
+/* Sends a request and receives the first part of the answer, of this type. Returns the part's payload if it has at
+ * least `least` bytes, or NULL. */
+static const void *call(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type, size_t least)
+{
+    if (netlink < 0 || send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
+        return NULL;
+    ssize_t len = recv(netlink, answer, sizeof *answer, 0);
+    bool is_good = len >= (ssize_t)NLMSG_LENGTH(least) && answer->header.nlmsg_type == type;
+    return is_good ? NLMSG_DATA(&answer->header) : NULL;
+}
+
+struct socket_query {
+    struct nlmsghdr header;
+    struct inet_diag_req_v2 request;
+};
+
+/* Returns whether the kernel describes TCP sockets: asks for a list of those in no state, which ends without an error.
+ */
+static bool describes_sockets(int netlink)
+{
+    union answer answer;
+    int failed;
+    struct socket_query query = {.header = {.nlmsg_len = sizeof query,
+                                            .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                                            .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+                                 .request = {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP}};
+    const void *end = call(netlink, &query.header, &answer, NLMSG_DONE, sizeof failed);
+    if (end == NULL)
+        return false;
+    memcpy(&failed, end, sizeof failed);
+    return failed == 0;
+}
+
+bool td_delivery_init(struct td_delivery *delivery, struct td_error *err)
+{
+    *delivery = (struct td_delivery){.sockets = -1, .routes = -1};
+    int sys = pthread_mutex_init(&delivery->lock, NULL);
+    if (sys != 0)
+        return td_error_sys(err, TD_INTERNAL, sys, "cannot create a lock");
+    delivery->sockets = open_netlink(NETLINK_SOCK_DIAG);
+    delivery->routes = open_netlink(NETLINK_ROUTE);
+    delivery->can_look = describes_sockets(delivery->sockets);
+    return true;
+}
+
+void td_delivery_fini(struct td_delivery *delivery)
+{
+    if (delivery->sockets >= 0)
+        (void)close(delivery->sockets);
+    if (delivery->routes >= 0)
+        (void)close(delivery->routes);
+    (void)pthread_mutex_destroy(&delivery->lock);
+}
+
+/* ---- sockets ------------------------------------------------------------------------------------------- */
+
+/* Describes the client's socket. Returns false when this network namespace has none, or does not tell. */
+static bool find_client(struct td_delivery *delivery, const struct td_ends *ends, struct inet_diag_msg *found)
+{
+    union answer answer;
+    struct socket_query query = {
+        .header = {.nlmsg_len = sizeof query, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},
+        .request = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = UINT32_MAX}};
+    struct inet_diag_sockid *id = &query.request.id;
+    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&ends->peer_address) && IN6_IS_ADDR_V4MAPPED(&ends->own_address);
+    query.request.sdiag_family = is_ipv4 ? AF_INET : AF_INET6;
+    id->idiag_sport = ends->peer_port;
+    id->idiag_dport = ends->own_port;
+    memcpy(id->idiag_src, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), is_ipv4 ? 4 : 16);
+    memcpy(id->idiag_dst, ends->own_address.s6_addr + (is_ipv4 ? 12 : 0), is_ipv4 ? 4 : 16);
+    id->idiag_if = ends->device;
+    id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    pthread_mutex_lock(&delivery->lock);
+    const void *data = call(delivery->sockets, &query.header, &answer, SOCK_DIAG_BY_FAMILY, sizeof *found);
+    pthread_mutex_unlock(&delivery->lock);
+    if (data == NULL)
+        return false;
+    memcpy(found, data, sizeof *found);
+    return found->idiag_state != TCP_LISTEN; /* the kernel falls back to a listening socket of that port */
+}
+
+/* Returns what a description says of the bytes that the socket has received. A FIN counts as a byte until the reader
+ * has seen it. */
+static enum td_delivery_state state_of(const struct inet_diag_msg *client)
+{
+    bool is_given_up = client->idiag_state == TCP_FIN_WAIT1 || client->idiag_state == TCP_FIN_WAIT2 ||
+                       client->idiag_state == TCP_CLOSING || client->idiag_state == TCP_LAST_ACK;
+    bool has_end = client->idiag_state == TCP_CLOSE_WAIT || client->idiag_state == TCP_LAST_ACK ||
+                   client->idiag_state == TCP_CLOSING;
+    if (client->idiag_state == TCP_TIME_WAIT)
+        return TD_DELIVERY_UNKNOWN;
+    if (is_given_up && client->idiag_inode == 0)
+        return TD_DELIVERY_READ;
+    return client->idiag_rqueue > (has_end ? 1U : 0U) ? TD_DELIVERY_PENDING : TD_DELIVERY_READ;
+}
+
+enum td_delivery_state td_delivery_look(struct td_delivery *delivery, int fd, const struct td_ends *ends)
+{
+    struct inet_diag_msg client;
+    if (fd >= 0 && td_socket_unacknowledged_bytes(fd) > 0)
+        return td_socket_facts_of(fd).is_closed ? TD_DELIVERY_READ : TD_DELIVERY_PENDING;
+    if (find_client(delivery, ends, &client))
+        return state_of(&client);
+    return ends->is_local ? TD_DELIVERY_UNKNOWN : TD_DELIVERY_ARRIVED;
+}
+
+bool td_delivery_is_proved(struct td_delivery *delivery, int fd, const struct td_ends *ends, uint64_t *arrived_ns,
+                           enum td_delivery_state *state)
+{
+    *state = td_delivery_look(delivery, fd, ends);
+    if (*state != TD_DELIVERY_ARRIVED) {
+        *arrived_ns = 0;
+        return *state == TD_DELIVERY_READ;
+    }
+    uint64_t now_ns = td_clock_ns();
+    if (*arrived_ns == 0)
+        *arrived_ns = now_ns;
+    return now_ns - *arrived_ns >= TD_DELIVERY_GRACE_NS;
+}
+
+/* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /* Sets the address and the port. Returns false for a family other than IPv4 and IPv6. */
 static bool read_end(const struct sockaddr_storage *name, struct in6_addr *address, in_port_t *port)
@@ -43,80 +182,68 @@ static bool read_end(const struct sockaddr_storage *name, struct in6_addr *addre
     return name->ss_family == AF_INET;
 }
 
-bool td_delivery_ends(int fd, struct td_ends *ends)
+struct route_query {
+    struct nlmsghdr header;
+    struct rtmsg request;
+    struct rtattr address_header;
+    uint8_t address[16];
+};
+
+/* Returns whether the routing table leads to this host itself. An address without a route counts as this host's. */
+static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *ends)
+{
+    union answer answer;
+    struct rtmsg route = {.rtm_type = RTN_LOCAL};
+    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&ends->peer_address);
+    size_t len = is_ipv4 ? 4 : 16;
+    struct {
+        struct route_query query;
+        struct rtattr device_header;
+        uint32_t device;
+    } asked = {.query = {.header = {.nlmsg_type = RTM_GETROUTE, .nlmsg_flags = NLM_F_REQUEST},
+                         .request = {.rtm_family = is_ipv4 ? AF_INET : AF_INET6, .rtm_dst_len = (uint8_t)(8 * len)},
+                         .address_header = {.rta_type = RTA_DST, .rta_len = (uint16_t)RTA_LENGTH(len)}}};
+    struct rtattr device = {.rta_type = RTA_OIF, .rta_len = RTA_LENGTH(sizeof ends->device)};
+    size_t at = offsetof(struct route_query, address) + len;
+    memcpy(asked.query.address, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), len);
+    if (ends->device != 0) {
+        memcpy((char *)&asked + at, &device, sizeof device);
+        memcpy((char *)&asked + at + sizeof device, &ends->device, sizeof ends->device);
+        at += sizeof device + sizeof ends->device;
+    }
+    asked.query.header.nlmsg_len = (uint32_t)at;
+    pthread_mutex_lock(&delivery->lock);
+    const void *data = call(delivery->routes, &asked.query.header, &answer, RTM_NEWROUTE, sizeof route);
+    if (data != NULL)
+        memcpy(&route, data, sizeof route);
+    pthread_mutex_unlock(&delivery->lock);
+    return route.rtm_type == RTN_LOCAL;
+}
+
+/* Returns whether the client's address is one of this host's. */
+static bool is_own_address(struct td_delivery *delivery, const struct td_ends *ends)
+{
+    const struct in6_addr *peer = &ends->peer_address;
+    return IN6_IS_ADDR_LOOPBACK(peer) || (IN6_IS_ADDR_V4MAPPED(peer) && peer->s6_addr[12] == 127) ||
+           IN6_ARE_ADDR_EQUAL(peer, &ends->own_address) || is_routed_here(delivery, ends);
+}
+
+bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends)
 {
     struct sockaddr_storage own = {0};
     struct sockaddr_storage peer = {0};
     socklen_t own_len = sizeof own;
     socklen_t peer_len = sizeof peer;
-    return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
-           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           read_end(&own, &ends->own_address, &ends->own_port) &&
-           read_end(&peer, &ends->peer_address, &ends->peer_port);
-}
-
-struct query {
-    struct nlmsghdr header;
-    struct inet_diag_req_v2 request;
-};
-
-/* Asks for the socket from one end to the other. */
-static bool ask(int netlink, const struct in6_addr *from, in_port_t from_port, const struct in6_addr *to,
-                in_port_t to_port)
-{
-    struct query query = {
-        .header = {.nlmsg_len = sizeof query, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},
-        .request = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = UINT32_MAX}};
-    struct inet_diag_sockid *id = &query.request.id;
-    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(from) && IN6_IS_ADDR_V4MAPPED(to);
-    query.request.sdiag_family = is_ipv4 ? AF_INET : AF_INET6;
-    id->idiag_sport = from_port;
-    id->idiag_dport = to_port;
-    memcpy(id->idiag_src, from->s6_addr + (is_ipv4 ? 12 : 0), is_ipv4 ? 4 : 16);
-    memcpy(id->idiag_dst, to->s6_addr + (is_ipv4 ? 12 : 0), is_ipv4 ? 4 : 16);
-    id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    return send(netlink, &query, sizeof query, 0) == (ssize_t)sizeof query;
-}
-
-/* Describes the socket from one end to the other. Returns false when this network namespace has none, or does not
- * tell. */
-static bool find_socket(int netlink, const struct in6_addr *from, in_port_t from_port, const struct in6_addr *to,
-                        in_port_t to_port, struct inet_diag_msg *found)
-{
-    union {
-        struct nlmsghdr header;
-        char bytes[4096];
-    } answer;
-    if (netlink < 0 || !ask(netlink, from, from_port, to, to_port))
+    struct inet_diag_msg client;
+    int device = 0;
+    socklen_t device_len = sizeof device;
+    if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0 ||
+        getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 ||
+        !read_end(&own, &ends->own_address, &ends->own_port) || !read_end(&peer, &ends->peer_address, &ends->peer_port))
         return false;
-    ssize_t len = recv(netlink, &answer, sizeof answer, 0);
-    if (len < (ssize_t)NLMSG_LENGTH(sizeof *found) || answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY)
-        return false;
-    memcpy(found, NLMSG_DATA(&answer.header), sizeof *found);
-    return found->idiag_state != TCP_LISTEN; /* the kernel falls back to a listening socket of that port */
-}
-
-/* Returns whether the receiver's socket may hold unread bytes. A FIN counts as a byte until the reader has seen it.
- * Both sides of a socket in TIME_WAIT are closed, but its reader may still have a queue, which the kernel does not
- * show. */
-static bool may_have_unread(const struct inet_diag_msg *receiver)
-{
-    bool has_end = receiver->idiag_state == TCP_CLOSE_WAIT || receiver->idiag_state == TCP_LAST_ACK ||
-                   receiver->idiag_state == TCP_CLOSING;
-    return receiver->idiag_state == TCP_TIME_WAIT || receiver->idiag_rqueue > (has_end ? 1U : 0U);
-}
-
-enum td_delivery td_delivery_look(int netlink, int fd, const struct td_ends *ends)
-{
-    struct inet_diag_msg socket;
-    int unacknowledged = 0;
-    if (fd >= 0 && ioctl(fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0)
-        return TD_DELIVERY_PENDING;
-    if (fd < 0 &&
-        find_socket(netlink, &ends->own_address, ends->own_port, &ends->peer_address, ends->peer_port, &socket) &&
-        socket.idiag_wqueue > 0)
-        return TD_DELIVERY_PENDING;
-    if (!find_socket(netlink, &ends->peer_address, ends->peer_port, &ends->own_address, ends->own_port, &socket))
-        return TD_DELIVERY_ARRIVED;
-    return may_have_unread(&socket) ? TD_DELIVERY_PENDING : TD_DELIVERY_READ;
+    bool is_bound = getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &device, &device_len) == 0 && device > 0;
+    ends->device = is_bound ? (uint32_t)device : 0;
+    ends->is_found = find_client(delivery, ends, &client);
+    ends->is_local = ends->is_found || is_own_address(delivery, ends);
+    return true;
 }

@@ -1,35 +1,63 @@
 /* Tells whether the client of a TCP connection has read what was sent. An acknowledged byte was received, not read:
  * where the client's socket is on this host, the kernel may have put pages of the file itself into the socket's queue
- * (sendfile), and a write to the file still shows in them. */
+ * (sendfile), and a write to the file still shows in them. Nor does the client's end (FIN) tell: a socket that sends no
+ * more may still be read. Thread-safe, except init and fini. */
 #ifndef TD_SERVER_DELIVERY_H
 #define TD_SERVER_DELIVERY_H
 
 #include "core/error.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Asks the kernel about sockets and routes. */
+struct td_delivery {
+    pthread_mutex_t lock;
+    int sockets, routes; /* of netlink, under the lock; -1: the kernel or a sandbox allows none */
+    bool can_look;       /* the kernel describes sockets */
+};
 
 /* The two ends of a connection. IPv4 addresses are IPv4-mapped; ports are in network byte order. */
 struct td_ends {
     struct in6_addr own_address, peer_address;
     in_port_t own_port, peer_port;
+    uint32_t device; /* the interface that this side is bound to, as in a VRF and by link-local addresses; 0: none */
+    bool is_local;   /* the client's address is one of this host's, or its socket was found */
+    bool is_found;   /* its socket was found in this network namespace, so that it can be looked into */
 };
 
-enum td_delivery {
+/* For so long a client that cannot be looked into may take to read what it has acknowledged. */
+#define TD_DELIVERY_GRACE_NS UINT64_C(2000000000)
+
+enum td_delivery_state {
     TD_DELIVERY_PENDING, /* bytes are unacknowledged, or lie unread in a socket of this network namespace */
+    TD_DELIVERY_UNKNOWN, /* all bytes are acknowledged by a socket of this host that the kernel does not show, or of
+                            which it does not show the queue; it may hold unread bytes */
     TD_DELIVERY_ARRIVED, /* all bytes are acknowledged, by a socket outside of this network namespace */
-    TD_DELIVERY_READ,    /* all bytes are read, or their reader's socket is closed */
+    TD_DELIVERY_READ,    /* all bytes are read, or nobody has their reader's socket open any more, or the client was
+                            reset before it had all of them */
 };
 
-/* Opens the netlink socket for td_delivery_look. Returns the descriptor, for the caller to close; -1 when the kernel
- * or a sandbox does not allow one. */
-int td_delivery_open(void);
+/* Opens what the other functions ask. Errors: TD_INTERNAL. */
+bool td_delivery_init(struct td_delivery *delivery, struct td_error *err);
 
-/* Sets *ends from an open connection's descriptor. Returns false for a descriptor that is not a TCP connection. */
-bool td_delivery_ends(int fd, struct td_ends *ends);
+void td_delivery_fini(struct td_delivery *delivery);
 
-/* Looks at the connection between these ends, which may be closed on this side. netlink: from td_delivery_open, used by
- * one thread at a time; with -1 the answer is never TD_DELIVERY_READ, and TD_DELIVERY_PENDING only if fd, the
- * connection itself or -1, has unacknowledged bytes. Takes some 4 us. */
-enum td_delivery td_delivery_look(int netlink, int fd, const struct td_ends *ends);
+/* Sets *ends from an open connection's descriptor. Returns false for a descriptor that is not a TCP connection, also
+ * for one that was reset. Takes some 15 us. A client of this host is not found if its socket is bound to an interface,
+ * or behind a DNAT or REDIRECT rule, since it then names another peer than this side. */
+bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends);
+
+/* Looks at the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged before. Returns
+ * TD_DELIVERY_READ and TD_DELIVERY_PENDING for unread bytes only if delivery->can_look. Takes some 4 us. */
+enum td_delivery_state td_delivery_look(struct td_delivery *delivery, int fd, const struct td_ends *ends);
+
+/* Returns whether an answer was read, as far as can be told: TD_DELIVERY_READ, or TD_DELIVERY_ARRIVED for
+ * TD_DELIVERY_GRACE_NS, since the client may be in another network namespace of this host. *arrived_ns, 0 at first:
+ * when the answer was first seen to have arrived. *state: as td_delivery_look returns it. */
+bool td_delivery_is_proved(struct td_delivery *delivery, int fd, const struct td_ends *ends, uint64_t *arrived_ns,
+                           enum td_delivery_state *state);
 
 #endif

@@ -1,7 +1,8 @@
-/* The dynamic linker binds libmicrohttpd's calls of send and sendmsg to the program's, since the program comes first in
- * its search order. Nobody promises that libmicrohttpd calls these two. So nothing is sent this way before a header and
- * a body of libmicrohttpd's have come here, and if one of its other calls read the memory, it would fail and end the
- * connection, rather than send bytes of something else. */
+/* The dynamic linker binds libmicrohttpd's calls of send, sendmsg and shutdown to the program's, since the program
+ * comes first in its search order. Nobody promises that libmicrohttpd calls these three. So nothing is sent this way
+ * before a header and a body of libmicrohttpd's have come here, and if one of its other calls read the memory, it would
+ * fail and end the connection, rather than send bytes of something else. Where it does not call shutdown, less is known
+ * of what a client has read. */
 #include "server/sender.h"
 
 #include <errno.h>
@@ -10,10 +11,13 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Static, because send and sendmsg are given nothing but the descriptor. */
 enum { SOCKETS = 65536 };
 static _Atomic(const struct td_sent *) bodies[SOCKETS];
+static _Atomic(const struct td_sender_end *) ends[SOCKETS];
 static _Atomic bool is_bound; /* a call of libmicrohttpd has come here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *memory; /* set once; NULL: there is none */
@@ -53,6 +57,20 @@ void td_sender_end(int socket)
 {
     if (socket >= 0 && socket < SOCKETS)
         atomic_store_explicit(&bodies[socket], NULL, memory_order_relaxed);
+}
+
+bool td_sender_watch(int socket, const struct td_sender_end *end)
+{
+    if (socket < 0 || socket >= SOCKETS)
+        return false;
+    atomic_store(&ends[socket], end);
+    return true;
+}
+
+void td_sender_unwatch(int socket)
+{
+    if (socket >= 0 && socket < SOCKETS)
+        atomic_store(&ends[socket], NULL);
 }
 
 /* Returns the body registered for the socket, or NULL. */
@@ -113,4 +131,13 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
     if (!is_both || body == NULL || parts[1].iov_base != memory || !stands_for(body, memory, parts[1].iov_len))
         return td_sender_pass(socket, message, flags);
     return send_both(socket, body, parts, flags);
+}
+
+/* In place of the C library's. */
+int shutdown(int socket, int how)
+{
+    const struct td_sender_end *end = socket < 0 || socket >= SOCKETS ? NULL : atomic_load(&ends[socket]);
+    if (end == NULL || end->before(end->context))
+        return (int)syscall(SYS_shutdown, socket, how);
+    return how == SHUT_WR ? 0 : (int)syscall(SYS_shutdown, socket, SHUT_RD);
 }

@@ -280,3 +280,8 @@ void td_sent_body_fini(struct td_sent_body *sent)
     free(sent->window);
     memset(sent, 0, sizeof *sent);
 }
+
+bool td_sent_body_is_over(const struct td_sent_body *sent)
+{
+    return sent->sent.send != NULL && left_of(sent) == 0 && sent->window_sent == sent->window_len;
+}

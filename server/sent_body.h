@@ -44,4 +44,7 @@ void td_sent_body_init(struct td_sent_body *sent, struct td_body *body, const st
 /* Drops the body. The struct is then empty. Does nothing for an empty one. */
 void td_sent_body_fini(struct td_sent_body *sent);
 
+/* Returns whether the whole body was handed to the kernel; false for an empty struct. */
+bool td_sent_body_is_over(const struct td_sent_body *sent);
+
 #endif

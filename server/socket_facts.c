@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 /* States of a TCP socket in tcpi_state, of netinet/tcp.h, which cannot be included beside linux/tcp.h. */
-enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8, LAST_ACK = 9 };
+enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8 };
 
 struct td_socket_facts td_socket_facts_of(int fd)
 {
@@ -22,7 +22,7 @@ struct td_socket_facts td_socket_facts_of(int fd)
                                     .min_rtt_us = info.tcpi_min_rtt,
                                     .is_established = state == ESTABLISHED,
                                     .client_has_ended = state == CLOSE_WAIT,
-                                    .is_ended = state == CLOSE_WAIT || state == LAST_ACK || state == CLOSED};
+                                    .is_closed = state == CLOSED};
 }
 
 uint64_t td_socket_acknowledged_bytes(int fd)
@@ -32,11 +32,21 @@ uint64_t td_socket_acknowledged_bytes(int fd)
 
 uint64_t td_socket_given_bytes(int fd)
 {
-    int queued = 0;
     /* The queue first: what is acknowledged meanwhile counts twice rather than not at all. */
-    if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued < 0)
-        queued = 0;
+    int queued = td_socket_unacknowledged_bytes(fd);
     return td_socket_acknowledged_bytes(fd) + (uint64_t)queued;
+}
+
+int td_socket_unacknowledged_bytes(int fd)
+{
+    int bytes = 0;
+    return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? bytes : 0;
+}
+
+void td_socket_reset_at_close(int fd)
+{
+    struct linger reset = {.l_onoff = 1};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
 int td_socket_unread_bytes(int fd)

@@ -10,7 +10,7 @@ struct td_socket_facts {
     uint32_t min_rtt_us;                         /* the smallest round trip; 0: not known yet */
     bool is_established;                         /* neither side has ended it */
     bool client_has_ended;                       /* its side alone: CLOSE_WAIT */
-    bool is_ended;                               /* by the client, whether or not this side has ended it, too */
+    bool is_closed;                              /* reset, or ended by both sides */
 };
 
 /* Returns the facts of the socket with this descriptor; all zero when it is not a TCP socket. */
@@ -22,6 +22,14 @@ uint64_t td_socket_acknowledged_bytes(int fd);
 /* Returns how many bytes were given to the socket since the connection began, or some more; 0 for a socket that is not
  * TCP. */
 uint64_t td_socket_given_bytes(int fd);
+
+/* Returns how many bytes the client has not acknowledged, this side's end (FIN) among them; after a reset, how many it
+ * never will; 0 for a socket that is not TCP. */
+int td_socket_unacknowledged_bytes(int fd);
+
+/* Has the kernel drop the send queue when the last descriptor of the socket is closed, so that the client sees a reset.
+ */
+void td_socket_reset_at_close(int fd);
 
 /* Returns the number of bytes that were received and not yet read. */
 int td_socket_unread_bytes(int fd);

@@ -208,7 +208,7 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
 }
 
 /* Returns the blob whose long runs can go by reference: the connection can prove that its client reads. NULL: none. */
-static struct td_blob *reference_of(const struct td_response *response, const struct td_connection *connection)
+static struct td_blob *reference_of(const struct td_response *response, struct td_connection *connection)
 {
     const struct td_body *body = &response->body;
     for (size_t i = 0; i < body->extent_count && !response->close; i++) {

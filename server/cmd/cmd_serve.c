@@ -201,6 +201,14 @@ static enum td_rescan_from rescan_from_of(const char *word)
     return TD_RESCAN_FROM_NONE;
 }
 
+/* Returns the value of --sendfile, whose words the options' table has checked. */
+static enum td_referring referring_of(const char *word)
+{
+    return strcmp(word, "on") == 0       ? TD_REFERRING_ALL
+           : strcmp(word, "remote") == 0 ? TD_REFERRING_REMOTE
+                                         : TD_REFERRING_NONE;
+}
+
 static struct td_registry_limits registry_limits(const struct service *service)
 {
     const struct td_config *config = &service->config;
@@ -210,7 +218,8 @@ static struct td_registry_limits registry_limits(const struct service *service)
                                        .send_timeout_ns = config->send_timeout_ns,
                                        .min_rate = config->min_rate,
                                        .max_connections = (size_t)config->max_connections,
-                                       .max_per_address = (size_t)config->max_connections_per_address};
+                                       .max_per_address = (size_t)config->max_connections_per_address,
+                                       .referring = referring_of(config->sendfile)};
 }
 
 static void apply_log_level(const struct service *service)
@@ -556,9 +565,25 @@ static void serve(struct service *service)
     }
 }
 
+/* Returns whether connections are open, or answers of closed ones may be unread: these need the leases of their files,
+ * which end with this process. */
+static bool is_busy(struct service *service)
+{
+    return td_registry_count(&service->registry) > 0 || td_registry_count_unread(&service->registry) > 0;
+}
+
+/* Logs what draining leaves. */
+static void log_cut(struct service *service, const char *why)
+{
+    size_t open = td_registry_count(&service->registry);
+    size_t unread = td_registry_count_unread(&service->registry);
+    td_log(TD_LOG_WARN, "%s: cutting %zu connection%s; %zu answer%s may not have been read", why, open, td_plural(open),
+           unread, td_plural(unread));
+}
+
 /* Makes /readyz fail and ends all waits for a change and for an upstream's lists, waits for --drain-delay, closes the
- * listening sockets and idle connections, and waits until the others have ended, for at most --drain-timeout. A second
- * signal ends the wait. */
+ * listening sockets and idle connections, and waits until the others have ended and all answers are read, for at most
+ * --drain-timeout. A second signal ends the wait. */
 static void drain(struct service *service)
 {
     enum { STEP_NS = 20000000 };
@@ -578,15 +603,13 @@ static void drain(struct service *service)
     td_ports_stop(&service->ports);
     atomic_store(&service->registry.draining, true);
     uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
-    while (td_registry_count(&service->registry) > 0) {
+    while (is_busy(service)) {
         if (td_clock_ns() >= until_ns) {
-            open = td_registry_count(&service->registry);
-            td_log(TD_LOG_WARN, "cutting %zu connection%s still busy after --drain-timeout", open, td_plural(open));
+            log_cut(service, "--drain-timeout is over");
             return;
         }
         if (is_end(wait_signal(service, STEP_NS))) {
-            open = td_registry_count(&service->registry);
-            td_log(TD_LOG_WARN, "second signal: cutting %zu connection%s", open, td_plural(open));
+            log_cut(service, "second signal");
             return;
         }
     }

@@ -4,6 +4,7 @@ Standard library and numpy only. The client is deliberately strict: an answer th
 raises ProtocolError instead of being repaired, and an answer cut short raises Incomplete with what was received.
 """
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
 import weakref
@@ -304,10 +306,14 @@ class Response:
 
 
 class Conn:
-    """One TCP connection, with a strict reader of HTTP/1.1 answers. tls: an ssl.SSLContext, for a port with TLS."""
+    """One TCP connection, with a strict reader of HTTP/1.1 answers. tls: an ssl.SSLContext, for a port with TLS.
+    device: the interface that the socket is bound to."""
 
-    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1", mss=None, tls=None):
+    def __init__(self, port, source=None, timeout=20.0, rcvbuf=None, host="127.0.0.1", mss=None, tls=None,
+                 device=None):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if device:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         if mss:
@@ -779,6 +785,65 @@ def as_nobody(place):
     run.write_text(f"#!/bin/sh\nexec {who}{place}/tensord \"$@\"\n")
     run.chmod(0o755)
     return run
+
+
+class SplicingRelay:
+    """A relay that passes connections on by splice(2), as Go's io.Copy between connections and HAProxy's `option
+    splice-response` do: references to the pages leave its receive queue, and lie in its send queue."""
+
+    def __init__(self, port, host="127.0.0.1", sndbuf=8 << 20):
+        self.to, self.sndbuf = (host, port), sndbuf
+        self.listener = socket.create_server((host, 0))
+        self.port = self.listener.getsockname()[1]
+        self.threads = []
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.listener.shutdown(socket.SHUT_RDWR)          # accept() ends
+        self.listener.close()
+        for thread in [self.thread, *self.threads]:
+            thread.join(30)
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.listener.accept()[0]
+                self.threads = [t for t in self.threads if t.is_alive()]
+                self.threads.append(threading.Thread(target=self.connect, args=[client], daemon=True))
+                self.threads[-1].start()
+
+    def connect(self, client):
+        """Pass on in both directions, until either side has ended."""
+        with client, contextlib.suppress(OSError), socket.create_connection(self.to) as server:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
+            back = threading.Thread(target=self.pass_on, args=[client, server], daemon=True)
+            back.start()
+            self.pass_on(server, client)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RD)
+            back.join()
+
+    @staticmethod
+    def pass_on(source, target):
+        out, into = os.pipe()
+        try:
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
+            while (n := os.splice(source.fileno(), into, 1 << 20)) > 0:
+                while n > 0:
+                    n -= os.splice(out, target.fileno(), n)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:                                   # a reset: the other side is to see one, too
+            for sock in (source, target):
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    sock.shutdown(socket.SHUT_RDWR)
+        finally:
+            os.close(out)
+            os.close(into)
 
 
 class Transfer:

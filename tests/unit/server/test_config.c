@@ -110,7 +110,7 @@ static void every_option_is_read(void **state)
         "--hash-threads 2 --index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= "
         "--print-config=sources "
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
-        "--tokens t --require-auth --metrics-open on "
+        "--tokens t --require-auth --metrics-open on --sendfile remote "
 
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
@@ -138,6 +138,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.log_format, "json");
     assert_string_equal(config.s3_listen, "[::1]:81");
     assert_string_equal(config.rescan_from, "any");
+    assert_string_equal(config.sendfile, "remote");
     assert_string_equal(config.upstream, "http://a,http://b");
     assert_string_equal(config.upstream_token_file, "f");
     assert_string_equal(config.upstream_ca, "u.pem");
@@ -432,7 +433,7 @@ static void help_lists_all(void **state)
                                           "--tokens",           "--require-auth",    "--metrics-open",
                                           "--sandbox",          "--parse-timeout",   "--parse-memory",
                                           "--upstream",         "--upstream-ca",     "--upstream-token-file",
-                                          "--cache-max-bytes"};
+                                          "--cache-max-bytes",  "--sendfile"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
