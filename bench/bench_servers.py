@@ -364,6 +364,15 @@ class TensordLeasesOff(Tensord):
         super().__init__(work, fixture, binary, options=["--leases", "off"])
 
 
+class TensordSendfileRemote(Tensord):
+    """Files under a lease that are copied, because the load client is on this host."""
+
+    name, about = "tensord-sendfile-remote", "`--sendfile remote`"
+
+    def __init__(self, work, fixture, binary):
+        super().__init__(work, fixture, binary, options=["--sendfile", "remote"])
+
+
 class TensordOtherOwner(Tensord):
     """Runs as a user without privileges, as in a container whose volume belongs to somebody else. The kernel grants no
     lease then."""

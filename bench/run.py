@@ -38,7 +38,7 @@ from bench_servers import BenchError  # noqa: E402
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw", "sendfile"]
 ALSO = {"immutable": bench_servers.TensordImmutable, "leases-off": bench_servers.TensordLeasesOff,
-        "other-owner": bench_servers.TensordOtherOwner}
+        "sendfile-remote": bench_servers.TensordSendfileRemote, "other-owner": bench_servers.TensordOtherOwner}
 OF_TENSORD = ("scale", "parse", "slices", "hashing", "decode", "tail", "client",
               "datasets")  # modes without another server
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -89,8 +89,9 @@ def parse_arguments():
                    help="a tensord built from an older commit: it takes turns with --tensord as server 'before', "
                         "for --throughput and --held")
     p.add_argument("--also", type=list_of(str), default=[], metavar="WAYS",
-                   help="of %s: tensord with --files immutable, with --leases off, and run by a user who does not own "
-                        "the file (takes root), each as one more server of --throughput" % ",".join(ALSO))
+                   help="of %s: tensord with --files immutable, with --leases off, with --sendfile remote, and run by "
+                        "a user who does not own the file (takes root), each as one more server of --throughput"
+                        % ",".join(ALSO))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
     p.add_argument("--bin-dir", help="where load_client and raw_send are (found in build*/bench)")
     p.add_argument("--dir", help="where to put the files, kept for the next run (a temporary directory, removed)")

@@ -5,8 +5,10 @@ it belongs to. Seeded writers publish generations: by rename, in place with writ
 and rewriting, by unlinking and creating; some put the mtime back afterwards, so that all generations of a file have one
 mtime and one size; and some change only metadata (mode, links, a copy renamed over the file), which changes the ctime
 as a write does. Clients record their requests and the answers; some read in small pieces with pauses, some begin to
-read when the answer has lain in their socket for up to six seconds. Connections begin with short requests and with long
-ones, which the server gives to shared threads and to own ones, and go on with both. Then the history is checked:
+read when the answer has lain in their socket for up to six seconds; some of these have shut down their sending side,
+some are bound to an interface, some ask through a relay that moves references to pages (splice). Connections begin with
+short requests and with long ones, which the server gives to shared threads and to own ones, and go on with both. Then
+the history is checked:
 
   I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody
       else)
@@ -24,10 +26,12 @@ and at the end the numbers of descriptors, threads, mappings and bytes of memory
     python tests/http/history.py --seconds 600 --seed 7 --another-user
     python tests/http/history.py --seconds 600 --seed 7 --namespace
 
-With --namespace the clients run in a network namespace of their own, which a veth pair connects with the server's. The
-server cannot look into their sockets, so there is one case that docs/security.md names as open: a client leaves a
-complete answer unread, and after the grace of 2 s a writer in place gets the file. Answers that were changed in just
-that way (`changed_after_the_grace` has the rule) are counted and printed, and are no violation of I1, I2 and I4.
+There are two cases that docs/security.md names as open. A relay on the server's host has taken a complete answer from
+its queue, but not yet passed it on, and a writer in place gets the file; not so with -- --sendfile remote. And with
+--namespace the clients run in a network namespace of their own, which a veth pair connects with the server's: the
+server cannot look into their sockets, so a client leaves a complete answer unread, and after the grace of 2 s a writer
+in place gets the file. Answers that were changed in just these ways (`changed_as_named` has the rule) are counted and
+printed, and are no violation of I1, I2 and I4.
 """
 import argparse
 import collections
@@ -41,6 +45,7 @@ import mmap
 import os
 import random
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -54,13 +59,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import Conn, Incomplete, ProtocolError, Server, as_nobody, is_sanitized, parse_multipart  # noqa: E402
+from harness import (Conn, Incomplete, ProtocolError, Server, SplicingRelay, as_nobody, is_sanitized,  # noqa: E402
+                     parse_multipart)
 
 TENSORS, ROWS = 4, 8
 RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file stay well below the settle time
 SLACK = 2.0                               # scheduling of two busy cores, and the scan itself
 BOUND = RESCAN + SETTLE + SLACK
-GRACE = 2.0                               # arrived_grace_ns of server/connection.c
+GRACE = 2.0                               # TD_DELIVERY_GRACE_NS
 COPIED = 32 << 10                         # TD_REFERENCE_BYTES: longest run that is always copied
 SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
@@ -438,22 +444,26 @@ def is_short(method, target, sent_range):
 
 
 # whole_since: of an answer that may be sent by reference to a client whose socket the server cannot look into, the last
-# time at which it had not come as a whole. mixture: the generations of its bytes, also of several.
+# time at which it had not come as a whole. is_relayed: it may have been sent by reference to a relay that splices.
+# mixture: the generations of its bytes, also of several.
 Record = collections.namedtuple("Record",
                                 "t0 t1 client file target op sent_etag sent_range status etag gens whole note "
-                                "whole_since mixture", defaults=(None, frozenset()))
+                                "whole_since mixture is_relayed", defaults=(None, frozenset(), False))
 
 
 class Client(threading.Thread):
     """Sends random requests and keeps the records.
-    kind: fast, slow (pauses inside bodies), late (reads only when the answer has lain in its socket for a while), or
-    keen (manifests, HEAD, validators).
+    kind: fast, slow (pauses inside bodies), late (reads only when the answer has lain in its socket for a while), half
+    (late, and shuts down its sending side before), bound (late, and bound to the loopback interface), relayed (late,
+    through the relay), or keen (manifests, HEAD, validators).
     namespace: the network namespace to connect from, if not the server's. is_referred: the server may send by
-    reference."""
+    reference to this client. relay: a SplicingRelay, for kind relayed."""
 
-    def __init__(self, number, kind, server, files, seed, stop, known, lock, namespace=None, is_referred=True):
+    def __init__(self, number, kind, server, files, seed, stop, known, lock, namespace=None, is_referred=True,
+                 relay=None):
         super().__init__(daemon=True)
-        self.number, self.kind, self.server, self.files = number, kind, server, files
+        self.number, self.kind, self.server, self.files, self.relay = number, kind, server, files, relay
+        self.is_late = kind in ("late", "half", "bound", "relayed")
         self.namespace, self.is_referred = namespace, is_referred
         self.rng, self.halt = random.Random(f"{seed}/client{number}"), stop
         self.known = known                                  # target -> recent ETags, shared
@@ -475,8 +485,9 @@ class Client(threading.Thread):
 
     def connection(self):
         if self.conn is None or self.conn.eof:
-            self.conn = Watched(self.server.port, host=self.server.host, timeout=30,
-                                rcvbuf={"slow": 1 << 17, "late": 1 << 21}.get(self.kind))
+            rcvbuf = {"slow": 1 << 17, "relayed": 1 << 15}.get(self.kind, 1 << 21 if self.is_late else None)
+            self.conn = Watched(self.relay.port if self.relay else self.server.port, host=self.server.host, timeout=30,
+                                rcvbuf=rcvbuf, device="lo" if self.kind == "bound" else None)
             self.before = None                              # how the writer changes the last answer's file
         return self.conn
 
@@ -516,7 +527,11 @@ class Client(threading.Thread):
         return b"".join(parts)
 
     def wait_before_reading(self, c):
-        """Leave the answer unread for up to 6 s, which is less and more than the grace, and watch it come."""
+        """Leave the answer unread for up to 6 s, which is less and more than the grace, and watch it come. Kind half
+        shuts down its sending side first, at once or when the server has sent some."""
+        if self.kind == "half":
+            time.sleep(self.rng.choice([0, 0.05, 0.3]) * self.rng.random())
+            c.sock.shutdown(socket.SHUT_WR)
         end = time.monotonic() + self.rng.random() * self.rng.choice([1, 2, 6])
         while time.monotonic() < end:
             c.look()
@@ -542,7 +557,7 @@ class Client(threading.Thread):
     def step(self):
         rng = self.rng
         f = rng.choice(self.files if self.kind != "slow" else [x for x in self.files if x.nbytes >= 1 << 20])
-        waits = self.kind == "late" and rng.random() < 0.5
+        waits = self.is_late and rng.random() < 0.5
         if waits and rng.random() < 0.7:  # for what may change while it lies unread
             f = rng.choice([x for x in self.files if x.how in IN_PLACE])
         if rng.random() < (0.25 if self.kind == "keen" else 0.03):
@@ -593,7 +608,7 @@ class Client(threading.Thread):
                 pieces, note = self.pieces(f, target, r)
                 gens, note = (frozenset(), note) if note else self.judge(f, pieces)
                 if self.may_lie_open(pieces, headers):
-                    whole_since = c.whole_since()
+                    whole_since = c.whole_since() if self.namespace else None
                     mixture = gens or mixture_of(f, pieces)
             elif status == 200:
                 if r.length != length:
@@ -602,7 +617,7 @@ class Client(threading.Thread):
                 if r.get("Retry-After") is None:
                     note = "503 without Retry-After"
             self.before = f.how
-            if "close" in r.get("Connection", "").lower():
+            if "close" in r.get("Connection", "").lower() or (self.kind == "half" and waits):
                 self.drop()
         except (Incomplete, ConnectionError, TimeoutError) as e:
             t1, whole, note = time.monotonic(), False, "stale" if self.stale(e) else repr(e)
@@ -619,14 +634,14 @@ class Client(threading.Thread):
                         tags.append(etag)
         self.records.append(
             Record(t0, t1, self.number, f.index, target, op, sent_etag, sent_range, status, etag, gens, whole, note,
-                   whole_since, mixture))
+                   whole_since, mixture, self.relay is not None and bool(mixture)))
         return None
 
     def may_lie_open(self, pieces, headers):
         """Return whether some of the answer, of 200 or 206, may have been sent by reference to where the server cannot
         look."""
-        return self.namespace is not None and self.is_referred and ("Connection", "close") not in headers and \
-            any(len(data) > COPIED for _, data in pieces)
+        return (self.namespace or self.relay) is not None and self.is_referred and \
+            ("Connection", "close") not in headers and any(len(data) > COPIED for _, data in pieces)
 
     def pieces(self, f, target, r):
         """Return the bytes of an answer, of 200 or 206, as (place in the file, bytes), and a note if it has not the
@@ -704,22 +719,24 @@ def in_stall(f, r):
     return any(r.t1 >= begin and r.t0 <= end + BOUND for begin, end in f.stalls)
 
 
-def writers_after_the_grace(f, r):
+def late_writers(f, r):
     """Return the generations whose writers got the file, in place, when the answer had lain unread for longer than the
-    grace, and before it was read."""
+    grace, and before it was read; of an answer through a relay, while it may have lain in the relay's queues."""
+    if r.is_relayed:
+        return frozenset(gen for gen, at in f.opened.items() if r.t0 <= at <= r.t1)
     if r.whole_since is None:
         return frozenset()
     return frozenset(gen for gen, at in f.opened.items() if r.whole_since + GRACE <= at <= r.t1)
 
 
-def changed_after_the_grace(f, r, own):
-    """Return whether an answer, which is not of its tag's generation, is the case that docs/security.md names as open.
-    It is if the answer was long enough to be sent by reference under a lease, to a client in another network namespace;
-    if the client saw it whole in its own socket before it read the end; if every byte is that of its own generation, or
-    of one whose writer, in place, opened the file when the answer had lain there for at least the grace. A writer that
-    got the file earlier is the server's fault. own: the generations that the tag stands for, or None if no other answer
-    tells."""
-    late = writers_after_the_grace(f, r)
+def changed_as_named(f, r, own):
+    """Return whether an answer, which is not of its tag's generation, is a case that docs/security.md names as open. It
+    is if the answer was long enough to be sent by reference under a lease, to a client in another network namespace or
+    to a relay that splices; if the client saw it whole in its own socket before it read the end, or the relay had it;
+    if every byte is that of its own generation, or of one whose writer, in place, opened the file when the answer had
+    lain in the client's socket for at least the grace, or while the relay had it. A writer that got the file earlier is
+    the server's fault. own: the generations that the tag stands for, or None if no other answer tells."""
+    late = late_writers(f, r)
     own = own or frozenset([min(r.mixture, default=0)])
     return bool(r.mixture) and r.mixture - own <= late and all(max(own) < gen for gen in r.mixture - own)
 
@@ -755,7 +772,7 @@ def check(files, records, began, left_open=None):
     for f in files:
         mine = sorted((r for r in by_file[f.index] if not in_stall(f, r)), key=lambda r: r.t0)
         label = {}                                            # (target, etag) -> generations
-        unproved = {id(r) for r in mine if r.whole and writers_after_the_grace(f, r)}
+        unproved = {id(r) for r in mine if r.whole and late_writers(f, r)}
         for r in mine:                                        # I1, statuses
             if id(r) in unproved:
                 continue
@@ -789,7 +806,7 @@ def check(files, records, began, left_open=None):
             own = label.get((r.target, r.etag))
             if r.gens and own and own & r.gens:
                 unproved.remove(id(r))
-            elif changed_after_the_grace(f, r, own):
+            elif changed_as_named(f, r, own):
                 left_open.extend([r] if own or not r.gens else [])      # else nobody can tell
             elif not r.gens:
                 report("I1: a complete answer is not one generation", r, f)
@@ -835,7 +852,7 @@ def check(files, records, began, left_open=None):
     return found
 
 
-def run(seconds, seed, clients=12, out=print, options=(), another_user=False, namespace=None):
+def run(seconds, seed, clients=16, out=print, options=(), another_user=False, namespace=None):
     """Run writers and clients. another_user: the server is not the files' owner, so it gets no leases. namespace: the
     Namespace that the clients run in."""
     place = tempfile.mkdtemp(prefix="tensord-history-")
@@ -851,7 +868,8 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
     server = Server(tmp, *options, settle=SETTLE, rescan=int(RESCAN), access_log="off",
                     binary=as_nobody(Path(place)) if another_user else None,
                     host=namespace.host if namespace else "127.0.0.1")
-    is_referred = not another_user and "off" not in options            # --leases off
+    is_referred = not another_user and not {"off", "remote"} & {*options}      # --leases off, --sendfile remote or off
+    clean = contextlib.ExitStack()
     try:
         def touch_all():
             for f in files:
@@ -868,9 +886,11 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
             for t in f.targets:
                 known[t] = collections.deque(maxlen=12)
         writers = [Writer(f, seed, halt_writers) for f in files if f.how != "never"]
-        kinds = ["slow"] * 2 + ["late"] * 4 + ["keen"] + ["fast"] * max(1, clients - 7)
-        readers = [Client(i, k, server, files, seed, halt_clients, known, lock, namespace, is_referred)
-                   for i, k in enumerate(kinds)]
+        late = ["late"] * 4 + ["half"] * 2 + ([] if namespace else ["bound"] + ["relayed"] * 2)
+        relay = clean.enter_context(SplicingRelay(server.port, server.host))
+        kinds = ["slow"] * 2 + late + ["keen"] + ["fast"] * max(1, clients - 3 - len(late))
+        readers = [Client(i, k, server, files, seed, halt_clients, known, lock, namespace, is_referred,
+                          relay if k == "relayed" else None) for i, k in enumerate(kinds)]
         for t in writers + readers:
             t.start()
         while time.monotonic() - began < seconds and server.alive() and not any(t.error for t in writers + readers):
@@ -882,6 +902,7 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
         halt_clients.set()
         for t in readers:
             t.join(60)
+        clean.close()
         for t in writers + readers:
             if t.error:
                 raise t.error
@@ -918,6 +939,9 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
             raise Violation(f"{summary}\nonly one lane was used: {lanes}")
         left_open = []
         found = check(files, records, began, left_open)
+        if not namespace:
+            out(f"answers that a relay may have had by reference {sum(r.is_relayed for r in records)}; named as open, "
+                f"overwritten in place while it had them: {len(left_open)}")
         if namespace:
             waited = [r.t1 - r.whole_since for r in records if r.whole_since is not None]
             out(f"answers that may be sent by reference and lay whole in their client's socket {len(waited)}, "
@@ -956,6 +980,7 @@ def run(seconds, seed, clients=12, out=print, options=(), another_user=False, na
         server.check_stderr()
         raise
     finally:
+        clean.close()
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -963,7 +988,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--seed", type=int, default=None)
-    p.add_argument("--clients", type=int, default=12)
+    p.add_argument("--clients", type=int, default=16)
     p.add_argument("--another-user", action="store_true", help="run the server as nobody (needs root)")
     p.add_argument("--namespace", action="store_true",
                    help="run the clients in a network namespace of their own (needs root)")

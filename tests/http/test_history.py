@@ -23,6 +23,15 @@ def test_history(who, leases):
                 another_user=who != "owner")
 
 
+def test_history_without_references_on_this_host(capsys):
+    """A relay that splices has no answer by reference then, so nothing of what it passes on is let pass."""
+    history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 10)),
+                int(os.environ.get("TENSORD_HISTORY_SEED", time.time())), options=["--sendfile", "remote"])
+    out = capsys.readouterr().out
+    assert "may have had by reference 0; named as open, overwritten in place while it had them: 0" in out, out
+    assert "'file': 0" in out, out
+
+
 def test_history_from_another_network_namespace():
     """20 seconds with clients in a network namespace of their own. Who is not root becomes it in a user namespace."""
     command = [sys.executable, "-B", str(REPO / "tests/http/history.py"), "--namespace", "--seconds", "20", "--seed",
@@ -80,9 +89,10 @@ class Fake:
 
 
 def rec(t0, t1, op="get", status=200, etag='"a"', gens=(0, ), sent_etag=None, sent_range=None, whole=True, note="",
-        target="/t", whole_since=None, mixture=()):
+        target="/t", whole_since=None, mixture=(), is_relayed=False):
     return history.Record(t0, t1, 0, 0, target, op, sent_etag, sent_range, status, etag,
-                          None if gens is None else frozenset(gens), whole, note, whole_since, frozenset(mixture))
+                          None if gens is None else frozenset(gens), whole, note, whole_since, frozenset(mixture),
+                          is_relayed)
 
 
 LATE = 10.5 + history.BOUND + 1
@@ -120,12 +130,13 @@ OPENED = Fake().opened[1]
 UNREAD = {"t0": OPENED - 2.5, "t1": OPENED + 0.2, "whole_since": OPENED - 2.2}
 
 
+@pytest.mark.parametrize("way", [{}, {"whole_since": None, "is_relayed": True}], ids=["unread", "relayed"])
 @pytest.mark.parametrize("gens, mixture", [((), (0, 1)), ((1,), (1,))])
-def test_what_is_named_as_open_is_counted(gens, mixture):
-    """The answer is changed, in part or as a whole, by a writer in place that had to wait for the grace. It shows
-    nothing that later answers must not be older than."""
+def test_what_is_named_as_open_is_counted(gens, mixture, way):
+    """The answer is changed, in part or as a whole, by a writer in place that had to wait for the grace, or that wrote
+    while a relay had the answer. It shows nothing that later answers must not be older than."""
     left_open = []
-    r = rec(**UNREAD, gens=gens, mixture=mixture, note="" if gens else "body: of two generations")
+    r = rec(**UNREAD | way, gens=gens, mixture=mixture, note="" if gens else "body: of two generations")
     later = rec(10.35, 10.4, "if-none-match", 304, '"a"', None, sent_etag='"a"')
     assert history.check([Fake()], GOOD + [r, later], 0.0, left_open) == [] and left_open == [r]
 
@@ -140,6 +151,8 @@ def test_what_is_named_as_open_is_counted(gens, mixture):
     ("I2", (1,), (1,), {"whole_since": None}),
     ("I2", (2,), (2,), {}),
     ("I2", (1,), (1,), {"etag": '"b2"'}),                       # the tag is that of a later generation
+    ("I1", (), (0, 1), {"is_relayed": True, "t0": OPENED + 0.1}),       # the writer got the file before it was sent
+    ("I1", (), (0, 1), {"is_relayed": True, "t1": OPENED - 0.01}),      # the writer got the file after it was read
 ])
 def test_what_is_not_named_as_open_is_a_violation(name, gens, mixture, other):
     known = GOOD[:2] + [rec(12, 13, etag='"b2"', gens=(2,))]
