@@ -22,6 +22,7 @@ TURNS = 6  # of the ways that take a fraction of a second, in each round
 LAYERS = {False: 16, True: 1}  # by --quick
 WAYS = {  # name: what the table calls it; the first two into memory that exists, the others into new memory
     "loop": "receive loop in C, 8 threads", "into": "tensord.load_into", "load_file": "tensord.load_file",
+    "small_pages": "tensord.load_file, no huge pages",
     "requests": "requests, one Session, safetensors.torch.load", "hub": "snapshot_download + load_file",
     "runai": "Run:ai streamer, S3 port",
 }
@@ -132,7 +133,8 @@ def measure_ways(peer, server, checkpoint, library, work, options):
             raise BenchError("%s loads other bytes than the file's" % WAYS[way])
     samples = {way: [] for way in [*WAYS, "rank", "lazy"]}
     for number_ in range(options.rounds):
-        for ways, turns in ((["loop", "into"], TURNS), (["load_file", "requests", "hub", "runai"], 1)):
+        for ways, turns in ((["loop", "into"], TURNS), (["load_file", "small_pages"], TURNS),
+                           (["requests", "hub", "runai"], 1)):
             for way, sample in measure_turns(peer, server, ways, turns, what).items():
                 samples[way].append(sample)
         what_rank = {**what, "tp": TP, "rank": number_ % TP}
@@ -180,7 +182,8 @@ def run(library, work, options):
                  % (bytes_text(checkpoint.nbytes), len(checkpoint.tensors)))
     about.append("into memory that exists and was touched: the first two, the same block; into new memory: the others. "
                  "load_file after snapshot_download maps the file and reads nothing more. In each round the first two "
-                 "take turns %d times, and so do rank files and lazy tensors" % TURNS)
+                 "take turns %d times, and so do load_file with and without huge pages, and rank files and lazy "
+                 "tensors" % TURNS)
     with Peer(python) as peer, Hashed(work, options.tensord, root) as server:
         if peer.about["missing"]:
             about.append("**nothing compared**: %s has no %s" % (python, ", ".join(peer.about["missing"])))
@@ -198,15 +201,15 @@ def run(library, work, options):
         cells.append([name, number(checkpoint.nbytes / median([s["seconds"] for s in rows[way]]) / 1e9),
                       number(median([s["cpu"] for s in rows[way]]) / checkpoint.nbytes * 1e9, 2),
                       number(median([s["server_cpu"] for s in rows[way]]) / checkpoint.nbytes * 1e9, 2),
-                      number(beyond_mib(rows[way]), 0)])
+                      number(beyond_mib(rows[way]), 0), number(faults_per_gb(rows[way]), 0)])
     rank_bytes = median([s["bytes"] for s in rows["rank"]])
     for way, name in {"rank": "tensord.load_rank, vllm, tp 8", "lazy": "lazy tensors, tp 8"}.items():
         cells.append([name, number(rank_bytes / median([s["seconds"] for s in rows[way]]) / 1e9),
                       number(median([s["cpu"] for s in rows[way]]) / rank_bytes * 1e9, 2), "-",
-                      number(beyond_mib(rows[way]), 0)])
+                      number(beyond_mib(rows[way]), 0), number(faults_per_gb(rows[way]), 0)])
     set_targets(targets, rows)
-    return {**result, "table": table(["way", "GB/s", "client CPU s/GB", "server CPU s/GB", "MiB beyond the tensors"],
-                                     cells)}
+    return {**result, "table": table(["way", "GB/s", "client CPU s/GB", "server CPU s/GB", "MiB beyond the tensors",
+                                      "page faults/GB"], cells)}
 
 
 def beyond_mib(samples):
@@ -214,11 +217,18 @@ def beyond_mib(samples):
     return max(0, median([sample["extra"] for sample in samples])) / MIB
 
 
+def faults_per_gb(samples):
+    return median([sample["faults"] for sample in samples]) / median([sample["bytes"] for sample in samples]) * 1e9
+
+
 def set_targets(targets, rows):
     def faster(mine, other):
         return median_ratio(rows[other], rows[mine], "seconds")
 
     targets.at_least("load_into / receive loop in C", faster("into", "loop"), 0.9)
+    targets.at_least("load_file / load_file without huge pages", faster("load_file", "small_pages"), 1)
+    targets.at_most("page faults of load_file / without huge pages",
+                    median_ratio(rows["load_file"], rows["small_pages"], "faults"), 0.05)
     targets.at_least("load_file / requests", faster("load_file", "requests"), 4)
     targets.at_least("load_file / snapshot_download + load_file", faster("load_file", "hub"), 2)
     targets.at_least("load_file / Run:ai streamer", faster("load_file", "runai"), 1)

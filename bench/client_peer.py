@@ -30,15 +30,16 @@ class Peer:
             return self.check(request["path"], request["ways"])
         with open("/proc/self/clear_refs", "w") as clear:
             clear.write("5")
-        before = status_bytes("VmRSS")
+        before, faults = status_bytes("VmRSS"), page_faults()
         begin, cpu = time.perf_counter(), cpu_s()
         tensors = getattr(self, request["do"])(request)
         seconds, cpu = time.perf_counter() - begin, cpu_s() - cpu
+        faults = page_faults() - faults
         peak, nbytes = status_bytes("VmHWM"), sum(t.numel() * t.element_size() for t in tensors.values())
         if request.get("keep"):
             self.kept[request["do"]] = tensors
         extra = peak - before - (0 if request["do"] in ("into", "loop") else nbytes)
-        return {"seconds": seconds, "cpu": cpu, "bytes": nbytes, "extra": extra}
+        return {"seconds": seconds, "cpu": cpu, "bytes": nbytes, "extra": extra, "faults": faults}
 
     def check(self, path, ways):
         """Compares what was kept with the file, byte by byte, and drops it."""
@@ -96,6 +97,16 @@ class Peer:
         import tensord
 
         return tensord.load_file(request["url"], progress=False)
+
+    def small_pages(self, request):
+        """What load_file does where the host forbids huge pages."""
+        import tensord.huge_pages
+
+        advise, tensord.huge_pages.advise = tensord.huge_pages.advise, lambda blocks: None
+        try:
+            return self.load_file(request)
+        finally:
+            tensord.huge_pages.advise = advise
 
     def requests(self, request):
         import requests
@@ -155,6 +166,10 @@ class Peer:
                 made[name].copy_(part)
         model.client.close()
         return made
+
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def cpu_s():

@@ -292,33 +292,36 @@ class Model:
             raise TypeError("boxes are given as a list of (name, slices) pairs, with None for a whole tensor")
         if out is not None and not all(one is None or hasattr(one, "element_size") for one in out):
             raise TypeError("out takes tensors of torch, or None")
-        wants, results = [], []
+        wants, results, fresh = [], [], []
         for number, (name, index) in enumerate(pairs):
             info = self.manifest().served(name)
             index = ... if index is None else index
             target = out[number] if out is not None else None
-            want, finish = self._part(info, index, framework, target)
+            want, finish, tensor = self._part(info, index, framework, target)
             wants.append(want)
             results.append(finish)
+            fresh += [] if tensor is None else [tensor]
+        memory.ask_huge_pages(fresh)
         self.reader().read(wants, f"{len(wants)} boxes", stop)
         return [finish() for finish in results]
 
     def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
-        """Returns what reads an indexed part, and what returns the part when it has been read."""
+        """Returns what reads an indexed part, what returns the part when it has been read, and the memory that was made
+        for it (None: the target's is used)."""
         shape = indexing.check_index(info, index, framework)
         box, rest = indexing.box_of(info, index, framework)
         if target is not None:
             if shape is not None and tuple(target.shape) != shape:
                 raise errors.MismatchError(f"{info.name}: out has shape {tuple(target.shape)}, the box {shape}")
             if indexing.is_plain(rest):
-                return memory.want_into(target, box, info.dtype), lambda: target
+                return memory.want_into(target, box, info.dtype), lambda: target, None
         tensor, view = memory.empty(framework, info.dtype, box.sizes)
 
         def finish():
             part = indexing.apply(tensor, rest)
             return part if target is None else indexing.copy(part, target)
 
-        return Want(box, view=view), finish
+        return Want(box, view=view), finish, tensor
 
     def state_dict(self, match: Optional[str] = None, device: Any = None, dtype: Any = None,
                    framework: str = "pt") -> Dict[str, Any]:
@@ -350,6 +353,7 @@ class Model:
                 raise errors.TensordError(f"{name} of {self.id}: {error} (match= chooses other tensors)") from error
             if want is not None:
                 wants.append(want)
+        memory.ask_huge_pages(made.values())
         self.reader().read(wants)
         return made
 

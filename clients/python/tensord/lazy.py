@@ -153,6 +153,7 @@ class LazyTensor(torch.Tensor):
     def _fetch(self, box: Box) -> torch.Tensor:
         made = torch.empty(dtypes.torch_shape(self._info.dtype, box.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
                            device=self._device)
+        memory.ask_huge_pages([made])
         self._model.reader().read([memory.want_into(made, box, self._info.dtype)], self._info.name)
         return made
 

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
 
-from . import dtypes, errors
+from . import dtypes, errors, huge_pages
 from .boxes import Box
 from .reading import Want
 
@@ -47,6 +47,18 @@ def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memory
         return array, memoryview(bytearray())
     flat = array.reshape(-1).view(numpy.uint8)
     return array, memoryview(flat).cast("B")
+
+
+def ask_huge_pages(tensors: Iterable[Any]) -> None:
+    """Asks for huge pages under new tensors of torch and arrays of numpy, before anything is written to them: for all
+    of a load at once."""
+    blocks = []
+    for tensor in tensors:
+        if not hasattr(tensor, "data_ptr"):
+            blocks.append((tensor.ctypes.data, tensor.nbytes))
+        elif tensor.device.type == "cpu":
+            blocks.append((tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+    huge_pages.advise(blocks)
 
 
 def want_into(tensor: Any, box: Box, dtype: str) -> Want:

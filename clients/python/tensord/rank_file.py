@@ -34,6 +34,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
     if begin + at != nbytes:
         raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header tells of "
                                    f"{begin + at}")
+    memory.ask_huge_pages(made.values())
     with Progress(at, f"rank {rank}", session.options.progress) as progress:
         read_resource(session, source, [view for _, view in views], begin, progress)
     if framework == "pt" and str(device) != "cpu":

@@ -155,6 +155,7 @@ class RemoteSlice:
             indexing.check_index(info, index, "pt")
         box, rest = indexing.box_of(info, index, self._framework)
         tensor, view = memory.empty(self._framework, info.dtype, box.sizes)
+        memory.ask_huge_pages([tensor])
         self._model.reader().read([Want(box, view=view)], info.name)
         part = indexing.apply(tensor, rest)
         if self._framework == "pt":
