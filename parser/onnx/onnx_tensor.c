@@ -4,7 +4,6 @@
 #include "parser/onnx/onnx_tensor.h"
 
 #include "core/checked.h"
-#include "core/digits.h"
 #include "core/utf8.h"
 #include "parser/names.h"
 
@@ -26,7 +25,12 @@ enum {
     TENSOR_EXTERNAL_DATA = 13,
     TENSOR_DATA_LOCATION = 14,
     DATA_STRING = 8, /* of DataType */
-    ENTRY_KEY = 1,   /* of StringStringEntryProto */
+    DATA_UINT4 = 21,
+    DATA_INT4 = 22,
+    DATA_FLOAT4E2M1 = 23,
+    DATA_UINT2 = 25,
+    DATA_INT2 = 26,
+    ENTRY_KEY = 1, /* of StringStringEntryProto */
     ENTRY_VALUE = 2,
     VALUE_FIELDS_END = 12, /* numbers of fields with elements are below */
 };
@@ -64,6 +68,7 @@ struct values {
     uint64_t runs;    /* number of times that the field occurs and is not empty */
     bool unpacked;    /* an element has a tag of its own */
     uint64_t bytes;   /* of all runs, without tags */
+    uint64_t elems;   /* strings, and numbers of variable length, in all runs */
 };
 
 /* A TensorProto while it is read. */
@@ -76,8 +81,8 @@ struct message {
     bool is_external;
     uint64_t keys; /* keys of external_data that were met, a bit each */
     char *location;
-    uint64_t offset, length;
-    bool has_offset, has_length, bad_number;
+    uint64_t offset, length; /* length 0: as long as shape and type imply */
+    bool bad_number;
 };
 
 /* ---- fields -------------------------------------------------------------------------------------------- */
@@ -139,6 +144,24 @@ bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *fie
     return true;
 }
 
+/* Counts the elements of a run of strings or of numbers of variable length. Sets *elems to 0 for other fields. */
+static bool count_elems(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t *elems)
+{
+    *elems = 0;
+    switch (field->number) {
+    case TENSOR_STRING_DATA:
+        *elems = 1;
+        return true;
+    case TENSOR_INT32_DATA:
+    case TENSOR_INT64_DATA:
+    case TENSOR_UINT64_DATA:
+        *elems = 1;
+        return field->wire != TD_WIRE_BYTES || td_protobuf_count_varints(&onnx->in, field, elems);
+    default:
+        return true;
+    }
+}
+
 /* Notes elements: packed ones, a single one, or a string. */
 static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *field, struct message *m)
 {
@@ -155,15 +178,41 @@ static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *fie
         return false;
     if (field->len == 0 && field->number != TENSOR_STRING_DATA)
         return true;
+    uint64_t elems;
+    if (!count_elems(onnx, field, &elems))
+        return false;
     values->unpacked = values->unpacked || field->wire != TD_WIRE_BYTES;
     values->at = field->at;
     values->len = field->len;
     values->bytes += field->len; /* within the file, so no overflow */
+    values->elems += elems;
     values->runs++;
     return true;
 }
 
 /* ---- external data ------------------------------------------------------------------------------------- */
+
+/* Reads a number as the onnx package does, by Python's int(): decimal digits with single underscores between them, an
+ * optional sign before and optional blanks around them. Only ASCII digits are read. Returns false for a negative
+ * number. A number that no file reaches becomes INT64_MAX. */
+static bool read_number(const char *text, uint64_t *out)
+{
+    static const char blanks[] = " \t\n\v\f\r";
+    enum { TEN = 10 };
+    uint64_t value = 0;
+    bool after_digit = false;
+    text += strspn(text, blanks);
+    const bool is_negative = *text == '-';
+    text += *text == '-' || *text == '+' ? 1 : 0;
+    for (; (*text >= '0' && *text <= '9') || (*text == '_' && after_digit); text++) {
+        after_digit = *text != '_';
+        if (after_digit)
+            value = value >= INT64_MAX / TEN ? INT64_MAX : value * TEN + (uint64_t)(*text - '0');
+    }
+    text += strspn(text, blanks);
+    *out = value;
+    return after_digit && *text == '\0' && (!is_negative || value == 0);
+}
 
 /* Keeps the value of a key of external_data. Ignores unknown keys. */
 static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m, const char *key,
@@ -184,8 +233,7 @@ static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *a
         return true;
     }
     uint64_t *number = k == OFFSET ? &m->offset : &m->length;
-    *(k == OFFSET ? &m->has_offset : &m->has_length) = true;
-    m->bad_number = m->bad_number || !td_number_read(td_text_of(value), INT64_MAX, number);
+    m->bad_number = !read_number(value, number) || m->bad_number;
     return true;
 }
 
@@ -301,7 +349,7 @@ static void place_external(const struct message *m, uint64_t packed_bytes, struc
         tensor->reason = "its external data are not below the model's directory";
     else if (m->bad_number)
         tensor->reason = "the offset or length of its external data is not a number";
-    else if (m->has_length && m->length != packed_bytes)
+    else if (m->length != 0 && m->length != packed_bytes)
         tensor->reason = "its external data do not have the length that its shape and type imply";
     if (tensor->reason != NULL)
         return;
@@ -324,22 +372,38 @@ static uint32_t find_values(const struct message *m, unsigned *count)
     return field;
 }
 
+/* Returns whether the field has as many elements as `count` and the type imply. */
+static bool has_all_elems(const struct message *m, uint32_t field, uint64_t count, uint64_t packed_bytes)
+{
+    enum { BYTES_OF_32 = 4 };
+    const struct values *values = &m->values[field];
+    if (field == TENSOR_FLOAT_DATA || field == TENSOR_DOUBLE_DATA)
+        return values->bytes == packed_bytes;
+    if (m->data_type == DATA_UINT4 || m->data_type == DATA_INT4 || m->data_type == DATA_FLOAT4E2M1 ||
+        m->data_type == DATA_UINT2 || m->data_type == DATA_INT2) /* the checker allows four full bytes in each number */
+        return values->elems >= (packed_bytes + BYTES_OF_32 - 1) / BYTES_OF_32 && values->elems <= packed_bytes;
+    return values->elems == count;
+}
+
 /* Places elements that are in a field of their type. Those of fixed width can be served when they are in one run. */
 static bool place_typed(struct td_onnx *onnx, const struct message *m, uint32_t field, uint64_t packed_bytes,
                         struct td_onnx_tensor *out)
 {
     const struct values *values = &m->values[field];
     struct td_tensor *tensor = &out->tensor;
+    uint64_t count = 1; /* does not overflow: set_shape has checked the product */
+    for (uint32_t i = 0; i < m->rank; i++)
+        count *= m->dims[i];
     if (field != types[m->data_type].field)
         return tensor_refuse(onnx, out, "its elements are in a field of another type");
+    if (!has_all_elems(m, field, count, packed_bytes))
+        return tensor_refuse(onnx, out, "it does not have as many elements as its shape implies");
     if (field == TENSOR_STRING_DATA)
         return true;
     if (field != TENSOR_FLOAT_DATA && field != TENSOR_DOUBLE_DATA) {
         tensor->reason = "stored as protobuf numbers of variable length";
         return true;
     }
-    if (values->bytes != packed_bytes)
-        return tensor_refuse(onnx, out, "it does not have as many elements as its shape implies");
     tensor->offset = values->at;
     if (values->unpacked || values->runs > 1)
         tensor->reason = "stored in several runs";
@@ -359,13 +423,12 @@ static bool place_values(struct td_onnx *onnx, const struct message *m, uint64_t
         return tensor_refuse(onnx, out, "it has no elements by its shape, but data");
     if (!is_empty && count != 1)
         return tensor_refuse(onnx, out, count == 0 ? "it has no data" : "it has data in two fields");
-    if (is_empty || tensor->dtype->block_bytes == 0) {
-        if (field == TENSOR_RAW_DATA && m->data_type == DATA_STRING)
-            return tensor_refuse(onnx, out, "strings cannot be in raw_data");
+    if (is_empty || m->data_type >= sizeof types / sizeof *types)
         return true;
-    }
     if (field != TENSOR_RAW_DATA)
         return place_typed(onnx, m, field, packed_bytes, out);
+    if (m->data_type == DATA_STRING)
+        return tensor_refuse(onnx, out, "strings cannot be in raw_data");
     if (m->values[field].len != packed_bytes)
         return td_error_at(onnx->err, TD_INVALID_ARGUMENT, out->at,
                            "tensor \"%.96s\": raw_data has %" PRIu64 " bytes, its shape and type imply %" PRIu64,

@@ -111,6 +111,31 @@ bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protob
     return read_payload(reader, end, field);
 }
 
+bool td_protobuf_count_varints(struct td_protobuf *reader, const struct td_protobuf_field *field, uint64_t *count)
+{
+    enum { MORE = 0x80, BYTES_MAX = 10 };
+    const uint64_t end = field->at + field->len;
+    unsigned open = 0; /* bytes of the varint that is not ended yet */
+    *count = 0;
+    reader->window_len = 0;
+    for (uint64_t at = field->at; at < end;) {
+        const size_t len = end - at < sizeof reader->window ? (size_t)(end - at) : sizeof reader->window;
+        if (!td_input_read(reader->input, at, reader->window, len, reader->err))
+            return false;
+        for (size_t i = 0; i < len; i++) {
+            const bool ends = (reader->window[i] & MORE) == 0;
+            if (!ends && ++open == BYTES_MAX)
+                return td_error_at(reader->err, TD_INVALID_ARGUMENT, at + i,
+                                   "a protobuf number has more than ten bytes");
+            open = ends ? 0 : open;
+            *count += ends;
+        }
+        at += len;
+    }
+    return open == 0 ||
+           td_error_at(reader->err, TD_INVALID_ARGUMENT, end, "a protobuf number is cut off by the end of its message");
+}
+
 char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field, struct td_arena *arena)
 {
     if (!spend(reader, field->len))

@@ -292,6 +292,95 @@ def test_what_the_checker_refuses_is_refused(tmp_path, name):
     assert code == 1 and one_line(err), (code, out, err)
 
 
+FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def whole(kind, shape):
+    """A tensor in the field of its type, and that field's name."""
+    tensor = (helper.make_tensor("w", kind, shape, [b"a"] * int(np.prod(shape)))
+              if kind == TensorProto.STRING else typed("w", kind, shape))
+    return tensor, next(field for field in FIELDS if len(getattr(tensor, field)))
+
+
+def typed_cases(kind):
+    """Tensors in the fields of their types with other numbers of elements, and as many elements in other fields."""
+    for shape in ([], [3], [8], [2, 4], [33]):
+        right, field = whole(kind, shape)
+        count = len(getattr(right, field))
+        last = getattr(right, field)[-1]
+        for other in sorted({0, 1, count - 2, count - 1, count, count + 1, count + 7} & set(range(count + 8))):
+            tensor = TensorProto(name="w", data_type=kind, dims=shape)
+            getattr(tensor, field).extend((list(getattr(right, field)) + [last] * 7)[:other])
+            yield shape, field, other, tensor
+        for wrong in FIELDS:
+            if wrong != field:
+                tensor = TensorProto(name="w", data_type=kind, dims=shape)
+                getattr(tensor, wrong).extend([b"a" if wrong == "string_data" else 1] * count)
+                yield shape, wrong, count, tensor
+
+
+def accepts(check, *arguments):
+    try:
+        check(*arguments)
+        return True
+    except (onnx.checker.ValidationError, ValueError):
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_typed_data_of_another_number_or_field(tmp_path, kind):
+    """What the checker or to_array refuses is refused. Types below a byte are the exception: the checker counts four
+    bytes in each number, to_array one, and to_array leaves out what is too much; tensord refuses less than the checker
+    needs and more than to_array uses."""
+    for shape, field, count, tensor in typed_cases(kind):
+        data = model([tensor]).SerializeToString()
+        (tmp_path / "m.onnx").write_bytes(data)
+        code, _, err = run("inspect", tmp_path / "m.onnx", "--json")
+        checked = accepts(onnx.checker.check_model, data)
+        want = checked and accepts(numpy_helper.to_array, tensor)
+        if WORDS[KINDS[kind]] in ("U4", "I4", "F4", "U2", "I2") and field == "int32_data":
+            want = checked and count <= len(getattr(whole(kind, shape)[0], field))
+        assert (code == 0) == want, (shape, field, count, err)
+        assert code == 0 or one_line(err), err
+
+
+SPELLINGS = (None, "0", "00", "16", "016", "+16", " 16 ", "1_6", "\t16\n", "-0", "0x10", "", " ", "-1", "1__6", "_16",
+             "16_", "16.0", "1e1", "16 0", "8", "32", "9223372036854775807", "18446744073709551616", "9" * 40)
+
+
+def test_spellings_of_external_offset_and_length(serve):
+    """What to_array reads is served, byte for byte. Without a length, or with length 0, the bytes are those that shape
+    and type imply, as in ONNX Runtime; to_array wants the file to end there, or none. All else has a reason."""
+    want = {}
+    data = bytes(range(100, 148))
+    for offset, length in [(offset, length) for offset in SPELLINGS for length in SPELLINGS
+                           if {offset, length} & {None, "0", "16"}]:
+        folder = f"m{len(want)}"
+        (serve.root / folder).mkdir()
+        (serve.root / folder / "d.bin").write_bytes(data)
+        tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", "d.bin"), ("offset", offset), ("length", length)):
+            if value is not None:
+                tensor.external_data.add(key=key, value=value)
+        onnx.save(model([tensor]), serve.root / folder / "m.onnx")
+        if length in (None, "0", "00", "-0"):
+            tensor.external_data.add(key="length", value="16")
+        try:
+            want[folder] = (offset, length, numpy_helper.to_array(tensor, str(serve.root / folder)).tobytes())
+        except ValueError:
+            want[folder] = (offset, length, None)
+    server = serve()
+    served = 0
+    for folder, (offset, length, bytes_read) in want.items():
+        r = server.get(f"/models/{folder}/tensors/w")
+        if bytes_read is None:
+            assert r.status == 422 and "external data" in r.json()["error"]["message"], (offset, length, r)
+        else:
+            assert r.status == 200 and r.body == bytes_read, (offset, length, r)
+            served += 1
+    assert served > 20
+
+
 def test_damage_anywhere_never_crashes(tmp_path):
     """Each byte is changed in turn: the model is refused, or has other tensors. Where the onnx package and tensord both
     read it, they agree."""
