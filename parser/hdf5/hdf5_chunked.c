@@ -133,20 +133,22 @@ static bool read_filters(struct td_h5_cursor c, struct td_coding_grid *grid)
 
 /* ---- the fill value ------------------------------------------------------------------------------------ */
 
-/* Returns where the value begins in its message; NULL and *len 0 when there is none. *len is SIZE_MAX when the message
- * is too short. */
+/* Returns where the value begins in its message; NULL and *len 0 when there is none, and when it is never written: then
+ * libhdf5 leaves a reader's memory as it is, and h5py's is zeros. *len is SIZE_MAX when the message is too short. */
 static const uint8_t *fill_bytes(struct td_h5_message message, size_t *len)
 {
-    enum { V3_HAS_VALUE = 0x20 };
+    enum { TIME_NEVER = 1, V3_TIME_SHIFT = 2, V3_TIME_BITS = 0x03, V3_HAS_VALUE = 0x20 };
     struct td_h5_cursor c = message.body;
     bool has_value = true;
     if (message.type == TD_H5_FILL) {
         unsigned version = td_h5_u8(&c);
         if (version < 3) {
-            (void)td_h5_take(&c, 2); /* when space is allocated, when the value is written */
-            has_value = td_h5_u8(&c) != 0 || version == 1;
+            (void)td_h5_u8(&c); /* when space is allocated */
+            bool is_written = td_h5_u8(&c) != TIME_NEVER;
+            has_value = (td_h5_u8(&c) != 0 || version == 1) && is_written;
         } else {
-            has_value = (td_h5_u8(&c) & V3_HAS_VALUE) != 0;
+            unsigned flags = td_h5_u8(&c);
+            has_value = (flags & V3_HAS_VALUE) != 0 && (flags >> V3_TIME_SHIFT & V3_TIME_BITS) != TIME_NEVER;
         }
     }
     *len = has_value ? td_h5_u32(&c) : 0;

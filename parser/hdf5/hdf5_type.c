@@ -53,18 +53,21 @@ static void set_type(struct td_h5_type *out, const char *name, const char *reaso
     out->kind = kind;
 }
 
+/* Reads an integer, or a bit field, which is an unsigned integer as in h5py. */
 static void read_fixed(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
 {
     static const char *const names[2][4] = {{"U8", "U16", "U32", "U64"}, {"I8", "I16", "I32", "I64"}};
     enum { BIG_ENDIAN_BIT = 0x01, SIGNED_BIT = 0x08 };
     unsigned offset = td_h5_u16(c);
     unsigned precision = td_h5_u16(c);
-    bool is_signed = (head->bits & SIGNED_BIT) != 0;
+    bool is_integer = head->class == CLASS_FIXED_POINT;
+    bool is_signed = is_integer && (head->bits & SIGNED_BIT) != 0;
     size_t width = 0;
     while (width < 4 && head->size != UINT32_C(1) << width)
         width++;
     if (width == 4 || offset != 0 || precision != 8 * head->size) {
-        set_type(out, "OPAQUE", "integer of an unusual size", TD_H5_KIND_OTHER);
+        set_type(out, "OPAQUE", is_integer ? "integer of an unusual size" : "bit fields of an unusual size",
+                 TD_H5_KIND_OTHER);
         return;
     }
     bool swapped = (head->bits & BIG_ENDIAN_BIT) != 0 && head->size > 1;
@@ -145,8 +148,8 @@ static const char *take_name(struct td_h5_cursor *c, unsigned version)
     return (const char *)td_h5_take(c, version < 3 ? (len + 7) / 8 * 8 : len);
 }
 
-/* Reads an enumeration. h5py's booleans are {FALSE = 0, TRUE = 1} over int8; any other enumeration has the type of its
- * numbers. */
+/* Reads an enumeration. h5py's booleans are FALSE = 0 and TRUE = 1, in either order, over a number of one byte; any
+ * other enumeration has the type of its numbers. */
 static void read_enum(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
 {
     uint32_t members = head->bits & 0xFFFF;
@@ -158,8 +161,11 @@ static void read_enum(struct td_h5_cursor *c, const struct type_head *head, stru
     const char *first = take_name(c, head->version);
     const char *second = take_name(c, head->version);
     const uint8_t *values = td_h5_take(c, 2);
-    if (values != NULL && strcmp(first, "FALSE") == 0 && strcmp(second, "TRUE") == 0 && values[0] == 0 &&
-        values[1] == 1)
+    if (values == NULL)
+        return;
+    bool is_bool = strcmp(first, "FALSE") == 0 && strcmp(second, "TRUE") == 0 && values[0] == 0 && values[1] == 1;
+    bool is_reversed = strcmp(first, "TRUE") == 0 && strcmp(second, "FALSE") == 0 && values[0] == 1 && values[1] == 0;
+    if (is_bool || is_reversed)
         set_type(out, "BOOL", NULL, TD_H5_KIND_BOOL);
 }
 
@@ -242,6 +248,7 @@ bool td_h5_type_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_typ
         return td_h5_fail(h, at, "datatype: version %u is unknown; 1 to 5 are known", head.version);
     switch (head.class) {
     case CLASS_FIXED_POINT:
+    case CLASS_BITFIELD:
         read_fixed(&body, &head, out);
         break;
     case CLASS_FLOAT:
@@ -252,9 +259,6 @@ bool td_h5_type_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_typ
         break;
     case CLASS_STRING:
         set_type(out, "STRING", "strings", TD_H5_KIND_STRING);
-        break;
-    case CLASS_BITFIELD:
-        set_type(out, "OPAQUE", "bit fields", TD_H5_KIND_OTHER);
         break;
     case CLASS_OPAQUE:
         set_type(out, "OPAQUE", "opaque type", TD_H5_KIND_OTHER);

@@ -100,6 +100,25 @@ GRIDS = {
 }
 
 
+def add_filled(f, name, time, value, kind):
+    """Add a dataset some of whose chunks are not written; h5py reads zeros there when the fill value is never written."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((4, 3))
+    plist.set_fill_time(time)
+    if value is not None:
+        plist.set_fill_value(np.array(value, "<f4"))
+    if kind == "packed":
+        plist.set_deflate(4)
+    unlimited = h5py.h5s.UNLIMITED
+    space = h5py.h5s.create_simple((10, 7), (unlimited, unlimited) if kind == "grown" else (10, 7))
+    d = h5py.Dataset(h5py.h5d.create(f.id, name.encode(), h5py.h5t.IEEE_F32LE, space, dcpl=plist))
+    if kind != "nothing":
+        d[0:4] = values((4, 7), "<f4", name)
+    if kind == "grown":
+        d.resize((2, 7))
+        d.resize((11, 8))
+
+
 def write_grids(path, libver):
     want = {}
     with h5py.File(path, "w", libver=libver) as f:
@@ -120,6 +139,10 @@ def write_grids(path, libver):
         f.create_dataset("zeros", shape=(33, 2), dtype="<f8", chunks=(8, 2), compression="gzip")
         f.create_dataset("no_elements", shape=(0, 5), dtype="<f4", chunks=(2, 5), maxshape=(None, 5),
                          compression="gzip")
+        for time in (h5py.h5d.FILL_TIME_NEVER, h5py.h5d.FILL_TIME_IFSET, h5py.h5d.FILL_TIME_ALLOC):
+            for value in (None, 7.5):
+                for options in ("holes", "nothing", "packed", "grown"):
+                    add_filled(f, f"filled_{options}_{time}_{value}", time, value, options)
         shrunk = f.create_dataset("shrunk", data=values((30, 9), "<i2", 5), chunks=(4, 4), maxshape=(None, 20))
         shrunk.resize((11, 7))
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -145,7 +168,8 @@ def test_hdf5_in_chunks(tmp_path, libver):
         assert set(got) == set(want)
         for name, array in want.items():
             parts = name.split(".")
-            plain = (parts[-1] == "plain" or parts[0] in ("empty", "shrunk", "implicit"))
+            plain = (parts[-1] == "plain" or parts[0] in ("empty", "shrunk", "implicit") or
+                     name.startswith(("filled_holes", "filled_nothing", "filled_grown")))
             big = array.dtype.byteorder == ">"
             if parts[0] == "no_elements":
                 assert get(server, got[name]["href"]).body == b""

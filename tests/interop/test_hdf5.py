@@ -1,7 +1,9 @@
 """h5py and Keras write, tensord inspects: names, dtypes, shapes and every byte must agree with what h5py reads."""
+import ctypes
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
-from harness import SANITIZER_MARKS, tensord_binary  # noqa: E402
+from harness import SANITIZER_MARKS, Server, tensord_binary  # noqa: E402
 
 PLAIN = {
     "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
@@ -217,3 +219,80 @@ def test_keras_2_layout(tmp_path):
     assert doc["metadata"]["layer_names"] == ["dense", "dense_1"]
     assert doc["metadata"]["dense_1@weight_names"] == ["dense_1/kernel:0", "dense_1/bias:0"]
     assert doc["metadata"]["backend"] == "tensorflow"
+
+
+def type_of(base, precision=None, offset=None):
+    """A copy of a type of libhdf5, with another precision and offset, for which h5py has no names."""
+    made = base.copy()
+    library = ctypes.CDLL(next(Path(h5py.__file__).parent.parent.glob("h5py.libs/libhdf5-*.so*")))
+    for value, change in ((precision, library.H5Tset_precision), (offset, library.H5Tset_offset)):
+        change.argtypes = [ctypes.c_int64, ctypes.c_size_t]
+        assert value is None or change(made.id, value) >= 0
+    return made
+
+
+def add_typed(f, name, made, array):
+    """Write the array's bytes as a dataset of this type."""
+    library = ctypes.CDLL(next(Path(h5py.__file__).parent.parent.glob("h5py.libs/libhdf5-*.so*")))
+    library.H5Dwrite.argtypes = [ctypes.c_int64] * 5 + [ctypes.c_void_p]
+    d = h5py.h5d.create(f.id, name.encode(), made, h5py.h5s.create_simple(array.shape))
+    assert library.H5Dwrite(d.id, made.id, 0, 0, 0, array.tobytes()) >= 0
+
+
+def test_bit_fields_are_unsigned_integers(tmp_path):
+    """As h5py reads them; those of which some bits are not used have a reason, and h5py cannot read them."""
+    path = tmp_path / "bits.h5"
+    with h5py.File(path, "w") as f:
+        for bits in (8, 16, 32, 64):
+            for order in ("LE", "BE")[:1 if bits == 8 else 2]:
+                add_typed(f, f"b{bits}{order}", getattr(h5py.h5t, f"STD_B{bits}{order}"),
+                          np.frombuffer(bytes(range(3, 243)), f"u{bits // 8}").reshape(5, -1))
+        add_typed(f, "part12", type_of(h5py.h5t.STD_B16LE, 12), np.arange(6, dtype="u2"))
+        add_typed(f, "part8", type_of(h5py.h5t.STD_B16LE, 8, 4), np.arange(6, dtype="u2"))
+    code, doc, err = inspect(path)
+    assert code == 0, err
+    got = {t["name"]: t for t in doc["tensors"]}
+    with h5py.File(path) as f, Server(tmp_path) as server:
+        for name in f:
+            if name.startswith("part"):
+                assert got[name]["reason"] == "bit fields of an unusual size"
+                with pytest.raises(OSError):
+                    f[name][...]
+                continue
+            want = f[name][...]
+            assert got[name]["dtype"] == PLAIN[want.dtype.str.lstrip("<>|")], name
+            assert got[name].get("stored") == ("big-endian" if name.endswith("BE") else None)
+            body = server.get(f"/models/bits.h5/tensors/{name}").body
+            assert body == want.astype(want.dtype.newbyteorder("<")).tobytes(), name
+
+
+def test_booleans_in_either_order(tmp_path):
+    """h5py takes an enumeration of FALSE = 0 and TRUE = 1 for booleans, in whatever order it names them."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        for name, members in (("plain", {"FALSE": 0, "TRUE": 1}), ("reversed", {"TRUE": 1, "FALSE": 0}),
+                              ("swapped", {"FALSE": 1, "TRUE": 0}), ("three", {"FALSE": 0, "TRUE": 1, "BOTH": 2})):
+            made = h5py.h5t.enum_create(h5py.h5t.STD_I8LE)
+            for member, value in members.items():
+                made.enum_insert(member.encode(), value)
+            add_typed(f, name, made, np.array([0, 1, 1, 0], "i1"))
+    doc = inspect(path)[1]
+    with h5py.File(path) as f:
+        for t in doc["tensors"]:
+            assert t["dtype"] == PLAIN[f[t["name"]].dtype.str.lstrip("|")], t
+
+
+def test_types_that_are_no_numbers_have_a_reason(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        add_typed(f, "opaque type", h5py.h5t.create(h5py.h5t.OPAQUE, 4), np.arange(3, dtype="u4"))
+        add_typed(f, "array type", h5py.h5t.array_create(h5py.h5t.IEEE_F32LE, (2, )), np.arange(3, dtype="u8"))
+        add_typed(f, "time type", h5py.h5t.UNIX_D32LE, np.arange(3, dtype="u4"))
+        add_typed(f, "integer of an unusual size", type_of(h5py.h5t.STD_I32LE, 24), np.arange(3, dtype="u4"))
+        f["compound type"] = np.zeros(2, [("a", "<i4"), ("b", "<f4")])
+        f["references"] = np.array([f["compound type"].ref], h5py.ref_dtype)
+        f.create_dataset("variable-length type", (2, ), h5py.vlen_dtype("<i4"))[0] = [1, 2]
+        f["strings"] = np.array([b"a", b"bc"])
+        f["variable-length strings"] = "x"
+    for t in inspect(path)[1]["tensors"]:
+        assert t["reason"] == t["name"] and not t["addressable"], t
