@@ -22,7 +22,7 @@ static const struct td_format *const formats[] = {
     &td_format_gguf,        &td_format_npy,   &td_format_npz,    &td_format_onnx, &td_format_pt2,
 };
 
-enum { HEAD_BYTES = 32 }; /* of a file, enough for every check here */
+enum { HEAD_BYTES = TD_TORCH_LEGACY_HEAD_BYTES }; /* of a file, enough for every check here */
 
 /* The first bytes of formats whose files may have other formats' names. */
 static const struct {

@@ -38,20 +38,22 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-/* Returns whether the name has a segment "." or "..", which clients remove from a path. */
-static bool has_dot_segment(const char *name)
+/* Returns whether the name, which is not empty, has a segment that clients or proxies remove from a path: ".", ".." or
+ * an empty one. */
+static bool has_lost_segment(const char *name)
 {
-    while (name[0] != '\0') {
+    for (;;) {
         size_t len = strcspn(name, "/");
-        if ((len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.'))
+        if (len == 0 || (len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.'))
             return true;
-        name += len + (name[len] == '/' ? 1 : 0);
+        if (name[len] == '\0')
+            return false;
+        name += len + 1;
     }
-    return false;
 }
 
 /* Writes such a name as one segment, with every dot escaped. */
-static void write_dotted_name(struct td_buffer *out, const struct td_tensor *tensor)
+static void write_one_segment(struct td_buffer *out, const struct td_tensor *tensor)
 {
     for (uint32_t i = 0; i < tensor->name_len; i++) {
         if (tensor->name[i] == '.')
@@ -68,8 +70,8 @@ static void write_href(struct td_buffer *out, const struct td_model *model, cons
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(model->id), true);
     td_buffer_puts(out, "/tensors/");
-    if (has_dot_segment(tensor->name))
-        write_dotted_name(out, tensor);
+    if (tensor->name_len > 0 && has_lost_segment(tensor->name))
+        write_one_segment(out, tensor);
     else
         td_uri_encode(out, td_tensor_name(tensor), true);
     if (checkpoint->lacks != NULL)

@@ -578,7 +578,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
     if (!td_mul_u64(input->size_bytes, NAMES_PER_BYTE, &r.names_left) ||
         !td_add_u64(r.names_left, NAMES_FREE_BYTES, &r.names_left))
         r.names_left = UINT64_MAX;
-    bool ok = td_zip_read(&r.zip, input, limits, &arena, err);
+    bool ok = td_zip_read_torch(&r.zip, input, limits, &arena, err);
     ok = ok && make_members(&r, &arena);
     if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
         ok = td_error_no_memory(err);

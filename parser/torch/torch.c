@@ -270,7 +270,7 @@ static bool parse_zip(const struct td_input *input, enum extent extent, const st
     struct td_arena arena;
     const size_t arena_limit = manifest->arena.limit_bytes;
     td_arena_init(&arena, td_arena_left(&manifest->arena));
-    bool ok = td_zip_read(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
+    bool ok = td_zip_read_torch(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
               td_zip_check_root(&archive.zip, &archive.root_len, err);
     if (ok && (!set_packed(&archive, &arena, manifest) || !td_arena_claim(&manifest->arena, arena.used_bytes)))
         ok = td_error_no_memory(err);
@@ -314,13 +314,13 @@ static bool is_tar(const struct td_input *input)
 static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err)
 {
-    uint8_t head[4] = {0};
+    uint8_t head[TD_TORCH_LEGACY_HEAD_BYTES] = {0};
     size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
     if (!td_input_read(input, 0, head, len, err))
         return false;
     if (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0)
         return parse_zip(input, ALL_TENSORS, limits, manifest, err);
-    if (head[0] == 0x80)
+    if (head[0] == 0x80 || td_torch_is_legacy(head, len))
         return td_torch_parse_legacy(input, limits, manifest, err);
     if (is_tar(input))
         return td_error_at(err, TD_INVALID_ARGUMENT, 0,

@@ -52,8 +52,11 @@ static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 
 
 bool td_torch_is_legacy(const uint8_t *head, size_t len)
 {
+    static const struct td_text decimal = TD_TEXT("L119547037146038801333356L\n."); /* protocols 0 and 1 */
     enum { PROTO = 0x80, FRAME = 0x95, FRAME_BYTES = 9, LONG1 = 0x8a };
     size_t at = len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* protocols from 4 on begin with a frame */
+    if (td_text_begins(td_text_n((const char *)head, len), decimal))
+        return true;
     return len >= at + 2 + sizeof magic && head[0] == PROTO && head[at] == LONG1 && head[at + 1] == sizeof magic &&
            memcmp(head + at + 2, magic, sizeof magic) == 0;
 }
@@ -182,10 +185,7 @@ static bool place_all(struct legacy *l)
             return false;
     if (count != l->ids.count)
         return refuse(l, PART_KEYS, keys->root, "the list of storages lacks a storage that a tensor refers to");
-    return pos == l->input->size_bytes ||
-           td_error_at(l->err, TD_INVALID_ARGUMENT, pos,
-                       "%" PRIu64 " bytes follow the last storage, where the file should end",
-                       l->input->size_bytes - pos);
+    return true; /* torch.load does not look at what follows, such as a second save */
 }
 
 static bool find_storage(const void *context, const struct td_torch_storage *storage, uint64_t pos,

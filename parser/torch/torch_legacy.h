@@ -12,8 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns whether a file that begins with head[0..len) has this format: a pickle of protocol 2 or newer that starts
- * with torch.save's own number. 23 bytes are enough to tell. */
+/* The bytes of a file's beginning that are enough for td_torch_is_legacy. */
+enum { TD_TORCH_LEGACY_HEAD_BYTES = 32 };
+
+/* Returns whether a file that begins with head[0..len) has this format: a pickle that starts with torch.save's own
+ * number, which protocols 0 and 1 write in decimal digits. */
 bool td_torch_is_legacy(const uint8_t *head, size_t len);
 
 /* Fills the manifest and finishes it. */

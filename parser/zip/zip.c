@@ -65,20 +65,32 @@ static bool load_directory(struct td_zip_reader *r)
     return r->directory != NULL;
 }
 
+static bool read_archive(struct td_zip_reader *r, struct td_zip *zip)
+{
+    size_t arena_limit = r->arena->limit_bytes;
+    *zip = (struct td_zip){0};
+    bool ok = td_zip_find_end(r) && load_directory(r) && td_zip_read_directory(r) && td_zip_place_members(r) &&
+              finish(r, zip);
+    r->arena->limit_bytes = arena_limit;
+    free(r->local);
+    free(r->central_at);
+    free(r->order);
+    free(r->directory);
+    return ok;
+}
+
 bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct td_limits *limits,
                  struct td_arena *arena, struct td_error *err)
 {
     struct td_zip_reader r = {.input = input, .limits = limits, .arena = arena, .err = err};
-    size_t arena_limit = arena->limit_bytes;
-    *zip = (struct td_zip){0};
-    bool ok = td_zip_find_end(&r) && load_directory(&r) && td_zip_read_directory(&r) && td_zip_place_members(&r) &&
-              finish(&r, zip);
-    arena->limit_bytes = arena_limit;
-    free(r.local);
-    free(r.central_at);
-    free(r.order);
-    free(r.directory);
-    return ok;
+    return read_archive(&r, zip);
+}
+
+bool td_zip_read_torch(struct td_zip *zip, const struct td_input *input, const struct td_limits *limits,
+                       struct td_arena *arena, struct td_error *err)
+{
+    struct td_zip_reader r = {.input = input, .limits = limits, .arena = arena, .err = err, .as_torch = true};
+    return read_archive(&r, zip);
 }
 
 static struct td_text by_name(const void *context, size_t i)

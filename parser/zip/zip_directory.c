@@ -20,10 +20,14 @@ enum {
     MODE_REGULAR = 0100000,
 };
 
-static bool name_is_safe(struct td_text name)
+static bool name_is_text(struct td_text name)
 {
-    if (name.len == 0 || name.p[0] == '/' || name.p[0] == '\\' || memchr(name.p, '\0', name.len) != NULL ||
-        !td_utf8_valid(name.p, name.len))
+    return name.len > 0 && memchr(name.p, '\0', name.len) == NULL && td_utf8_valid(name.p, name.len);
+}
+
+static bool name_is_relative(struct td_text name)
+{
+    if (name.p[0] == '/' || name.p[0] == '\\')
         return false;
     for (size_t begin = 0; begin <= name.len;) {
         size_t end = begin;
@@ -137,10 +141,12 @@ static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64
         .size_bytes = td_load_le32(p + 24),
         .header_at = td_load_le32(p + 42),
     };
-    if (!name_is_safe(td_text_n(name, c.name_len)))
+    if (!name_is_text(td_text_n(name, c.name_len)))
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES,
-                           "zip member \"%.96s\": a name must be a relative path in UTF-8 without \"..\" and NUL",
-                           name);
+                           "zip member \"%.96s\": a name must be in UTF-8, without NUL, and not empty", name);
+    if (r->as_torch && !name_is_relative(td_text_n(name, c.name_len)))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES,
+                           "zip member \"%.96s\": a name must be a relative path without \"..\"", name);
     if (td_load_le16(p + 34) != 0)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 34,
                            "zip member \"%.96s\" is in another part of the archive", name);

@@ -1,9 +1,16 @@
 #include "parser/zip/zip_end.h"
 
+#include "core/checked.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { END_BYTES = 22, LOCATOR64_BYTES = 20, END64_BYTES = 56, COMMENT_MAX_BYTES = UINT16_MAX };
+enum {
+    END_BYTES = 22,
+    LOCATOR64_BYTES = 20,
+    END64_BYTES = 56,
+    BEHIND_MAX_BYTES = 1 << 16, /* behind the end record, where zipfile still finds the record */
+};
 
 #define END_SIGNATURE UINT32_C(0x06054b50)
 #define END64_SIGNATURE UINT32_C(0x06064b50)
@@ -17,11 +24,11 @@ static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t loc
 {
     uint8_t end64[END64_BYTES];
     uint64_t at = td_load_le64(locator + 8);
-    if (locator_at < END64_BYTES || at != locator_at - END64_BYTES)
+    if (locator_at < END64_BYTES || at > locator_at - END64_BYTES)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, locator_at + 8,
-                           "zip64 locator says that the zip64 end record is at byte %" PRIu64
-                           "; it must be %d bytes long and end where the locator begins, at %" PRIu64,
-                           at, END64_BYTES, locator_at);
+                           "zip64 locator at %" PRIu64 " says that the zip64 end record is at byte %" PRIu64
+                           ", which leaves less than %d bytes for it",
+                           locator_at, at, END64_BYTES);
     if (td_load_le32(locator + 4) != 0 || td_load_le32(locator + 16) > 1)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, locator_at + 4, "zip archive is one of several parts");
     if (!td_input_read(r->input, at, end64, sizeof end64, r->err))
@@ -47,12 +54,18 @@ static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t loc
     return true;
 }
 
-/* Reads the end record, which stands at end_at, and the zip64 end record before it if there is one. */
-static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at)
+/* The end records of an archive, the zip64 ones if there are any. */
+struct end_records {
+    uint64_t begin;    /* where they say that they begin */
+    uint64_t adjacent; /* where they begin when they stand side by side */
+};
+
+/* Reads the end record `end`, which stands at end_at, and the zip64 end record that the locator before it names. */
+static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at, struct end_records *out)
 {
     uint8_t locator[LOCATOR64_BYTES];
-    uint64_t records_at = end_at; /* of the first end record */
     bool has_locator = false;
+    *out = (struct end_records){.begin = end_at, .adjacent = end_at};
     if (end_at >= LOCATOR64_BYTES) {
         if (!td_input_read(r->input, end_at - LOCATOR64_BYTES, locator, sizeof locator, r->err))
             return false;
@@ -67,14 +80,72 @@ static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64
     r->count = td_load_le16(end + 10);
     r->directory_bytes = td_load_le32(end + 12);
     r->directory_at = td_load_le32(end + 16);
-    if (has_locator && !read_end64(r, end, end_at - LOCATOR64_BYTES, locator, &records_at))
+    if (!has_locator)
+        return true;
+    if (!read_end64(r, end, end_at - LOCATOR64_BYTES, locator, &out->begin))
         return false;
-    if (r->directory_at > records_at || r->directory_bytes != records_at - r->directory_at)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 12,
-                           "zip directory of %" PRIu64 " bytes at %" PRIu64
-                           " does not end where the end records begin, at %" PRIu64,
-                           r->directory_bytes, r->directory_at, records_at);
+    out->adjacent = end_at - LOCATOR64_BYTES - END64_BYTES; /* read_end64 has checked that they have room */
     return true;
+}
+
+/* Returns whether the directory, the end records `records` and nothing else stand side by side. */
+static bool is_adjacent(const struct td_zip_reader *r, const struct end_records *records)
+{
+    return records->begin == records->adjacent && r->directory_at <= records->begin &&
+           r->directory_bytes == records->begin - r->directory_at;
+}
+
+/* Reads the end records of the first of several archives, whose directory has the place that the last one's end record
+ * states, counted from the beginning of the file. So PyTorch reads a file of several saves whose archives have equal
+ * sizes. Sets *found to false, without an error, when no such end records are there. */
+static bool read_first(struct td_zip_reader *r, bool *found)
+{
+    const struct td_zip_reader last = *r;
+    struct end_records records;
+    uint8_t end[END_BYTES];
+    uint64_t at;
+    *found = false;
+    if (!td_add_u64(last.directory_at, last.directory_bytes, &at))
+        return true;
+    for (int with_64 = 0; with_64 < 2 && !*found; with_64++) {
+        uint64_t end_at;
+        if (!td_add_u64(at, with_64 ? END64_BYTES + LOCATOR64_BYTES : 0, &end_at) ||
+            !td_range_within(end_at, sizeof end, r->input->size_bytes))
+            return true;
+        if (!td_input_read(r->input, end_at, end, sizeof end, r->err))
+            return false;
+        if (td_load_le32(end) != END_SIGNATURE)
+            continue;
+        if (!read_end_records(r, end, end_at, &records))
+            return false;
+        *found = is_adjacent(r, &records) && r->count == last.count && r->directory_at == last.directory_at &&
+                 r->directory_bytes == last.directory_bytes;
+    }
+    return true;
+}
+
+/* Finds the archive's end records by the last end record of the file. */
+static bool take_end(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at)
+{
+    struct end_records records;
+    bool found = false;
+    if (!read_end_records(r, end, end_at, &records))
+        return false;
+    if (is_adjacent(r, &records))
+        return true;
+    if (r->as_torch && !read_first(r, &found))
+        return false;
+    if (found)
+        return true;
+    if (records.begin != records.adjacent)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, records.adjacent + END64_BYTES + 8,
+                           "zip64 locator says that the zip64 end record is at byte %" PRIu64
+                           "; it must be %d bytes long and end where the locator begins, at %" PRIu64,
+                           records.begin, END64_BYTES, records.adjacent + END64_BYTES);
+    return td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 12,
+                       "zip directory of %" PRIu64 " bytes at %" PRIu64
+                       " does not end where the end records begin, at %" PRIu64,
+                       r->directory_bytes, r->directory_at, records.begin);
 }
 
 /* Reports that there is no end record. A file that begins like an archive was cut short by a download or a full disk.
@@ -90,12 +161,12 @@ static bool refuse_without_end(const struct td_zip_reader *r)
                            : "no zip archive: it has no end record (PK\\5\\6)");
 }
 
-/* The last PK\5\6 is the end record, because all readers search from the end. The record's comment must end the file,
- * so an archive whose comment holds PK\5\6 is refused. */
+/* The last PK\5\6 with room for a record is the end record, because all readers search from the end. Its comment, and
+ * what stands behind the comment, do not matter to zipfile or PyTorch. */
 bool td_zip_find_end(struct td_zip_reader *r)
 {
     uint64_t size = r->input->size_bytes;
-    uint64_t tail_bytes = END_BYTES + COMMENT_MAX_BYTES < size ? END_BYTES + COMMENT_MAX_BYTES : size;
+    uint64_t tail_bytes = END_BYTES + BEHIND_MAX_BYTES < size ? END_BYTES + BEHIND_MAX_BYTES : size;
     uint8_t *tail = td_input_load(r->input, size - tail_bytes, tail_bytes, tail_bytes, r->err);
     if (tail == NULL)
         return false;
@@ -103,19 +174,7 @@ bool td_zip_find_end(struct td_zip_reader *r)
     bool found = false;
     while (at > 0 && !found)
         found = td_load_le32(tail + --at) == END_SIGNATURE;
-    bool ok = false;
-    if (!found) {
-        (void)refuse_without_end(r);
-    } else {
-        uint64_t end_at = size - tail_bytes + at;
-        uint16_t comment = td_load_le16(tail + at + 20);
-        if (comment != tail_bytes - at - END_BYTES)
-            (void)td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 20,
-                              "zip end record is followed by %" PRIu64 " bytes, but announces a comment of %u",
-                              tail_bytes - at - END_BYTES, comment);
-        else
-            ok = read_end_records(r, tail + at, end_at);
-    }
+    bool ok = found ? take_end(r, tail + at, size - tail_bytes + at) : refuse_without_end(r);
     free(tail);
     return ok;
 }

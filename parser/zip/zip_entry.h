@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct td_zip_entry {
-    const char *name; /* UTF-8, relative, without ".." and NUL; terminated; in the arena of td_zip_read */
+    const char *name; /* UTF-8, not empty, without NUL; terminated; in the arena of td_zip_read */
     uint32_t name_len;
     bool deflated;
     uint32_t crc32;        /* of the unpacked bytes; 0 where the writer left it out (PyTorch can) */

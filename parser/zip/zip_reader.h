@@ -42,6 +42,7 @@ struct td_zip_reader {
     const struct td_limits *limits;
     struct td_arena *arena;
     struct td_error *err;
+    bool as_torch;                                 /* by the rules of td_zip_read_torch */
     uint64_t directory_at, directory_bytes, count; /* from the end records */
     struct td_zip_entry *entries;                  /* in the arena */
     /* Scratch, which td_zip_read frees. */

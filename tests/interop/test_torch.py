@@ -38,7 +38,7 @@ NEW_DTYPES = {
 }
 QUANTIZED = {torch.qint8: "QINT8", torch.quint8: "QUINT8", torch.qint32: "QINT32"}
 WORDS = DTYPES | NEW_DTYPES | QUANTIZED
-WRITERS = [(zipped, protocol) for zipped in (True, False) for protocol in (2, 3, 4, 5)]
+WRITERS = [(zipped, protocol) for zipped in (True, False) for protocol in (1, 2, 3, 4, 5)]
 WRITER_IDS = [f"{'zip' if zipped else 'legacy'}{protocol}" for zipped, protocol in WRITERS]
 
 
@@ -915,6 +915,49 @@ def test_a_module_in_hdf5(serve, tmp_path, libver):
         if t.is_contiguous():
             assert data[got[name]["offset"]:got[name]["offset"] + got[name]["nbytes"]] == raw(t)
     assert "embeddings.token_type_ids" not in got and "embeddings.position_ids" in got
+
+
+def bytes_of(state, zipped):
+    out = io.BytesIO()
+    torch.save(state, out, _use_new_zipfile_serialization=zipped)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("behind", [b"\n", bytes(512), b"PK\5\6", b"zip", b"legacy", b"half", b"thrice"])
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_what_follows_a_save_is_ignored(serve, zipped, behind):
+    """torch.load reads the first save of a file, and does not look at what follows."""
+    first, second = ({"w": filled(torch.float32, (7, 5), seed), "v": filled(torch.int64, (3, ), seed)} for seed in (1, 2))
+    more = {
+        b"zip": bytes_of(second, True), b"legacy": bytes_of(second, False), b"half": bytes_of(second, False)[:99],
+        b"thrice": 2 * bytes_of(second, zipped)
+    }.get(behind, behind)
+    (serve.root / "m").mkdir()
+    path = serve.root / "m" / "x.pt"
+    path.write_bytes(bytes_of(first, zipped) + more)
+    want = torch.load(path)
+    assert all(torch.equal(want[name], first[name]) for name in first)
+    server = serve()
+    got = {t["name"]: t for t in server.json("/models/m/tensors")["tensors"]}
+    assert set(got) == set(want)
+    for name in want:
+        assert server.get(got[name]["href"]).body == raw(want[name]), name
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("where", ["in front", "another archive in front"])
+def test_what_precedes_a_save_is_refused(tmp_path, zipped, where):
+    """By torch.load, too: a file is known by its first bytes, and an archive by its places."""
+    data = bytes_of({"w": torch.arange(4)}, zipped)
+    data = b"x" + data if where == "in front" else bytes_of({"w": torch.arange(400), "v": torch.arange(9)}, True) + data
+    path = tmp_path / "x.pt"
+    path.write_bytes(data)
+    if where != "in front" and not zipped: # the archive is the first save
+        assert set(torch.load(path)) == {t["name"] for t in inspect_json(path)["tensors"]}
+        return
+    with pytest.raises((pickle.UnpicklingError, RuntimeError)):
+        torch.load(path)
+    failure(path)
 
 
 # ---------------------------------------------------------------------------- (i) what is wrong is said

@@ -50,7 +50,7 @@ static const struct {
     {{.object = VIEW("(S'v'\nI-1\nI3\nt")}, "a view of a storage leaves it"},
     {{.object = VIEW("(S'v'\nI2\nI2\nt")}, NULL},
     {{.object = VIEW("N")}, NULL},
-    {{.more = 1}, "1 bytes follow the last storage"},
+    {{.more = 1}, NULL}, /* torch.load does not look at it */
     {{.object = DICT(REBUILD(ID("FloatStorage", "0", "1073741824"), "0", "I1073741824\n", "I1\n")),
       .count = "\0\0\0\x40\0\0\0\0"},
      "needs 4294967296 bytes"},
