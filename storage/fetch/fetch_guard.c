@@ -1,6 +1,7 @@
 #include "storage/fetch/fetch_guard.h"
 
 #include "core/digits.h"
+#include "storage/fetch/fetch_near.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -19,6 +20,14 @@ static bool has_prefix(const uint8_t *address, const uint8_t *prefix, unsigned b
     unsigned rest = bits % 8;
     return memcmp(address, prefix, bytes) == 0 &&
            (rest == 0 || (address[bytes] >> (8 - rest)) == (prefix[bytes] >> (8 - rest)));
+}
+
+void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out)
+{
+    enum { MAPPED_BYTES = 12, FIRST_FF = 10 };
+    memset(out, 0, sizeof *out);
+    out->s6_addr[FIRST_FF] = out->s6_addr[FIRST_FF + 1] = 0xFF;
+    memcpy(out->s6_addr + MAPPED_BYTES, ipv4, 4);
 }
 
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4])
@@ -47,15 +56,20 @@ enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4])
     return TD_FETCH_PUBLIC;
 }
 
-enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
+enum { NOTHING = -1 };
+
+struct range {
+    uint8_t prefix[16];
+    unsigned bits;
+    enum td_fetch_reach reach;
+    int ipv4_at; /* where the IPv4 address is that decides; NOTHING: reach decides */
+};
+
+/* Returns the special range of an IPv6 address, or NULL. */
+static const struct range *find_range(const uint8_t address[16])
 {
-    enum { NOTHING = -1, OF_IPV4_AT_2 = 2, OF_IPV4_AT_12 = 12 };
-    static const struct {
-        uint8_t prefix[16];
-        unsigned bits;
-        enum td_fetch_reach reach;
-        int ipv4_at; /* where the IPv4 address is that decides; NOTHING: reach decides */
-    } ranges[] = {
+    enum { OF_IPV4_AT_2 = 2, OF_IPV4_AT_12 = 12 };
+    static const struct range ranges[] = {
         {{0}, 127, TD_FETCH_PRIVATE, NOTHING},      /* unspecified and loopback, RFC 4291 2.5.2 and 2.5.3 */
         {{0}, 96, TD_FETCH_PRIVATE, OF_IPV4_AT_12}, /* compatible with IPv4, RFC 4291 2.5.5.1 */
         {{[10] = 0xFF, [11] = 0xFF}, 96, TD_FETCH_PRIVATE, OF_IPV4_AT_12},     /* mapped, RFC 4291 2.5.5.2 */
@@ -70,20 +84,34 @@ enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (has_prefix(address, ranges[i].prefix, ranges[i].bits))
-            return ranges[i].ipv4_at == NOTHING ? ranges[i].reach : td_fetch_reach_of_ipv4(address + ranges[i].ipv4_at);
-    return TD_FETCH_PUBLIC;
+            return &ranges[i];
+    return NULL;
+}
+
+enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16])
+{
+    const struct range *range = find_range(address);
+    if (range == NULL)
+        return TD_FETCH_PUBLIC;
+    return range->ipv4_at == NOTHING ? range->reach : td_fetch_reach_of_ipv4(address + range->ipv4_at);
+}
+
+bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out)
+{
+    const struct range *range = find_range(address->s6_addr);
+    if (range == NULL || range->ipv4_at == NOTHING)
+        return false;
+    td_fetch_map_ipv4(address->s6_addr + range->ipv4_at, out);
+    return true;
 }
 
 /* Reads an address as text. Returns false for other text. */
-static bool read_reach(const char *text, enum td_fetch_reach *reach)
+static bool read_address(const char *text, struct in6_addr *address)
 {
-    uint8_t address[16];
-    if (inet_pton(AF_INET, text, address) == 1)
-        *reach = td_fetch_reach_of_ipv4(address);
-    else if (inet_pton(AF_INET6, text, address) == 1)
-        *reach = td_fetch_reach_of_ipv6(address);
-    else
-        return false;
+    uint8_t ipv4[4];
+    if (inet_pton(AF_INET, text, ipv4) != 1)
+        return inet_pton(AF_INET6, text, address) == 1;
+    td_fetch_map_ipv4(ipv4, address);
     return true;
 }
 
@@ -91,11 +119,11 @@ static bool read_reach(const char *text, enum td_fetch_reach *reach)
 static bool is_private_address(const char *host)
 {
     char text[INET6_ADDRSTRLEN];
-    enum td_fetch_reach reach;
+    struct in6_addr address;
     size_t len = strlen(host);
     bool has_brackets = len > 2 && host[0] == '[' && host[len - 1] == ']';
     (void)snprintf(text, sizeof text, "%.*s", (int)(has_brackets ? len - 2 : len), host + (has_brackets ? 1 : 0));
-    return read_reach(text, &reach) && reach == TD_FETCH_PRIVATE;
+    return read_address(text, &address) && td_fetch_reach_of_ipv6(address.s6_addr) == TD_FETCH_PRIVATE;
 }
 
 /* Returns whether requests may go by proxies, which libcurl takes from these variables. */
@@ -156,17 +184,48 @@ static bool refuse(struct td_fetch_guard *guard, const char *before, const char 
     return false;
 }
 
-/* Returns whether the address and the port are not where the URL leads to, but a proxy's, which decides by itself: the
- * port is another one than the URL's, or it is where the first request went. */
-static bool is_proxy(const struct td_fetch_guard *guard, const char *address, int port, const struct request *request)
+/* The address that a request is going to, or has gone to. */
+struct place {
+    char text[INET6_ADDRSTRLEN];
+    bool is_known; /* whether it is an address of the internet protocols */
+    struct in6_addr address;
+    int port;
+};
+
+static enum td_fetch_reach reach_of(const struct place *place)
 {
-    return port != request->port || (port == guard->port && strcmp(address, guard->address) == 0);
+    return place->is_known ? td_fetch_reach_of_ipv6(place->address.s6_addr) : TD_FETCH_PRIVATE;
 }
 
-/* Decides whether the request may go to an address of this reach, and to the port. */
-static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, const char *address, int port,
-                   struct request *request)
+/* Returns whether the address and the port are not where the URL leads to, but a proxy's, which decides by itself: the
+ * port is another one than the URL's, or it is where the first request went. */
+static bool is_proxy(const struct td_fetch_guard *guard, const struct place *place, const struct request *request)
 {
+    return place->port != request->port || (place->port == guard->port && strcmp(place->text, guard->address) == 0);
+}
+
+/* Decides whether a redirect may lead to a public address: not to one of this host or of its networks. The networks of
+ * the first address do not count, unless that may be a proxy's. */
+static bool may_go_to_public(struct td_fetch_guard *guard, const struct place *place)
+{
+    struct in6_addr first;
+    enum td_fetch_near near;
+    bool has_first = !has_proxies() && read_address(guard->address, &first);
+    if (!td_fetch_near_look(&place->address, has_first ? &first : NULL, &near))
+        return refuse(guard, "it redirects to ", place->text, ", but this host's own addresses cannot be read");
+    if (near == TD_FETCH_OWN)
+        return refuse(guard, "it redirects to ", place->text, ", an address of this host, but is not there itself");
+    if (near == TD_FETCH_CONNECTED)
+        return refuse(guard, "it redirects to ", place->text,
+                      ", an address of this host's network, but is not in that itself");
+    return true;
+}
+
+/* Decides whether the request may go to the place. */
+static bool may_go(struct td_fetch_guard *guard, const struct place *place, struct request *request)
+{
+    const enum td_fetch_reach reach = reach_of(place);
+    const char *address = place->text;
     if (!describe(guard, request))
         return refuse(guard, "the URL that it leads to cannot be read", "", "");
     if (reach == TD_FETCH_LINK_LOCAL)
@@ -179,7 +238,10 @@ static bool may_go(struct td_fetch_guard *guard, enum td_fetch_reach reach, cons
         return true;
     if (guard->has_tls && !request->has_tls)
         return refuse(guard, "it redirects from https to http, to ", request->host, "");
-    if (reach == TD_FETCH_PRIVATE && !guard->is_private && !is_proxy(guard, address, port, request))
+    const bool is_bound = !guard->is_private && !is_proxy(guard, place, request);
+    if (reach == TD_FETCH_PUBLIC && is_bound && !may_go_to_public(guard, place))
+        return false;
+    if (reach == TD_FETCH_PRIVATE && is_bound)
         return refuse(guard, "it redirects to ", address,
                       ", an address of this host or of a private network, but is not at such an address itself");
     if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
@@ -192,24 +254,24 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
 {
     struct td_fetch_guard *guard = context;
     struct request request;
-    char text[INET6_ADDRSTRLEN] = "an unknown address";
-    enum td_fetch_reach reach = TD_FETCH_PRIVATE;
-    int port = 0;
+    struct place place = {.text = "an unknown address"};
     (void)purpose;
     if (address->family == AF_INET) {
         struct sockaddr_in in;
         memcpy(&in, &address->addr, sizeof in);
-        reach = td_fetch_reach_of_ipv4((const uint8_t *)&in.sin_addr);
-        port = ntohs(in.sin_port);
-        (void)inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+        td_fetch_map_ipv4((const uint8_t *)&in.sin_addr, &place.address);
+        place.is_known = true;
+        place.port = ntohs(in.sin_port);
+        (void)inet_ntop(AF_INET, &in.sin_addr, place.text, sizeof place.text);
     } else if (address->family == AF_INET6) {
         struct sockaddr_in6 in;
         memcpy(&in, &address->addr, sizeof in);
-        reach = td_fetch_reach_of_ipv6(in.sin6_addr.s6_addr);
-        port = ntohs(in.sin6_port);
-        (void)inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
+        place.address = in.sin6_addr;
+        place.is_known = true;
+        place.port = ntohs(in.sin6_port);
+        (void)inet_ntop(AF_INET6, &in.sin6_addr, place.text, sizeof place.text);
     }
-    if (!may_go(guard, reach, text, port, &request))
+    if (!may_go(guard, &place, &request))
         return CURL_SOCKET_BAD;
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
@@ -219,15 +281,17 @@ static int before_request(void *context, char *address, char *own_address, int p
 {
     struct td_fetch_guard *guard = context;
     struct request request;
-    enum td_fetch_reach reach = TD_FETCH_PRIVATE;
+    struct place place = {.port = port};
     (void)own_address, (void)own_port;
-    (void)read_reach(address, &reach);
+    (void)snprintf(place.text, sizeof place.text, "%s", address);
+    place.is_known = read_address(place.text, &place.address);
     guard->refusal[0] = '\0'; /* another address of the host was good */
-    if (!may_go(guard, reach, address, port, &request))
+    if (!may_go(guard, &place, &request))
         return CURL_PREREQFUNC_ABORT;
     guard->has_tls = request.has_tls;
     if (!request.is_redirected) {
-        guard->is_private = reach == TD_FETCH_PRIVATE && (!has_proxies() || is_private_address(request.host));
+        guard->is_private =
+            reach_of(&place) == TD_FETCH_PRIVATE && (!has_proxies() || is_private_address(request.host));
         guard->port = port;
         (void)snprintf(guard->address, sizeof guard->address, "%s", address);
         memcpy(guard->host, request.host, sizeof guard->host);

@@ -5,6 +5,9 @@
  *   to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
+ * - So it is with a public address that this host has, or that is in a network of this host (fetch_near.h): a redirect
+ * to it is followed only when the first request went to a private address, to this very address, or to another one of
+ * the same network.
  * - A redirect does not lead from https to http.
  * - Without a digest nothing tells whether the bytes of another host are the right ones: a redirect to it needs https.
  *
@@ -45,6 +48,12 @@ struct td_fetch_guard {
  * they are. */
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4]);
 enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
+
+/* Sets *out to the IPv4 address as an IPv6 one: ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
+void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out);
+
+/* Returns whether an IPv6 address holds an IPv4 one, to which it leads, and sets *out to that, mapped. */
+bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out);
 
 /* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */
 bool td_fetch_guard_watch(struct td_fetch_guard *guard, void *easy);

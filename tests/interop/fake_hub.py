@@ -1,6 +1,7 @@
 """A server with the Hub's interface whose answers a test spoils: for what no honest server does."""
 import hashlib
 import json
+import socket
 import threading
 import time
 import urllib.parse
@@ -87,6 +88,11 @@ class Server(ThreadingHTTPServer):
         """Say nothing of clients that break off."""
 
 
+class Server6(Server):
+    """Listens at an IPv6 address; at "::" for IPv4 as well."""
+    address_family = socket.AF_INET6
+
+
 class FakeHub:
     """files: path -> bytes. digests: "lfs", "git" or None, what the tree tells. A test replaces `file`, `api` or
     `tree`."""
@@ -94,12 +100,13 @@ class FakeHub:
     def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None, port=0):
         self.files, self.digests, self.lock, self.requests = files, digests, threading.Lock(), []
         self.dead = threading.Event()           # set: answers that are under way break off
-        self.server = Server((host, port), Handler)
+        self.server = (Server6 if ":" in host else Server)((host, port), Handler)
         self.server.daemon_threads = True
         self.server.hub = self
         if tls:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"{'https' if tls else 'http'}://{host}:{self.server.server_port}"
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{shown}:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
         self.closed = False
