@@ -129,14 +129,14 @@ static bool never_resident(struct td_blob *blob, uint64_t off, uint64_t len)
     return false;
 }
 
-/* Waits a little for the byte at `off`, and no longer once `cancel` (NULL: none) is asked. A writer that is slow is no
- * error: the answer begins, and its bytes follow. */
+/* Waits a little for the byte at `off`, for HEAD only of a small file, and no longer once `cancel` (NULL: none) is
+ * asked. A writer that is slow is no error: the answer begins, and its bytes follow. */
 static bool prepare_byte(struct incoming *in, uint64_t off, bool for_head, const struct td_cancel *cancel,
                          struct td_error *err)
 {
     uint64_t wait_ns = in->stall_ns < TD_INCOMING_PREPARE_NS ? in->stall_ns : TD_INCOMING_PREPARE_NS;
     pthread_mutex_lock(&in->lock);
-    if (!for_head)
+    if (!for_head || in->blob.len_bytes < TD_INCOMING_SMALL_BYTES)
         (void)wait_for(in, off + 1, td_clock_ns() + wait_ns, cancel);
     bool ok = in->error.code == TD_OK || td_error_copy(err, &in->error);
     pthread_mutex_unlock(&in->lock);

@@ -1,5 +1,7 @@
 #include "catalog/upstream/arriving_file.h"
 
+#include "parser/lfs_pointer.h"
+#include "storage/file_source.h"
 #include "storage/incoming.h"
 
 #include <errno.h>
@@ -65,6 +67,15 @@ static bool settle(const struct td_arriving_file *arriving, const struct td_remo
     return true;
 }
 
+_Static_assert((int)TD_LFS_POINTER_BYTES <= (int)TD_INCOMING_SMALL_BYTES, "answers of HEAD wait for each pointer");
+
+/* Looks whether the file is a Git LFS pointer. */
+static bool look_for_pointer(struct td_arriving_file *arriving, int fd, struct td_error *err)
+{
+    const struct td_input input = td_input_descriptor(&fd, arriving->blob->len_bytes);
+    return td_lfs_pointer_check(&input, &arriving->is_lfs_pointer, err);
+}
+
 static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
 {
     struct td_intake *intake = arriving->intake;
@@ -80,6 +91,10 @@ static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *ou
         return false;
     if (!settle(arriving, file, outcome, &fd, err))
         return false;
+    if (!look_for_pointer(arriving, fd, err)) {
+        (void)close(fd);
+        return false;
+    }
     if (arriving->is_attached)
         (void)close(fd);
     else

@@ -293,9 +293,23 @@ void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
-/* Notes that a file is here: its readers get its end. */
-static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_outcome *outcome)
+/* Ends the reads of a file that is a Git LFS pointer: its bytes are right, but not those of the file that its readers
+ * want. */
+static void refuse_pointer(const struct td_intake *intake, size_t i)
 {
+    struct td_error why = TD_ERROR_INIT;
+    (void)td_error_set(&why, TD_CONFLICT,
+                       "\"%s/%s\" is a Git LFS pointer, not the file itself: the upstream has no more of it; run "
+                       "\"git lfs pull\" there",
+                       intake->id, intake->model.listing.files[i].path);
+    td_incoming_fail(intake->files[i].blob, &why);
+}
+
+/* Notes that a file is here: its readers get its end. */
+static void take_file(struct td_intake *intake, const struct td_arriving_file *arriving,
+                      const struct td_fetch_outcome *outcome)
+{
+    const size_t i = arriving->index;
     struct td_intake_file *file = &intake->files[i];
     file->state = TD_INTAKE_FILE_IS_HERE;
     file->is_verified = outcome->is_verified;
@@ -305,7 +319,10 @@ static void take_file(struct td_intake *intake, size_t i, const struct td_fetch_
         if (intake->snapshot != NULL)
             (void)td_file_set_sha256(intake->snapshot->entries[i].file, file->sha256);
     }
-    td_incoming_finish(file->blob);
+    if (arriving->is_lfs_pointer)
+        refuse_pointer(intake, i);
+    else
+        td_incoming_finish(file->blob);
     intake->here_count++;
     intake->early_left -= file->is_early ? 1 : 0;
 }
@@ -345,17 +362,18 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
 }
 
 /* Takes the step that follows a file. */
-static void take_step(struct td_fetching *f, struct td_intake *intake, size_t i, bool is_here,
+static void take_step(struct td_fetching *f, const struct td_arriving_file *arriving, bool is_here,
                       const struct td_fetch_outcome *outcome, struct td_error *err)
 {
+    struct td_intake *intake = arriving->intake;
     size_t wrong = atomic_load(&intake->wrong_file);
-    if (!is_here && err->code == TD_CONFLICT && wrong != SIZE_MAX) { /* perhaps another file than i */
+    if (!is_here && err->code == TD_CONFLICT && wrong != SIZE_MAX) { /* perhaps another file than this one */
         td_error_init(err);
         (void)td_error_set(err, TD_FAILED_PRECONDITION, "the upstream sent wrong bytes for \"%s\"",
                            intake->model.listing.files[wrong].path);
     }
     if (is_here)
-        take_file(intake, i, outcome);
+        take_file(intake, arriving, outcome);
     bool shows = intake->phase == TD_INTAKE_PREPARING && intake->early_left == 0;
     if (!is_here || (shows && !td_intake_show(intake, err)))
         td_fetching_fail(f, intake, err);
@@ -380,7 +398,7 @@ void td_fetching_file(struct td_fetching *f, struct td_intake *intake, size_t i)
     f->queue.files_running--;
     intake->resumed_bytes += arriving.resumed_bytes;
     if (intake->phase != TD_INTAKE_FAILED)
-        take_step(f, intake, i, is_here, &outcome, &err);
+        take_step(f, &arriving, is_here, &outcome, &err);
     td_blob_unref(arriving.blob);
     pthread_cond_broadcast(&f->changed);
 }

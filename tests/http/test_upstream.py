@@ -247,6 +247,65 @@ def test_what_is_not_nearly_here_is_not_waited_for(hubs, cache):
     published(server, "org/m")
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (64 * b"a")
+
+
+def at_every_interface(server, path):
+    """Answers for a file of org/m, and how to read an error's status: name of the request -> response."""
+    content = hashlib.sha256(POINTER).hexdigest()
+    hub, native = f"/org/m/resolve/main/{path}", f"/models/org/m/files/{path}"
+    s3 = Conn(int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", server.stderr())[1]))
+    asked = {
+        "hub": server.get(hub), "hub, HEAD": server.head(hub), "hub, commit":
+        server.get(f"/org/m/resolve/{server.json('/api/models/org/m')['sha']}/{path}"), "native": server.get(native),
+        "native, HEAD": server.head(native), "a range": server.get(hub, [("Range", "bytes=0-9")]),
+        "several ranges": server.get(native, [("Range", "bytes=0-1,5-6")]), "client that checks":
+        server.get(hub, [CHECKS]), "If-None-Match": server.get(hub, [("If-None-Match", '"x"')]), "s3":
+        s3.request(f"/org/m/{path}"), "s3, HEAD": s3.request(f"/org/m/{path}", method="HEAD"), "blob":
+        server.get(f"/v2/org/m/blobs/sha256:{content}")
+    }
+    s3.close()
+    return {name: (r.status, b"version https" in r.body) for name, r in asked.items()}
+
+
+@pytest.mark.parametrize("lfs_from", [0, 100_000], ids=["with digests", "without"])
+@pytest.mark.parametrize("path", ["model-00002-of-00002.safetensors", "tokenizer.json", "sub/notes.txt", "config.json"])
+def test_a_git_lfs_pointer_is_refused_while_it_arrives(hubs, cache, path, lfs_from):
+    """As it will be when it is here: 409 on every interface. The other files of the model are served."""
+    files = {"model-00001-of-00002.safetensors": weights(2 * MIB), "other.txt": b"version 1 of a text\n", path: POINTER}
+    hub = hubs({"org/m": files}, lfs_from=lfs_from)
+    hub.open_gate(WINDOW)
+    server = cache(hub.url, "--s3-listen", "127.0.0.1:0")
+    before = at_every_interface(server, path)
+    assert server.ids() == [], "it still arrives"
+    assert before.pop("blob") in ((409, False), (503, False)) # registries wait for the model
+    assert before.pop("s3")[0] == before.pop("s3, HEAD")[0] == 404 # S3 has published models alone
+    assert set(before.values()) == {(409, False)}, before
+    r = server.get(f"/models/org/m/files/{path}")
+    assert re.search(rf'"org/m/{path}\\" is a Git LFS pointer.*run \\"git lfs pull\\" there', r.body.decode()), r
+    assert server.get("/org/m/resolve/main/other.txt").body == files["other.txt"]
+    hub.open_gate(None)
+    published(server, "org/m")
+    after = at_every_interface(server, path)
+    assert set(after.values()) == {(409, False)}, after
+    assert server.get("/org/m/resolve/main/other.txt").body == files["other.txt"]
+
+
+def test_a_pointer_that_comes_late_is_never_sent(hubs, cache):
+    """An answer that began before the file came is broken off."""
+    hub = hubs({"org/m": {"model.safetensors": POINTER}}, lfs_from=0)
+    hub.open_gate(100)
+    server = cache(hub.url)
+    with server.conn() as c:
+        c.send(b"GET /org/m/resolve/main/model.safetensors HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(4) # longer than an answer waits for the first byte
+        hub.open_gate(None)
+        with pytest.raises(harness.Incomplete) as end:
+            c.read_response()
+    assert end.value.response.status == 200 and end.value.body == b""
+    assert server.get("/org/m/resolve/main/model.safetensors").status == 409
+
+
 def test_a_directory_of_a_model_whose_name_has_no_organisation(hubs, cache):
     """Its URL looks like that of a model with one, at which no fetch begins. The Hub's clients may write local/."""
     hub = hubs({"parts": SLOW | ARRIVING["parts"][0]})

@@ -257,6 +257,34 @@ static void a_failure_ends_an_answer_that_waits(void **state)
     place_end(&place);
 }
 
+/* Of a small file HEAD waits, too: what it is decides the answer. */
+static void head_of_a_small_file_waits(void **state)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_error err = TD_ERROR_INIT;
+    (void)state;
+    for (uint64_t len = TD_INCOMING_SMALL_BYTES - 1; len <= TD_INCOMING_SMALL_BYTES; len++) {
+        const uint64_t wait_ns = 50000000;
+        struct td_blob *blob;
+        struct td_body body;
+        td_body_init(&body);
+        assert_true(td_incoming_create(len, true, wait_ns, &blob, NULL));
+        assert_true(td_body_append(&body, blob, 0, len, NULL));
+        uint64_t begun_ns = td_clock_ns();
+        assert_true(td_body_prepare(&body, true, NULL));
+        assert_int_equal(td_clock_ns() - begun_ns >= wait_ns, len < TD_INCOMING_SMALL_BYTES);
+        assert_int_equal(td_incoming_take_wanted(blob), len < TD_INCOMING_SMALL_BYTES);
+        (void)td_error_set(&why, TD_CONFLICT, "another file");
+        td_incoming_fail(blob, &why);
+        assert_false(td_body_prepare(&body, true, &err));
+        assert_int_equal(err.code, TD_CONFLICT);
+        td_body_fini(&body);
+        td_blob_unref(blob);
+        td_error_init(&err);
+        td_error_init(&why);
+    }
+}
+
 static bool is_asked(void *context)
 {
     return atomic_load((_Atomic bool *)context);
@@ -476,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_failure_ends_every_read),
         cmocka_unit_test(the_end_of_an_answer_waits_for_the_check),
         cmocka_unit_test(a_failure_ends_an_answer_that_waits),
+        cmocka_unit_test(head_of_a_small_file_waits),
         cmocka_unit_test(an_answer_whose_client_has_left_waits_no_longer),
         cmocka_unit_test(only_bytes_that_were_read_too_early_are_given),
         cmocka_unit_test(an_answer_is_worth_its_worst_bytes),
