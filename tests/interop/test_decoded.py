@@ -101,7 +101,8 @@ GRIDS = {
 
 
 def add_filled(f, name, time, value, kind):
-    """Add a dataset some of whose chunks are not written; h5py reads zeros there when the fill value is never written."""
+    """Add a dataset that has chunks which are not written; h5py reads zeros there when the fill value is never
+    written."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_chunk((4, 3))
     plist.set_fill_time(time)

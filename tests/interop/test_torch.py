@@ -927,7 +927,8 @@ def bytes_of(state, zipped):
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 def test_what_follows_a_save_is_ignored(serve, zipped, behind):
     """torch.load reads the first save of a file, and does not look at what follows."""
-    first, second = ({"w": filled(torch.float32, (7, 5), seed), "v": filled(torch.int64, (3, ), seed)} for seed in (1, 2))
+    first, second = ({"w": filled(torch.float32, (7, 5), seed), "v": filled(torch.int64, (3, ), seed)}
+                     for seed in (1, 2))
     more = {
         b"zip": bytes_of(second, True), b"legacy": bytes_of(second, False), b"half": bytes_of(second, False)[:99],
         b"thrice": 2 * bytes_of(second, zipped)

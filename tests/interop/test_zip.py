@@ -110,13 +110,13 @@ def test_a_comment_that_is_cut_off(tmp_path):
     compare(path)
 
 
-KEYS = ["/a", "//b", "../c", "a/../d", "..", ".", "./e", "f//g", "h/", "/", "\\i", "j\\..\\k", "\u00e4/\u00f6", "l?m#n%2Fo",
-        "...", "..p", "", "q r", "C:s"]
+KEYS = ["/a", "//b", "../c", "a/../d", "..", ".", "./e", "f//g", "h/", "/", "\\i", "j\\..\\k", "\u00e4/\u00f6",
+        "l?m#n%2Fo", "...", "..p", "", "q r", "C:s"]
 
 
 def test_keys_are_names_and_no_paths(serve):
-    """NumPy writes any key as a member's name. hrefs lead to each array, also through a client that removes dot segments
-    and empty segments; nothing else of the served tree is reached."""
+    """NumPy writes any key as a member's name. hrefs lead to each array, also through a client that removes dot
+    segments and empty segments; nothing else of the served tree is reached."""
     (serve.root / "m").mkdir()
     np.savez(serve.root / "m" / "x.npz", **{key: np.arange(4) + i for i, key in enumerate(KEYS)})
     with np.load(serve.root / "m" / "x.npz") as again:
