@@ -22,14 +22,6 @@ static bool has_prefix(const uint8_t *address, const uint8_t *prefix, unsigned b
            (rest == 0 || (address[bytes] >> (8 - rest)) == (prefix[bytes] >> (8 - rest)));
 }
 
-void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out)
-{
-    enum { MAPPED_BYTES = 12, FIRST_FF = 10 };
-    memset(out, 0, sizeof *out);
-    out->s6_addr[FIRST_FF] = out->s6_addr[FIRST_FF + 1] = 0xFF;
-    memcpy(out->s6_addr + MAPPED_BYTES, ipv4, 4);
-}
-
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4])
 {
     static const struct {
@@ -209,9 +201,11 @@ static bool is_proxy(const struct td_fetch_guard *guard, const struct place *pla
 static bool may_go_to_public(struct td_fetch_guard *guard, const struct place *place)
 {
     struct in6_addr first;
+    struct in6_addr ipv4;
     enum td_fetch_near near;
     bool has_first = !has_proxies() && read_address(guard->address, &first);
-    if (!td_fetch_near_look(&place->address, has_first ? &first : NULL, &near))
+    bool has_ipv4 = td_fetch_ipv4_within(&place->address, &ipv4);
+    if (!td_fetch_near_look(&place->address, has_ipv4 ? &ipv4 : NULL, has_first ? &first : NULL, &near))
         return refuse(guard, "it redirects to ", place->text, ", but this host's own addresses cannot be read");
     if (near == TD_FETCH_OWN)
         return refuse(guard, "it redirects to ", place->text, ", an address of this host, but is not there itself");

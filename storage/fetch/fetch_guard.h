@@ -49,10 +49,8 @@ struct td_fetch_guard {
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4]);
 enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
 
-/* Sets *out to the IPv4 address as an IPv6 one: ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
-void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out);
-
-/* Returns whether an IPv6 address holds an IPv4 one, to which it leads, and sets *out to that, mapped. */
+/* Returns whether an IPv6 address holds an IPv4 one, to which it leads, and sets *out to that, mapped
+ * (td_fetch_map_ipv4). */
 bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out);
 
 /* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */

@@ -1,11 +1,16 @@
 #include "storage/fetch/fetch_near.h"
 
-#include "storage/fetch/fetch_guard.h"
-
 #include <ifaddrs.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+
+void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out)
+{
+    enum { MAPPED_BYTES = 12, FIRST_FF = 10 };
+    memset(out, 0, sizeof *out);
+    out->s6_addr[FIRST_FF] = out->s6_addr[FIRST_FF + 1] = 0xFF;
+    memcpy(out->s6_addr + MAPPED_BYTES, ipv4, 4);
+}
 
 static bool is_within(const struct in6_addr *address, const struct td_fetch_network *network)
 {
@@ -34,11 +39,11 @@ enum td_fetch_near td_fetch_near_of(const struct in6_addr *address, const struct
 
 /* ---- the host's own ------------------------------------------------------------------------------------ */
 
-static unsigned count_bits(const uint8_t *mask, size_t len)
+static unsigned count_bits(const struct in6_addr *mask)
 {
     unsigned bits = 0;
-    for (size_t i = 0; i < len && mask[i] != 0; i++)
-        bits += (unsigned)__builtin_popcount(mask[i]);
+    for (size_t i = 0; i < sizeof mask->s6_addr; i++)
+        bits += (unsigned)__builtin_popcount(mask->s6_addr[i]);
     return bits;
 }
 
@@ -54,7 +59,7 @@ static bool take_network(const struct ifaddrs *interface, struct td_fetch_networ
         memcpy(&address, interface->ifa_addr, sizeof address);
         if (interface->ifa_netmask != NULL)
             memcpy(&mask, interface->ifa_netmask, sizeof mask);
-        unsigned bits = count_bits((const uint8_t *)&mask.sin_addr, sizeof mask.sin_addr);
+        unsigned bits = (unsigned)__builtin_popcount(mask.sin_addr.s_addr);
         td_fetch_map_ipv4((const uint8_t *)&address.sin_addr, &out->address);
         out->prefix_bits = bits == 0 ? 0 : MAPPED_BITS + bits;
         return true;
@@ -67,18 +72,17 @@ static bool take_network(const struct ifaddrs *interface, struct td_fetch_networ
         out->prefix_bits = BITS;
         if (interface->ifa_netmask != NULL) {
             memcpy(&mask, interface->ifa_netmask, sizeof mask);
-            out->prefix_bits = count_bits(mask.sin6_addr.s6_addr, sizeof mask.sin6_addr);
+            out->prefix_bits = count_bits(&mask.sin6_addr);
         }
         return true;
     }
     return false;
 }
 
-bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *first, enum td_fetch_near *out)
+bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *ipv4, const struct in6_addr *first,
+                        enum td_fetch_near *out)
 {
     struct ifaddrs *interfaces;
-    struct in6_addr within;
-    const bool has_within = td_fetch_ipv4_within(address, &within);
     *out = TD_FETCH_FAR;
     if (getifaddrs(&interfaces) != 0)
         return false;
@@ -87,8 +91,8 @@ bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *f
         if (!take_network(at, &network))
             continue;
         enum td_fetch_near near = td_fetch_near_of(address, first, &network, 1);
-        if (near != TD_FETCH_OWN && has_within) {
-            enum td_fetch_near inner = td_fetch_near_of(&within, first, &network, 1);
+        if (near != TD_FETCH_OWN && ipv4 != NULL) {
+            enum td_fetch_near inner = td_fetch_near_of(ipv4, first, &network, 1);
             near = inner != TD_FETCH_FAR ? inner : near;
         }
         *out = near != TD_FETCH_FAR ? near : *out;

@@ -7,6 +7,10 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* Sets *out to the IPv4 address as an IPv6 one: ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
+void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out);
 
 /* An address of an interface, and the network that its mask states. IPv4 addresses are mapped (::ffff:a.b.c.d). */
 struct td_fetch_network {
@@ -26,8 +30,9 @@ enum td_fetch_near {
 enum td_fetch_near td_fetch_near_of(const struct in6_addr *address, const struct in6_addr *first,
                                     const struct td_fetch_network *networks, size_t count);
 
-/* Does the same for the networks of this host. An IPv4 address inside of *address (td_fetch_ipv4_within) is judged,
- * too. Returns false when the kernel does not tell the networks, or without memory. */
-bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *first, enum td_fetch_near *out);
+/* Does the same for the networks of this host. *ipv4 is an IPv4 address, mapped, to which the address leads as well, or
+ * NULL. Returns false when the kernel does not tell the networks, or without memory. */
+bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *ipv4, const struct in6_addr *first,
+                        enum td_fetch_near *out);
 
 #endif

@@ -86,7 +86,9 @@ static void of_this_host(void **state)
     for (size_t i = 0; i < COUNT_OF(here); i++) {
         struct in6_addr address = read_address(here[i].address);
         enum td_fetch_near near;
-        assert_true(td_fetch_near_look(&address, NULL, &near));
+        struct in6_addr ipv4;
+        bool has_ipv4 = td_fetch_ipv4_within(&address, &ipv4);
+        assert_true(td_fetch_near_look(&address, has_ipv4 ? &ipv4 : NULL, NULL, &near));
         CHECK(near == here[i].near, "%s: %d", here[i].address, (int)near);
     }
 }
