@@ -29,6 +29,14 @@ bool td_call_over(const struct td_call *call)
     return atomic_load(&call->api->draining) || td_cancel_is_asked(call->request->cancel);
 }
 
+uint64_t td_call_client(const struct td_call *call)
+{
+    uint64_t client = call->request->client;
+    if (call->caller.token != NULL)
+        memcpy(&client, call->caller.token->sha256, sizeof client);
+    return client;
+}
+
 bool td_call_no_memory(const struct td_call *call)
 {
     struct td_error err = TD_ERROR_INIT;

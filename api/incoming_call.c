@@ -40,15 +40,6 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
     return true;
 }
 
-/* Returns what stands for the client: its token, else its address. */
-static uint64_t client_of(const struct td_call *call)
-{
-    uint64_t client = call->request->client;
-    if (call->caller.token != NULL)
-        memcpy(&client, call->caller.token->sha256, sizeof client);
-    return client;
-}
-
 /* Answers with the reason why there is no model. */
 static void fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
 {
@@ -126,7 +117,7 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
     struct td_upstream_reply reply;
     if (upstream == NULL || !may_see(call, id) || call->stage == TD_CATALOG_STARTING)
         return TD_INCOMING_NONE; /* at first the model may be here */
-    const struct td_upstream_asker asker = {.client = client_of(call), .via = via_of(call->request)};
+    const struct td_upstream_asker asker = {.client = td_call_client(call), .via = via_of(call->request)};
     td_upstream_ask(upstream, &asker, id, &reply);
     switch (reply.answer) {
     case TD_UPSTREAM_HAS_NOT:

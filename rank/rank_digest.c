@@ -73,10 +73,10 @@ static void free_body(void *context)
 
 bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
                           const struct td_repo_view *view, const struct td_repo_item *item,
-                          const struct td_virtual_key *key, struct td_error *err)
+                          const struct td_virtual_key *key, uint64_t client, struct td_error *err)
 {
     const struct td_rank_set set = td_repo_view_rank_set(view, item->model);
-    struct td_virtual_file wanted = {.key = *key, .snapshot = NULL}; /* the body holds the snapshot */
+    struct td_virtual_file wanted = {.key = *key, .client = client, .snapshot = NULL}; /* the body holds the snapshot */
     struct td_rank_file *file = NULL;
     struct td_error why = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];

@@ -139,25 +139,84 @@ static bool is_rank_file(const struct td_virtual_file *file)
     return file->origin.kind != TD_REVISION_FILES;
 }
 
-/* Checks that the queue has room for the file. Under the lock. */
-static bool has_room(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct td_error *err)
+/* Counts the jobs of an owner or of a client: all, and those for rank files. */
+struct share {
+    size_t files, ranks;
+};
+
+static void count(struct share *share, const struct job *job)
+{
+    share->files++;
+    share->ranks += is_rank_file(&job->file) ? 1 : 0;
+}
+
+static struct share share_of_client(const struct td_virtual_hasher *hasher, uint64_t client)
+{
+    struct share share = {0};
+    for (const struct job *job = hasher->first; job != NULL; job = job->next)
+        if (job->file.client == client)
+            count(&share, job);
+    return share;
+}
+
+/* Checks that the file does not wait behind files of another owner that nobody asked for. Under the lock. */
+static bool check_unasked(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file,
+                          struct td_error *err)
+{
+    const struct job *job = file->is_unasked ? hasher->first : NULL;
+    while (job != NULL && (!job->file.is_unasked || job->file.owner == file->owner))
+        job = job->next;
+    return job == NULL || td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                                       "files of another repository are being hashed for a digest that was not known; "
+                                       "try again, or ask for the tag first");
+}
+
+/* Checks that the file's owner and its client have room for the file in their shares. Under the lock. */
+static bool has_share(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct td_error *err)
 {
     bool is_rank = is_rank_file(file);
-    size_t own = 0;
-    bool waits = false; /* behind what another owner was not asked for */
-    for (const struct job *job = hasher->first; job != NULL; job = job->next) {
-        own += job->file.owner == file->owner ? 1 : 0;
-        waits = waits || (file->is_unasked && job->file.is_unasked && job->file.owner != file->owner);
-    }
-    if (waits)
+    struct share own = {0};
+    struct share client = share_of_client(hasher, file->client);
+    for (const struct job *job = hasher->first; job != NULL; job = job->next)
+        if (job->file.owner == file->owner)
+            count(&own, job);
+    if (own.files >= TD_VIRTUAL_HASHER_OWN || (is_rank && own.ranks >= TD_VIRTUAL_HASHER_OWN_RANKS))
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "files of another repository are being hashed for a digest that was not known; try again, "
-                            "or ask for the tag first");
-    if (hasher->job_count < TD_VIRTUAL_HASHER_QUEUE && own < TD_VIRTUAL_HASHER_OWN &&
-        (!is_rank || hasher->rank_count < TD_VIRTUAL_HASHER_RANKS))
-        return true;
-    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
-                        is_rank ? hasher->rank_count : hasher->job_count);
+                            "%zu files of this model wait to be put together and hashed; try again later",
+                            is_rank ? own.ranks : own.files);
+    if (client.files >= TD_VIRTUAL_HASHER_CLIENT || (is_rank && client.ranks >= TD_VIRTUAL_HASHER_CLIENT_RANKS))
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "%zu files that you asked for wait to be put together and hashed; try again later",
+                            is_rank ? client.ranks : client.files);
+    return true;
+}
+
+/* Returns whether the queue, or that of rank files, has no place for the file. Under the lock. */
+static bool is_full(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
+{
+    return hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE ||
+           (is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS);
+}
+
+/* Returns the job that the file may displace from the full queue: the latest one that no thread has taken of the client
+ * that has most, at least two. NULL: there is none, or the file's client has files there. Under the lock. */
+static struct job *find_displaced(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
+{
+    bool of_ranks = hasher->job_count < TD_VIRTUAL_HASHER_QUEUE;
+    struct share mine = share_of_client(hasher, file->client);
+    struct job *found = NULL;
+    size_t most = 2;
+    if ((of_ranks ? mine.ranks : mine.files) > 0)
+        return NULL;
+    for (struct job *job = hasher->first; job != NULL; job = job->next) {
+        if (job->is_taken || (of_ranks && !is_rank_file(&job->file)))
+            continue;
+        struct share share = share_of_client(hasher, job->file.client);
+        size_t files = of_ranks ? share.ranks : share.files;
+        found = files >= most ? job : found; /* the list is sorted: later ones come later */
+        most = files > most ? files : most;
+    }
+    return found;
 }
 
 /* Returns whether a job is SMALL or LARGE. */
@@ -208,10 +267,45 @@ static void note_failure(struct td_virtual_hasher *hasher, const struct job *job
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
-/* Adds the file's job to the list. Under the lock. */
-static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
+/* Removes a job from the list. Under the lock. */
+static void remove_job(struct td_virtual_hasher *hasher, const struct job *job)
 {
-    if (!has_room(hasher, file, err))
+    struct job **at = &hasher->first;
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    hasher->job_count--;
+    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
+}
+
+/* Makes room for the file. Sets *displaced to a job that has left the queue for that, whose reference the caller drops
+ * when it has let go the lock, or to NULL. Under the lock. */
+static bool make_room(struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct job **displaced,
+                      struct td_error *err)
+{
+    *displaced = NULL;
+    if (!check_unasked(hasher, file, err) || !has_share(hasher, file, err))
+        return false;
+    if (!is_full(hasher, file))
+        return true;
+    struct job *job = find_displaced(hasher, file);
+    if (job == NULL)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
+                            is_rank_file(file) ? hasher->rank_count : hasher->job_count);
+    (void)td_error_set(&job->err, TD_RESOURCE_EXHAUSTED,
+                       "files that other clients asked for wait to be put together and hashed; try again later");
+    job->is_done = true;
+    remove_job(hasher, job);
+    (void)pthread_cond_broadcast(&hasher->done);
+    *displaced = job;
+    return true;
+}
+
+/* Adds the file's job to the list. *displaced as make_room. Under the lock. */
+static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct job **displaced,
+                    struct td_error *err)
+{
+    if (!make_room(hasher, file, displaced, err))
         return false;
     struct job *job = create_job(file);
     if (job == NULL)
@@ -247,17 +341,6 @@ static struct job *take_job(struct worker *worker)
     return job;
 }
 
-/* Removes a job from the list. Under the lock. */
-static void remove_job(struct td_virtual_hasher *hasher, const struct job *job)
-{
-    struct job **at = &hasher->first;
-    while (*at != job)
-        at = &(*at)->next;
-    *at = job->next;
-    hasher->job_count--;
-    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
-}
-
 uint64_t td_virtual_owner(const char *id)
 {
     uint8_t sum[TD_SHA256_BYTES];
@@ -270,11 +353,13 @@ uint64_t td_virtual_owner(const char *id)
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err)
 {
     struct td_virtual_digest known;
+    struct job *displaced = NULL;
     bool ok = true;
     pthread_mutex_lock(&hasher->lock);
     if (find_job(hasher, &file->key) == NULL && !td_virtual_digests_find(hasher->digests, &file->key, &known))
-        ok = add_job(hasher, file, err);
+        ok = add_job(hasher, file, &displaced, err);
     pthread_mutex_unlock(&hasher->lock);
+    job_unref(displaced);
     drop_recipe(&file->recipe);
     return ok;
 }

@@ -215,6 +215,7 @@ static bool begin_layer(void *context, size_t i, struct td_error *err)
     struct td_virtual_file wanted = {.key = image->layers[i].key,
                                      .size_bytes = image->layers[i].size_bytes,
                                      .owner = td_virtual_owner(image->oci->repo->id),
+                                     .client = td_call_client(image->oci->call),
                                      .is_unasked = is_by_digest(image->oci),
                                      .snapshot = image->oci->call->snapshot};
     if (td_virtual_hasher_has(hasher, &wanted.key))

@@ -50,7 +50,7 @@ static bool begin_rank_file(void *context, size_t i, struct td_error *err)
     const struct listing *listing = context;
     struct td_api *api = listing->oci->call->api;
     return td_rank_digest_begin(api->virtual_hasher, &api->ranks, listing->view, listing->rank_files[i],
-                                &listing->virtual_files[i].key, err);
+                                &listing->virtual_files[i].key, td_call_client(listing->oci->call), err);
 }
 
 /* Has the rank files hashed. */

@@ -253,11 +253,11 @@ static bool read_files(struct reading *reading, const cJSON *item)
     struct td_card_config *config = reading->config;
     config->first = reading->out->count;
     config->folder = TD_TEXT("");
-    config->has_patterns = files != NULL && !cJSON_IsNull(files);
     if (data_dir != NULL && !cJSON_IsNull(data_dir))
         read_folder(reading, data_dir);
-    if (!config->has_patterns)
+    if (files == NULL || cJSON_IsNull(files))
         return true;
+    config->has_patterns = true;
     if (!cJSON_IsString(files) && !cJSON_IsArray(files)) {
         (void)td_error_set(&reading->fault, TD_INVALID_ARGUMENT,
                            "data_files of configuration \"%.100s\" is neither a path nor a list", reading->label);
@@ -328,7 +328,7 @@ bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_
     struct reading reading = {.arena = arena, .out = out, .fault = TD_ERROR_INIT, .ok = true};
     if (configs != NULL && !cJSON_IsNull(configs) && !cJSON_IsArray(configs))
         (void)td_error_set(&reading.fault, TD_INVALID_ARGUMENT, "configs is not a list");
-    if (cJSON_IsArray(configs) && configs->child != NULL) {
+    if (configs != NULL && cJSON_IsArray(configs) && configs->child != NULL) {
         out->configs = td_arena_array(arena, (size_t)cJSON_GetArraySize(configs), sizeof *out->configs);
         reading.ok = out->configs != NULL;
         const cJSON *normal = default_config(configs);

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import tarfile
 import threading
@@ -467,6 +468,37 @@ def test_a_long_wait_is_told(endless, start):
     assert time.monotonic() - began < 15
     for done, of in (progress(r) for r, _ in answers):
         assert 0 < done < 1000 and 1099 < of < 1100
+
+
+def write_sparse(path, nbytes, rows):
+    """A checkpoint of one tensor of zeros that take no room on the disk."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [rows, nbytes // rows], "data_offsets": [0, nbytes]}}).encode()
+    header += b" " * (-len(header) % 8)
+    path.parent.mkdir(parents=True)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header)
+        f.truncate(8 + len(header) + nbytes)
+
+
+def test_one_client_does_not_take_all_places(tmp_path):
+    """A client asks for all 64 ranks of a model whose hashing takes long: 32 wait, the others are 503 at once. The
+    ranks of another model are hashed meanwhile, also for the same client."""
+    root, answers = tmp_path / "root", []
+    write_sparse(root / "large" / "model.safetensors", 1 << 40, 1 << 20)
+    write_sparse(root / "small" / "model.safetensors", 4096, 64)
+    age(root)
+    with Server(root, hash_threads=1) as s:
+        threads = [ask_in_thread(s, f"local/large/manifests/tp64-rank{r}-fsdp", answers) for r in range(64)]
+        s.wait_for(lambda: len(answers) >= 32, "refusals", 60)
+        for rank in range(2):
+            get(s, f"local/small/manifests/tp2-rank{rank}-fsdp")
+        assert len(answers) == 32
+        for r, _ in answers:
+            assert r.status == 503 and int(r.get("Retry-After")) > 0, r
+            assert "32 files of this model wait" in json.loads(r.body)["errors"][0]["message"]
+        s.term()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_file_that_changes_in_the_middle(endless, start):

@@ -145,7 +145,7 @@ static void digests_are_those_of_the_answers(void **state)
         uint8_t sum[TD_SHA256_BYTES];
         assert_false(is_known(&place, &wanted, &found));
         for (int twice = 0; twice < 2; twice++) /* the second time there is nothing to do */
-            assert_true(td_rank_digest_begin(hasher, &place.loop.api.ranks, &wanted.view, &wanted.item, &key, &err));
+            assert_true(td_rank_digest_begin(hasher, &place.loop.api.ranks, &wanted.view, &wanted.item, &key, 0, &err));
         assert_int_equal(
             td_virtual_hasher_wait(hasher, &key, td_clock_ns() + UINT64_C(60000000000), NULL, &digest, &progress, &err),
             TD_VIRTUAL_KNOWN);

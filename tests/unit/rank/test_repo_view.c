@@ -415,8 +415,8 @@ static void reasons_name_the_folder(void **state)
         assert_true(td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &errs[0]));
         assert_false(td_repo_item_stat(&place.loop.api.ranks, &view, &item, &stat, &errs[0]));
         assert_false(td_repo_item_answer(&place.loop.api.ranks, &view, &item, &response, &errs[1]));
-        assert_false(
-            td_rank_digest_begin(place.loop.api.virtual_hasher, &place.loop.api.ranks, &view, &item, &key, &errs[2]));
+        assert_false(td_rank_digest_begin(place.loop.api.virtual_hasher, &place.loop.api.ranks, &view, &item, &key, 0,
+                                          &errs[2]));
         for (size_t k = 0; k < COUNT_OF(errs); k++) {
             CHECK(errs[k].code == TD_FAILED_PRECONDITION &&
                       strncmp(errs[k].message, cases[i].wanted, strlen(cases[i].wanted)) == 0,

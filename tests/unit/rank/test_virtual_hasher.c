@@ -121,6 +121,7 @@ static bool begin_as(enum td_revision_kind kind, struct td_virtual_hasher *hashe
         .origin = {.kind = kind, .tp_size = 9, .rank = i},
         .size_bytes = blob->len_bytes + TD_VIRTUAL_QUICK_BYTES, /* for the thread of all files */
         .owner = i % 8,
+        .client = i % 8,
         .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
     };
     bool ok = td_virtual_hasher_begin(hasher, &file, err);
@@ -345,7 +346,7 @@ static void the_queue_is_bounded(void **state)
         bool is_rank = i <= TD_VIRTUAL_HASHER_RANKS;
         assert_true(begin_as(is_rank ? TD_REVISION_RANK : TD_REVISION_FILES, hasher, i, small, NULL));
         if (i == TD_VIRTUAL_HASHER_RANKS)
-            assert_false(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL)); /* others have room */
+            assert_false(begin_as(TD_REVISION_RANK, hasher, 1000, small, NULL)); /* other files have room */
     }
     assert_false(begin(hasher, TD_VIRTUAL_HASHER_QUEUE, small, &err));
     CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%s", err.message);
@@ -360,6 +361,80 @@ static void the_queue_is_bounded(void **state)
     td_virtual_hasher_destroy(hasher);
     assert_false(td_blob_is_shared(small));
     td_blob_unref(small);
+    gated_fini(&gated);
+}
+
+/* Begins with a large rank file, or another one, of an owner for a client. */
+static bool begin_for(struct td_virtual_hasher *hasher, enum td_revision_kind kind, uint64_t owner, uint64_t client,
+                      uint64_t i, struct td_blob *blob, struct td_error *err)
+{
+    struct td_virtual_file file = {
+        .key = key_of(i),
+        .origin = {.kind = kind, .tp_size = 9, .rank = i},
+        .size_bytes = UINT64_C(1) << 40,
+        .owner = owner,
+        .client = client,
+        .recipe = {.context = td_blob_ref(blob), .open = open_blob, .free = free_blob},
+    };
+    return td_virtual_hasher_begin(hasher, &file, err);
+}
+
+/* Begins with files [first, ...) until one is refused, whose message has this part. Returns how many there are. */
+static size_t begin_until_refused(struct td_virtual_hasher *hasher, enum td_revision_kind kind, uint64_t owners,
+                                  uint64_t client, uint64_t first, struct td_blob *blob, const char *part)
+{
+    struct td_error err = TD_ERROR_INIT;
+    size_t count = 0;
+    while (begin_for(hasher, kind, client * 1000 + count % owners, client, first + count, blob, &err))
+        count++;
+    CHECK(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, part) != NULL, "%s", err.message);
+    return count;
+}
+
+/* One client and one model have shares of the places, and a client without files displaces one of whoever has most. */
+static void clients_and_owners_have_shares(void **state)
+{
+    (void)state;
+    static const enum td_revision_kind R = TD_REVISION_RANK, F = TD_REVISION_FILES;
+    struct td_virtual_hasher *hasher;
+    struct td_virtual_digest digest;
+    struct td_error err = TD_ERROR_INIT;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_for(hasher, F, 1, 1, 1, &gated.blob, NULL)); /* the thread is busy with it */
+    gated_wait_read(&gated);
+    assert_int_equal(begin_until_refused(hasher, R, 1, 2, 1000, &gated.blob, "32 files of this model"), 32);
+    assert_true(begin_for(hasher, R, 9, 2, 1900, &gated.blob, NULL)); /* of another model there is room */
+    assert_int_equal(begin_until_refused(hasher, R, 20, 3, 2000, &gated.blob, "64 files wait"), 31);
+    assert_true(begin_for(hasher, R, 9, 4, 3000, &gated.blob, NULL)); /* displaces the latest of client 2 */
+    assert_int_equal(wait_for(hasher, 3000, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_int_equal(wait_for(hasher, 1031, 0, &digest, NULL), TD_VIRTUAL_UNKNOWN);
+    assert_int_equal(wait_for(hasher, 1030, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_false(begin_for(hasher, R, 9, 4, 3001, &gated.blob, &err)); /* who has one displaces none */
+    assert_true(begin_for(hasher, F, 9, 4, 3002, &gated.blob, NULL));  /* other files have room */
+    gated_open(&gated);
+    td_virtual_hasher_destroy(hasher);
+    gated_fini(&gated);
+}
+
+/* A client alone gets three quarters of the places, of all files and of those for ranks. */
+static void one_client_does_not_take_all(void **state)
+{
+    (void)state;
+    struct td_virtual_hasher *hasher;
+    struct gated gated;
+    gated_init(&gated, false);
+    assert_true(td_virtual_hasher_create(&hasher, NULL));
+    assert_true(begin_for(hasher, TD_REVISION_FILES, 1, 1, 1, &gated.blob, NULL));
+    gated_wait_read(&gated);
+    assert_int_equal(begin_until_refused(hasher, TD_REVISION_RANK, 10, 2, 1000, &gated.blob, "48 files that you"),
+                     TD_VIRTUAL_HASHER_CLIENT_RANKS);
+    assert_int_equal(begin_until_refused(hasher, TD_REVISION_FILES, 10, 2, 2000, &gated.blob, "384 files that you"),
+                     TD_VIRTUAL_HASHER_CLIENT - TD_VIRTUAL_HASHER_CLIENT_RANKS);
+    assert_true(begin_for(hasher, TD_REVISION_RANK, 1, 3, 5000, &gated.blob, NULL));
+    gated_open(&gated);
+    td_virtual_hasher_destroy(hasher);
     gated_fini(&gated);
 }
 
@@ -635,6 +710,8 @@ int main(void)
         cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(clients_and_owners_have_shares),
+        cmocka_unit_test(one_client_does_not_take_all),
         cmocka_unit_test(nobody_waits_for_all_of_another),
         cmocka_unit_test(small_files_do_not_use_up_the_turns_of_large_ones),
         cmocka_unit_test(many_extents_need_few_looks),
