@@ -25,6 +25,7 @@ assert config.startswith(b'{') and counts.column('n').to_pylist() == list(range(
 # Blocks that are run by another test, or need what no test has, by their first line.
 ELSEWHERE = {
     "import json": "test_diffusers.py runs it",
+    "import numpy": "test_datasets_imagefolder.py runs it",
     "python -m tensord ls https://weights.example:8443/models/demo --ca-file ca.pem --cert-file me.pem --key-file "
     "me.key": "test_tls_and_proxies.py has these options",
     "HF_ENDPOINT=http://host:8080 vllm serve org/name --load-format tensord --tensor-parallel-size 8": "needs GPUs",

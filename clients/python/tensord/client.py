@@ -99,13 +99,13 @@ class Client:
         return info
 
     def dataset(self, id: Optional[str] = None, split: Optional[str] = None, decode: Any = "auto",
-                columns: Optional[Sequence[str]] = None) -> "Dataset":
+                columns: Optional[Sequence[str]] = None, transform: Optional[Callable[[Any], Any]] = None) -> "Dataset":
         """Opens a dataset; see `Dataset`, which has the same parameters. `id`: that of the client's URL by default."""
         from .dataset import Dataset
 
         chosen = split if split is not None or id is not None else self._split
         client = Client(self._session, dataset=self._dataset_name(id), split=chosen)
-        return Dataset(client, decode=decode, columns=columns)
+        return Dataset(client, decode=decode, columns=columns, transform=transform)
 
     def _dataset_name(self, id: Optional[str]) -> str:
         name = id if id is not None else self._dataset

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import columns as arrow_columns
 from . import decoding, errors
@@ -17,6 +17,7 @@ from .arrow import BatchRows, table_of
 from .client import Client, connect
 from .fetching import Fetcher, Lookahead, ahead
 from .grouped import GroupedRows
+from .imagefolder import ImageFolder, read_folder
 from .options import Options
 from .parquet import ParquetRows
 from .places import Paths, paths_of
@@ -41,16 +42,18 @@ class Dataset:
     `split`: its name; not needed where there is one.
     `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
     (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts;
-    "arrow" is for Arrow and Parquet), or a function of a row's bytes (of its dict for these two); "auto" goes by the
-    split's format.
-    `columns`: names that are kept of rows that are dicts. `given`: options by name (see `Options`).
+    "arrow" is for Arrow and Parquet), "imagefolder" (dicts: the image with its label or its metadata), or a function of
+    a row's bytes (of its dict for Arrow and Parquet); "auto" goes by the split's format.
+    `columns`: names that are kept of rows that are dicts. `transform`: a function of what `decode` makes of a row, with
+    "imagefolder" of its image; its errors are its own. `given`: options by name (see `Options`).
 
     Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
     ConnectError, AnswerError; ValueError where `split` is needed, or `decode` does not fit.
     """
 
     def __init__(self, url: Union[Urls, Client], split: Optional[str] = None, decode: decoding.Decode = "auto",
-                 columns: Optional[Sequence[str]] = None, options: Optional[Options] = None, **given: Any):
+                 columns: Optional[Sequence[str]] = None, options: Optional[Options] = None,
+                 transform: Optional[Callable[[Any], Any]] = None, **given: Any):
         client = url if isinstance(url, Client) else connect(url, options, **given)
         if isinstance(columns, str):
             raise TypeError(f"columns is a list of names, not {columns!r}")
@@ -65,12 +68,15 @@ class Dataset:
         self.fingerprint: str = fingerprint
         self._columns = None if columns is None else list(dict.fromkeys(columns))
         self._own_function = callable(decode)
+        self._transform = transform
         self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
         self._fetcher = Fetcher(client._session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
         self._as_tables = self.split_info.format in decoding.TABLES
         self._grouped = self._open_grouped()
         self._paths: Optional[Paths] = None
         self._lookahead = Lookahead(self._fetcher)
+        self._as_folder = not self._own_function and decode == "imagefolder"
+        self._folder = self._read_folder() if self._as_folder else None
 
     def __repr__(self) -> str:
         """Returns the same text for the same rows, wherever they are served: grain's checkpoints compare it."""
@@ -85,6 +91,22 @@ class Dataset:
             return self.split_info.column_names
         with self._fetcher.faults():
             return list(self._grouped.schema().names)
+
+    @property
+    def classes(self) -> List[str]:
+        """Returns the names of the classes of an image folder, sorted: a label is a place in them. They are those of
+        all splits. Empty where the folders make no classes, or metadata describe the images.
+
+        Raises TensordError for rows of other formats; ConnectError, AnswerError.
+        """
+        if self._folder is None:
+            self._folder = self._read_folder()
+        return list(self._folder.classes)
+
+    @property
+    def class_to_idx(self) -> Dict[str, int]:
+        """Returns the label of each class. Raises as `classes`."""
+        return {name: label for label, name in enumerate(self.classes)}
 
     @property
     def is_arrow(self) -> bool:
@@ -218,6 +240,22 @@ class Dataset:
                                self._fetcher.check_version)
         return BatchRows(self._fetcher) if self.is_arrow and self.split_info.reason else None
 
+    def _read_folder(self) -> ImageFolder:
+        """Returns what the folders of images say. Raises as `classes`; DecodeError for metadata that is wrong."""
+        if self.split_info.format != "images":
+            raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format}, and have no classes: "
+                                      "those of folders of images have")
+        with self._fetcher.faults():
+            return read_folder(self.client._session, self.id, self.split, self._paths_of_splits())
+
+    def _paths_of_splits(self) -> Dict[str, List[str]]:
+        """Returns the paths of the images of all splits that have images."""
+        found = {}
+        for name, split in self.info.splits.items():
+            if name != self.split and split.format == "images":
+                found[name] = Dataset(self.client, name, decode=None).paths()
+        return {**found, self.split: self.paths()}
+
     def _all_files(self) -> List[FileInfo]:
         """Returns all files of the split. Raises DatasetChanged, ProtocolError."""
         files, count = list(self.split_info.files), self.split_info.file_count
@@ -287,6 +325,17 @@ class Dataset:
         return self._fetcher.ranges(run.start, len(run), self._fetcher.arrow_range)
 
     def _decoded(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
+        made = self._finished(self._decode_all(rows, numbers))
+        if not self._as_folder:
+            return made
+        dicts = [self._folder.row(numbers[place], image) for place, image in enumerate(made)]
+        return [decoding.pick(row, self._columns) for row in dicts]
+
+    def _finished(self, rows: List[Any]) -> List[Any]:
+        """Returns what `transform` makes of rows."""
+        return rows if self._transform is None else [self._transform(row) for row in rows]
+
+    def _decode_all(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
         if self._decode is None:
             return rows
         if self._own_function:  # whose errors are its own
@@ -323,7 +372,7 @@ class Dataset:
                     with errors.decoding(f"row {numbers[len(found)]} of {self.id} (split {self.split}) cannot be read "
                                          "as a dict; arrow() returns it as a table"):
                         found += table.slice(place, 1).to_pylist()
-        return found if self._decode is None else [self._decode(row) for row in found]
+        return self._finished(found if self._decode is None else [self._decode(row) for row in found])
 
     def _tables(self, rows: Sequence[int]) -> List["pyarrow.Table"]:
         """Returns rows as tables, one of no rows without any."""

@@ -47,8 +47,12 @@ def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]
     if (name == "arrow") != (split.format in TABLES):
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: rows of Arrow's "
                          'and Parquet files, and only these, are read by decode="arrow", as dicts')
+    if name == "imagefolder" and split.format != "images":
+        raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: it is for "
+                         "folders of images")
     made = _MAKERS[name](split)
-    return name, made if made is None or columns is None else _Chosen(made, columns)
+    own = made is None or name == "imagefolder"  # whose dicts Dataset makes
+    return name, made if own or columns is None else _Chosen(made, columns)
 
 
 def _name_of(function: Any) -> str:
@@ -244,6 +248,7 @@ _MAKERS: Dict[str, Callable[[SplitInfo], Optional[Decoder]]] = {
     "json": lambda split: decode_json,
     "csv": CsvDecoder,
     "image": _image_decoder,
+    "imagefolder": _image_decoder,
     "tokens": ArrayDecoder,
     "npy": ArrayDecoder,
     "sample": lambda split: decode_sample,

@@ -1,0 +1,148 @@
+"""Image folders: the class of each image, by the folder that holds it, or what metadata.csv and metadata.jsonl say of
+it, as the builder "imagefolder" of the library `datasets` finds them."""
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+import re
+from array import array
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from urllib.parse import quote
+
+from . import errors
+from .address import dataset_path
+from .session import Session
+
+METADATA = ("metadata.csv", "metadata.jsonl")
+METADATA_BYTES = 2**30  # the most of one file
+PATHS_AT_ONCE = 5000  # of one question whether files are there; the server takes 10,000
+
+# Names of folders that make a split, and no class, by the split.
+_WORDS = {"train": {"train", "training"}, "validation": {"validation", "valid", "val", "dev"},
+          "test": {"test", "testing", "eval", "evaluation"}}
+
+
+class ImageFolder:
+    """What is known of the images of one split beside their bytes. May be pickled.
+
+    `classes`: the names of the classes of all splits, sorted; empty without labels. `columns`: the names of what
+    metadata files say.
+    """
+
+    def __init__(self, classes: List[str], labels: Optional[Any], columns: List[str], known: Dict[int, List[Any]]):
+        self.classes, self.columns = classes, columns
+        self._labels, self._known = labels, known
+
+    def row(self, number: int, image: Any) -> Dict[str, Any]:
+        """Returns a row: its image, and its label or what metadata say of it (None: nothing)."""
+        if self._labels is not None:
+            return {"image": image, "label": self._labels[number]}
+        return {"image": image, **dict(zip(self.columns, self._known.get(number) or [None] * len(self.columns)))}
+
+
+def read_folder(session: Session, dataset: str, split: str, paths: Dict[str, List[str]]) -> ImageFolder:
+    """Reads what is known of the images of a split. `paths`: of the images of all splits.
+
+    Raises DecodeError for metadata that cannot be read; ConnectError, AnswerError.
+    """
+    found = _metadata_paths(session, dataset, [path for each in paths.values() for path in each])
+    if found:
+        columns, known = _read_metadata(session, dataset, found, paths[split])
+        return ImageFolder([], None, columns, known)
+    folders = {name: [_class_of(path, name) for path in each] for name, each in paths.items()}
+    classes = sorted({folder[-1] for each in folders.values() for folder in each if folder})
+    depths = {len(folder) for each in folders.values() for folder in each}
+    if len(classes) < 2 or len(depths) > 1:
+        return ImageFolder([], None, [], {})
+    places = {name: place for place, name in enumerate(classes)}
+    return ImageFolder(classes, array("q", [places[folder[-1]] for folder in folders[split]]), [], {})
+
+
+def _class_of(path: str, split: str) -> List[str]:
+    """Returns the folders of an image up to that of its class; without those that only name the split."""
+    folders = path.split("/")[:-1]
+    words = _WORDS.get(split, set()) | {split.rpartition("/")[2].lower()}
+    while folders and folders[-1].lower() in words:
+        folders.pop()
+    return folders
+
+
+# ---- metadata
+
+def _metadata_paths(session: Session, dataset: str, images: Iterable[str]) -> List[str]:
+    """Returns the metadata files in the folders of images and above, outer ones first."""
+    folders: Set[str] = {""}
+    for image in images:
+        folder = posixpath.dirname(image)
+        while folder not in folders:
+            folders.add(folder)
+            folder = posixpath.dirname(folder)
+    asked = [posixpath.join(folder, name) for folder in sorted(folders) for name in METADATA]
+    found: Set[str] = set()
+    for at in range(0, len(asked), PATHS_AT_ONCE):
+        answer = session.ask_json("POST", "/api" + dataset_path(dataset, "paths-info", "main"),
+                                  {"paths": asked[at : at + PATHS_AT_ONCE]})
+        try:
+            found |= {item["path"] for item in answer if item["type"] == "file"}
+        except (TypeError, KeyError) as error:
+            raise errors.ProtocolError(f"the files of {dataset} are not described: is this a tensord "
+                                       "server?") from error
+    return sorted(found & set(asked), key=lambda path: (path.count("/"), path))
+
+
+def _read_metadata(session: Session, dataset: str, found: Sequence[str],
+                   images: Sequence[str]) -> Tuple[List[str], Dict[int, List[Any]]]:
+    """Returns the names of columns, and for each image with metadata the values of these."""
+    numbers = {path: number for number, path in enumerate(images)}
+    rows: Dict[int, Dict[str, Any]] = {}
+    names: Dict[str, None] = {}
+    for path in found:
+        text, _ = session.ask("GET", dataset_path(dataset, "resolve/main", quote(path)), limit=METADATA_BYTES)
+        with errors.decoding(f"{path} of {dataset} cannot be read"):
+            for row in (_rows_of_csv if path.endswith(".csv") else _rows_of_lines)(str(text, "utf-8-sig")):
+                image = _image_path(path, row.pop("file_name", None))
+                if image in numbers:
+                    names.update(dict.fromkeys(row))
+                    rows.setdefault(numbers[image], {}).update(row)
+    return list(names), {number: [row.get(name) for name in names] for number, row in rows.items()}
+
+
+def _image_path(metadata: str, name: Any) -> str:
+    """Returns the path of the image that a row of a metadata file describes. Raises ValueError."""
+    if not isinstance(name, str) or not name:
+        raise ValueError("a row has no file_name")
+    path = posixpath.normpath(name.replace("\\", "/"))
+    if path.startswith(("/", "../")) or path == "..":
+        raise ValueError(f"file_name {name!r} leads out of its folder")
+    return posixpath.join(posixpath.dirname(metadata), path)
+
+
+def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
+    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a line is no object of JSON")
+    return rows
+
+
+def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
+    """Returns rows with the types that pandas gives their columns: whole numbers, numbers, True and False, or texts;
+    None for an empty field."""
+    header, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
+    if any(len(line) > len(header) for line in lines):
+        raise ValueError("a row has more fields than the header")
+    columns = [_typed([line[place] if place < len(line) else "" for line in lines]) if name != "file_name" else
+               [line[place] if place < len(line) else "" for line in lines] for place, name in enumerate(header)]
+    return [dict(zip(header, row)) for row in zip(*columns)]
+
+
+_TYPES: Sequence[Tuple[str, Callable[[str], Any]]] = (
+    (r"[+-]?[0-9]{1,19}", int), (r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", float),
+    (r"True|TRUE|true|False|FALSE|false", lambda text: text in ("True", "TRUE", "true")), (r"(?s).*", str))
+
+
+def _typed(values: List[str]) -> List[Any]:
+    pattern, make = next((pattern, make) for pattern, make in _TYPES
+                         if all(re.fullmatch(pattern, value) for value in values if value))
+    return [make(value) if value else None for value in values]
