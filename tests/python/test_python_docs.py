@@ -26,6 +26,8 @@ assert config.startswith(b'{') and counts.column('n').to_pylist() == list(range(
 ELSEWHERE = {
     "import json": "test_diffusers.py runs it",
     "import numpy": "test_datasets_imagefolder.py runs it",
+    'for model in tensord.watch("tensord://127.0.0.1:8080", match="run/*"):   # does not end by itself':
+        "test_watching.py has this loop",
     "python -m tensord ls https://weights.example:8443/models/demo --ca-file ca.pem --cert-file me.pem --key-file "
     "me.key": "test_tls_and_proxies.py has these options",
     "HF_ENDPOINT=http://host:8080 vllm serve org/name --load-format tensord --tensor-parallel-size 8": "needs GPUs",
@@ -89,7 +91,8 @@ def test_every_public_name_is_described():
 
     text = (REPO / "docs" / "python.md").read_text()
     for name in ("connect", "open_model", "load_file", "state_dict", "load_into", "load_rank", "read_boxes",
-                 "safe_open", "Dataset", "ShuffleSampler", "IterableDataset", *tensord.Options.__dataclass_fields__):
+                 "safe_open", "watch", "Dataset", "ShuffleSampler", "IterableDataset",
+                 *tensord.Options.__dataclass_fields__):
         assert f"`{name}" in text, name
     for name in tensord.__all__:
         assert getattr(tensord, name).__doc__ or name == "__version__" or name == "PrefetchPlan", name

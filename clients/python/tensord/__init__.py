@@ -25,6 +25,7 @@ from .options import Options
 from .safe_open import PrefetchLoader, PrefetchPlan, RemoteSlice, safe_open
 from .sampler import ShuffleSampler
 from .splits import DatasetInfo, FileInfo, SplitInfo
+from .watching import watch
 
 if TYPE_CHECKING:
     from .iterable import IterableDataset
@@ -35,7 +36,7 @@ __all__ = [
     "DecodeError", "FileInfo", "IterableDataset", "LazyTensor", "Manifest", "MismatchError", "Model", "NotFoundError",
     "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError", "ShuffleSampler",
     "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
-    "open_model", "read_boxes", "safe_open", "state_dict",
+    "open_model", "read_boxes", "safe_open", "state_dict", "watch",
 ]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlencode
 
 from . import address, boxes, dtypes, errors, http, indexing, memory
@@ -13,7 +13,7 @@ from .lock import ForkSafeLock
 from .manifest import Manifest, TensorInfo
 from .options import Options, of
 from .reading import Reader, Want
-from .session import Session
+from .session import Session, json_of
 from .splits import DatasetInfo
 from .transfer import Stop
 
@@ -61,22 +61,43 @@ class Client:
         """
         return self._pages("models", {} if match is None else {"match": _glob(match)}, _is_model)
 
+    def _models_and_tag(self, query: Dict[str, str]) -> Tuple[List[Dict[str, Any]], str]:
+        """Returns the models that a query asks for, and the ETag field of their list. Raises as `models`."""
+        return self._pages_with_tag("models", query, _is_model)
+
     def _pages(self, what: str, query: Dict[str, str], fits: Callable[[Any], bool]) -> List[Dict[str, Any]]:
         """Returns the rows of all pages of a list. Raises ProtocolError for rows that do not fit."""
+        return self._pages_with_tag(what, query, fits)[0]
+
+    def _pages_with_tag(self, what: str, query: Dict[str, str],
+                        fits: Callable[[Any], bool]) -> Tuple[List[Dict[str, Any]], str]:
+        """Returns the rows of all pages of a list, and the entity tag of the first page ("": it has none), which is of
+        the whole list. Raises ProtocolError for rows that do not fit."""
         rows: List[Dict[str, Any]] = []
-        query = {"page_size": "1000", **query}
+        query, tag = {"page_size": "1000", **query}, None
         while True:
-            page = self._session.ask_json("GET", f"/{what}?{urlencode(query)}")
+            path = f"/{what}?{urlencode(query)}"
+            text, answer = self._session.ask("GET", path)
+            page = json_of(text, answer, path)
+            tag = answer.fields.get("etag", "") if tag is None else tag
             found = page.get(what) if isinstance(page, dict) else None
             if not isinstance(found, list) or not all(fits(row) for row in found):
                 raise errors.ProtocolError(f"the list of {what} is not one of tensord: is this a tensord server?")
             rows += found
             token = page.get("next_page_token")
             if not token:
-                return rows
+                return rows, tag
             if not found or len(rows) > MAX_MODELS:
                 raise errors.ProtocolError(f"the list of {what} does not end: {len(rows)} were read")
             query["page_token"] = token
+            query.pop("wait", None)  # the first page has waited
+            query.pop("timeout", None)
+
+    def watch(self, match: Optional[str] = None, existing: bool = True) -> Iterator["Model"]:
+        """Yields models as they appear or change; see `tensord.watch`."""
+        from .watching import watch_client
+
+        return watch_client(self, match, existing)
 
     def datasets(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
         """Returns the datasets of the server, each with its "id" and the names of its "splits".

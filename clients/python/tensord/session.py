@@ -187,12 +187,16 @@ class Session:
 
     def ask_json(self, method: str, path: str, body: Any = None, **how: Any) -> Any:
         """Sends a request, and returns the JSON of its answer. `how` and errors as of `ask`."""
-        text, answer = self.ask(method, path, body, **how)
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            where = answer.connection.endpoint
-            raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+        return json_of(*self.ask(method, path, body, **how), path)
+
+
+def json_of(text: bytes, answer: http.Answer, path: str) -> Any:
+    """Returns the JSON of an answer's body. Raises ProtocolError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = answer.connection.endpoint
+        raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
 
 
 class Begun:
