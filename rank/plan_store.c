@@ -18,6 +18,7 @@ void td_stored_plan_describe(const struct td_stored_plan *plan, struct td_rank_s
     set->name.tp_size = plan->tp_size;
     set->name.by_engine = plan->by_engine;
     set->name.by_config = plan->by_config;
+    set->name.stands_for = plan->stands_for;
     set->name.is_boxes = plan->is_boxes;
     set->plan = td_text_n(plan->text, plan->len);
 }

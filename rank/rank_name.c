@@ -9,9 +9,13 @@
 
 bool td_rank_name_engine(struct td_text engine, uint64_t tp_size, struct td_rank_name *out)
 {
-    *out = (struct td_rank_name){.engine = engine, .tp_size = tp_size, .by_engine = true};
+    const char *own = td_engine_own_name(engine);
+    *out = (struct td_rank_name){.tp_size = tp_size, .by_engine = true};
+    if (own == NULL)
+        return false;
+    out->engine = td_text_of(own);
     out->by_config = td_engine_needs_config(engine);
-    return td_engine_exists(engine);
+    return true;
 }
 
 static bool read_number(struct td_text text, uint64_t *out)

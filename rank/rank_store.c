@@ -79,6 +79,7 @@ static bool make_tag(const struct td_rank_set *set, uint64_t rank, bool former, 
     const struct td_checkpoint *checkpoint = set->checkpoint;
     const struct td_entry *config = name->by_config ? set->model->config : NULL;
     uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : PLAN_REVISION};
+    struct td_text engine = td_text_of(name->engine.len > 0 ? td_engine_label(name->engine) : "");
     struct td_digest *digest = td_digest_create();
     /* config.json is hashed long before the checkpoint: the tag shall change once, not twice */
     former = former || strcmp(checkpoint->tag, checkpoint->former_tag) == 0;
@@ -87,8 +88,10 @@ static bool make_tag(const struct td_rank_set *set, uint64_t rank, bool former, 
     td_digest_add_cstring(digest, config == NULL ? ""
                                   : former       ? config->file->identity_tag
                                                  : td_file_tag(config->file));
-    td_digest_add(digest, name->engine.p, name->engine.len);
+    td_digest_add(digest, engine.p, engine.len);
     td_digest_add(digest, name->id.p, name->id.len);
+    if (name->stands_for.len > 0)
+        td_digest_add(digest, name->stands_for.p, name->stands_for.len);
     td_digest_add(digest, numbers, sizeof numbers);
     return td_digest_finish(digest, tag);
 }
@@ -258,7 +261,8 @@ static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan,
     struct td_tensor_list tensors = td_checkpoint_tensors(set->checkpoint);
     const struct td_text *plan_id = &set->name.id;
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
-    const struct td_rank_label label = {.model = set->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
+    const struct td_rank_label label = {
+        .model = set->model->id, .engine = td_engine_label(set->name.engine), .plan_id = id};
     return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
 }
 

@@ -174,18 +174,22 @@ static size_t stem_len(const char *part)
     return len > 0 ? len : strlen(part) - strlen(".bin");
 }
 
+/* The name of a model's weights, by which transformers and others look for them. */
+#define WEIGHTS "model.safetensors"
+
 /* Writes the name of the file in place of a checkpoint: the one that the libraries that load it look for. */
 static void write_rank_file_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
                                  char *out, size_t capacity)
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
-    if (view->kind == TD_REVISION_RANKS)
+    if (view->kind == TD_REVISION_RANKS ||
+        (view->kind == TD_REVISION_RANK && td_engine_reads_states(view->name.engine)))
         (void)td_rank_name_write_state(rank, out, capacity);
     else if (view->kind == TD_REVISION_SAFETENSORS && td_has_extension(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
         (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
     else
-        (void)snprintf(out, capacity, "model.safetensors");
+        (void)snprintf(out, capacity, WEIGHTS);
 }
 
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model)
@@ -353,6 +357,8 @@ static bool is_rank_file_name(const struct td_repo_view *view, const struct td_m
         if (td_text_equals(name, listed))
             return true;
     }
+    if (view->kind == TD_REVISION_RANK && td_text_equals(name, WEIGHTS))
+        return true;
     if (view->kind == TD_REVISION_SAFETENSORS || !td_rank_name_read_state(name, rank))
         return false;
     return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;

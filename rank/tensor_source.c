@@ -128,8 +128,8 @@ struct sources {
 static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     const struct sources *s = context;
-    if (source == TD_RANK_SOURCE_HEADER) {
-        *blob = td_blob_ref(s->file->header);
+    if (source == TD_RANK_SOURCE_OWN) {
+        *blob = td_blob_ref(s->file->own);
         *base = 0;
         return true;
     }

@@ -31,7 +31,8 @@ static bool is_safetensors(const struct td_virtual_revision *revision)
     return strcmp(td_engine_name_of(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
 
-/* Reads "tp{n}-rank{r}-{engine}". A name that begins with tp and a digit is meant to be of this kind. */
+/* Reads "tp{n}-rank{r}-{engine}", the engine as in a tag. A name that begins with tp and a digit is meant to be of this
+ * kind. */
 static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     struct td_text engine = name;
@@ -45,7 +46,8 @@ static bool read_rank(struct td_text name, struct td_virtual_revision *out, stru
     if (!td_rank_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
         return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is not a rank of %" PRIu64 "; use rank0 to rank%" PRIu64,
                             TD_SHOW(rank, 40), out->tp_size, out->tp_size - 1);
-    return td_engine_number(engine, &out->engine) || td_engine_not_found(engine, err);
+    const char *own = td_engine_of_tag(engine);
+    return own != NULL ? td_engine_number(td_text_of(own), &out->engine) : td_engine_tag_not_found(engine, err);
 }
 
 static bool is_rank(const struct td_virtual_revision *revision)
@@ -128,7 +130,7 @@ bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision
     td_digest_add_cstring(digest, base);
     td_digest_add(digest, &tables, sizeof tables);
     td_digest_add_cstring(digest, find_kind(revision->kind)->names);
-    td_digest_add_cstring(digest, td_engine_name_of(revision->engine));
+    td_digest_add_cstring(digest, td_engine_label(td_text_of(td_engine_name_of(revision->engine))));
     td_digest_add(digest, &revision->tp_size, sizeof revision->tp_size);
     td_digest_add(digest, &revision->rank, sizeof revision->rank);
     if (!td_digest_finish_text(digest, commit, DIGEST_DIGITS + 1))

@@ -38,6 +38,7 @@ static const struct number_key number_keys[] = {
 };
 
 static const struct number_key flag_keys[] = {
+    NUMBER("attention_bias", attention_bias),
     NUMBER("new_decoder_architecture", new_decoder_architecture),
     NUMBER("multi_query", multi_query),
 };
@@ -121,7 +122,7 @@ static bool read_architectures(struct config_reader *r, const cJSON *list)
     return true;
 }
 
-enum { KEY_ARCHITECTURES = NUMBER_KEYS + FLAG_KEYS, KEY_MODEL_TYPE, KEY_QUANTISED, KEY_TEXT_CONFIG };
+enum { KEY_ARCHITECTURES = NUMBER_KEYS + FLAG_KEYS, KEY_MODEL_TYPE, KEY_QUANTISED, KEY_TIED, KEY_TEXT_CONFIG };
 
 /* Reads a member other than text_config. */
 static bool read_member(struct config_reader *r, const cJSON *item)
@@ -137,6 +138,11 @@ static bool read_member(struct config_reader *r, const cJSON *item)
     if (strcmp(item->string, "model_type") == 0)
         return !seen_twice(r, KEY_MODEL_TYPE, item) &&
                (cJSON_IsNull(item) || keep_name(r, item, "model_type", r->config.model_type));
+    if (strcmp(item->string, "tie_word_embeddings") == 0) {
+        static const struct number_key tied = NUMBER("tie_word_embeddings", tied);
+        r->config.has_tied = !cJSON_IsNull(item);
+        return !seen_twice(r, KEY_TIED, item) && read_flag(r, &tied, item);
+    }
     if (strcmp(item->string, "quantization_config") == 0) {
         r->config.quantised = !cJSON_IsNull(item);
         return !seen_twice(r, KEY_QUANTISED, item);
@@ -177,6 +183,10 @@ static bool read_text_config(struct config_reader *outer, const cJSON *text_conf
     else if (inner.config.architecture[0] == '\0' && outer->config.model_type[0] != '\0')
         memcpy(inner.config.model_type, outer->config.model_type, TD_CONFIG_NAME_BYTES);
     inner.config.quantised = inner.config.quantised || outer->config.quantised;
+    if (!inner.config.has_tied) {
+        inner.config.has_tied = outer->config.has_tied;
+        inner.config.tied = outer->config.tied;
+    }
     outer->config = inner.config;
     return true;
 }

@@ -334,19 +334,59 @@ static bool plan_group(struct planner *p, struct group *group)
     return true;
 }
 
+static bool plan_constant(struct planner *p, const struct td_matched_constant *constant)
+{
+    struct td_plan *plan = p->plan;
+    struct td_plan_output out = {.dtype = td_dtype_find(TD_TEXT("F32")),
+                                 .nbytes = sizeof(float),
+                                 .cell_count = 1,
+                                 .first_piece = plan->piece_count,
+                                 .is_constant = true,
+                                 .constant = constant->value};
+    if (!grow(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs))
+        return false;
+    out.name = td_arena_strndup(&plan->arena, td_text_of(constant->out));
+    if (out.name == NULL)
+        return refuse_memory(p);
+    if (!td_add_u64(plan->total_bytes, out.nbytes, &plan->total_bytes))
+        return td_error_set(p->err, TD_FAILED_PRECONDITION, "\"%.160s\": the sizes add up to more than 2^64-1 bytes",
+                            out.name);
+    plan->outputs[plan->output_count++] = out;
+    return true;
+}
+
+/* Plans the constants from number *next on whose names come before this one; NULL: all of them. */
+static bool plan_constants(struct planner *p, size_t *next, const struct td_matched *before)
+{
+    const struct td_plan_match *match = p->match;
+    for (; *next < match->constant_count; ++*next) {
+        const struct td_matched_constant *constant = &match->constants[*next];
+        int order = before == NULL ? -1 : strcmp(constant->out, before->out);
+        if (order > 0)
+            return true;
+        if (order == 0)
+            return refuse(p, before, "its result has the name of a constant");
+        if (!plan_constant(p, constant))
+            return false;
+    }
+    return true;
+}
+
+/* Plans the results in the order of their names. */
 static bool plan_groups(struct planner *p)
 {
     const struct td_matched *matches = p->match->matches;
+    size_t next = 0;
     for (size_t first = 0; matches != NULL && first < p->match->match_count;) {
         struct group group = {.matches = &matches[first], .count = 1};
         while (first + group.count < p->match->match_count &&
                strcmp(matches[first].out, matches[first + group.count].out) == 0)
             group.count++;
-        if (!plan_group(p, &group))
+        if (!plan_constants(p, &next, &matches[first]) || !plan_group(p, &group))
             return false;
         first += group.count;
     }
-    return true;
+    return plan_constants(p, &next, NULL);
 }
 
 /* ---- plans ---- */

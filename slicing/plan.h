@@ -26,7 +26,8 @@ struct td_plan_piece {
 
 /* A tensor of the rank's file (a result). It consists of cell_count cells, one after the other; each cell consists of
  * piece_count / cell_count pieces, joined along dimension `axis` of the cell, which is also that of the sources. A
- * stacked result has a cell for each index of its first dimension, any other result has one cell. */
+ * stacked result has a cell for each index of its first dimension, any other result has one cell. A constant is of type
+ * F32, has no dimensions, and no pieces. */
 struct td_plan_output {
     const char *name;
     const struct td_dtype *dtype;
@@ -36,6 +37,8 @@ struct td_plan_output {
     uint32_t axis;                   /* 0 without dimensions */
     uint64_t cell_count;             /* at least 1 */
     size_t first_piece, piece_count; /* of plan->pieces, cell by cell; may be none */
+    bool is_constant;
+    float constant; /* the value of a constant */
 };
 
 struct td_plan {
@@ -59,7 +62,8 @@ void td_plan_fini(struct td_plan *plan);
 /* Plans the file of rank tp_rank (from 0) of tp_size from a match, which is borrowed for the call. Memory comes from
  * the match's budget, which must outlive the plan. A plan that could not be made owns nothing. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: the ranks do not divide a size; parts do not make up the dimension;
- *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a cut lies within a
+ *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a tensor's result has
+ *   the name of a constant; a cut lies within a
  *   block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
  * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE, or tp_rank is not below tp_size.
  * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */

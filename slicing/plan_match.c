@@ -1,6 +1,7 @@
-/* Three steps. find_classes sorts the rules by `out` and slot, which gives the class of each rule and the number of
+/* Four steps. find_classes sorts the rules by `out` and slot, which gives the class of each rule and the number of
  * slots of each class. match_tensor finds the first rule for each tensor and makes the result's name and the index in a
- * stack. sort_matches sorts the tensors by result. Rules and tensors may be many (10,000 rules, millions of names), so
+ * stack; add_constants makes the constants that the tensor gives. sort_matches sorts the tensors by result,
+ * settle_constants the constants by name. Rules and tensors may be many (10,000 rules, millions of names), so
  * the work is counted in steps and the memory comes from an arena with a limit and a budget. */
 #include "slicing/plan_match.h"
 
@@ -11,13 +12,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A constant that a tensor gives. */
+struct made_constant {
+    struct made_constant *before;
+    struct td_matched_constant constant;
+};
+
 /* A match that is being made. */
 struct matching {
     struct td_plan_match *match;
     struct td_matched *matches; /* the match's array, still writable */
     uint32_t *dropped;          /* likewise */
     bool *used;                 /* by the rule's number */
-    uint64_t steps;             /* left for the search */
+    bool has_constants;         /* a rule is a constant */
+    struct made_constant *last; /* of the constants, a list in the arena; a name may recur */
+    size_t constant_count;
+    uint64_t steps; /* left for the search */
     struct td_buffer name;
     struct td_error *err;
 };
@@ -74,7 +84,7 @@ static bool sort(struct matching *p, struct td_order *order, size_t count,
 static const char *out_of(const struct td_rule_list *rules, size_t i)
 {
     const struct td_rule *rule = &rules->rules[i];
-    return rule->out == NULL || rule->drop || rule->refuse != NULL ? NULL : rule->out;
+    return rule->out == NULL || rule->drop || rule->refuse != NULL || rule->is_constant ? NULL : rule->out;
 }
 
 static int compare_outs(const void *context, size_t a, size_t b)
@@ -145,6 +155,25 @@ static bool read_index(const struct matching *p, struct td_matched *m, const str
     return true;
 }
 
+/* Refuses a tensor whose layout the rules do not know. */
+static bool refuse_layout(const struct matching *p, const struct td_matched *m, const char *reason)
+{
+    const char *way_on = p->match->rules->way_on;
+    if (way_on == NULL)
+        return refuse(p, m, reason);
+    return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s; %s", m->tensor->name, reason, way_on);
+}
+
+static bool refuse_type(const struct matching *p, const struct td_matched *m)
+{
+    char reason[200];
+    (void)snprintf(reason, sizeof reason,
+                   "of type %.16s; the layout of quantised weights depends on how the engine runs them, so only BF16, "
+                   "F16, F32 and F64 are laid out",
+                   m->tensor->dtype->name);
+    return refuse_layout(p, m, reason);
+}
+
 static bool is_plain(const struct td_dtype *dtype)
 {
     static const char *const plain[] = {"BF16", "F16", "F32", "F64"};
@@ -167,26 +196,59 @@ static bool check_source(const struct matching *p, const struct td_matched *m)
             m->tensor->name, m->tensor->reason, rule);
     }
     if (p->match->rules->plain_types_only && !is_plain(m->tensor->dtype))
-        return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                            "tensor \"%.160s\": of type %.16s; the layout of quantised weights depends on how the "
-                            "engine runs them, so only BF16, F16, F32 and F64 are laid out",
-                            m->tensor->name, m->tensor->dtype->name);
+        return refuse_type(p, m);
     return true;
+}
+
+/* Writes the name of the result that the rule makes of the tensor. */
+static bool write_out(struct matching *p, const struct td_rule *rule, const struct td_tensor *tensor,
+                      const struct td_captures *captures, const char **out)
+{
+    td_buffer_clear(&p->name);
+    td_rule_write_out(rule, tensor->name, captures, &p->name);
+    if (p->name.failed)
+        return td_error_no_memory(p->err);
+    *out = td_arena_strndup(&p->match->arena, td_buffer_text(&p->name));
+    return *out != NULL || refuse_memory(p);
 }
 
 /* Sets the name of the result. */
 static bool set_out(struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
-    if (m->rule == NULL || m->rule->out == NULL) {
-        m->out = m->tensor->name;
+    if (m->rule != NULL && m->rule->out != NULL)
+        return write_out(p, m->rule, m->tensor, captures, &m->out);
+    m->out = m->tensor->name;
+    return true;
+}
+
+static bool too_many_steps(const struct matching *p)
+{
+    return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                        "%zu rules for %zu tensors take too long to match; use fewer rules", p->match->rules->count,
+                        p->match->tensors.count);
+}
+
+/* Makes the constants that the tensor gives. */
+static bool add_constants(struct matching *p, const struct td_tensor *tensor)
+{
+    struct td_captures captures;
+    const struct td_rule_list *rules = p->match->rules;
+    const struct td_rule *rule;
+    size_t at = 0;
+    if (!p->has_constants)
         return true;
+    while ((rule = td_rules_next_constant(rules, &at, td_tensor_name(tensor), &captures, &p->steps)) != NULL) {
+        struct made_constant *made = td_arena_alloc(&p->match->arena, sizeof *made);
+        if (made == NULL)
+            return refuse_memory(p);
+        *made = (struct made_constant){.before = p->last, .constant.value = rule->constant};
+        if (!write_out(p, rule, tensor, &captures, &made->constant.out))
+            return false;
+        p->used[rule - rules->rules] = true;
+        p->last = made;
+        p->constant_count++;
     }
-    td_buffer_clear(&p->name);
-    td_rule_write_out(m->rule, m->tensor->name, captures, &p->name);
-    if (p->name.failed)
-        return td_error_no_memory(p->err);
-    m->out = td_arena_strndup(&p->match->arena, td_buffer_text(&p->name));
-    return m->out != NULL || refuse_memory(p);
+    return p->steps > 0 || too_many_steps(p);
 }
 
 /* Finds the tensor's rule, and lists the tensor as matched or dropped. */
@@ -199,13 +261,11 @@ static bool match_tensor(struct matching *p, uint32_t number)
     if (m.rule != NULL)
         p->used[m.rule - p->match->rules->rules] = true;
     if (p->steps == 0)
-        return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                            "%zu rules for %zu tensors take too long to match; use fewer rules", p->match->rules->count,
-                            p->match->tensors.count);
+        return too_many_steps(p);
     if (m.rule == NULL && tensor->rank >= 2)
-        return refuse(p, &m, "no rule matches it, and it has two dimensions or more");
+        return refuse_layout(p, &m, "no rule matches it, and it has two dimensions or more");
     if (m.rule != NULL && m.rule->refuse != NULL)
-        return refuse(p, &m, m.rule->refuse);
+        return refuse_layout(p, &m, m.rule->refuse);
     if (m.rule != NULL && m.rule->drop) {
         p->dropped[p->match->dropped_count++] = number;
         return true;
@@ -215,7 +275,7 @@ static bool match_tensor(struct matching *p, uint32_t number)
     if (m.rule != NULL && m.rule->stack && !read_index(p, &m, &captures))
         return false;
     p->matches[p->match->match_count++] = m;
-    return true;
+    return add_constants(p, tensor);
 }
 
 static int compare_matches(const void *context, size_t a, size_t b)
@@ -258,6 +318,58 @@ static bool sort_matches(struct matching *p)
     return true;
 }
 
+/* ---- constants ---- */
+
+static int compare_constants(const void *context, size_t a, size_t b)
+{
+    const struct td_matched_constant *constants = context;
+    return strcmp(constants[a].out, constants[b].out);
+}
+
+static bool two_values(const struct matching *p, const struct td_matched_constant *a,
+                       const struct td_matched_constant *b)
+{
+    return td_error_set(p->err, TD_FAILED_PRECONDITION, "\"%.160s\" would be two constants, %.9g and %.9g", a->out,
+                        (double)a->value, (double)b->value);
+}
+
+/* Keeps one constant of each name; `all` is sorted by name. */
+static bool join_constants(struct matching *p, struct td_matched_constant *all)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        bool recurs = kept > 0 && strcmp(all[kept - 1].out, all[i].out) == 0;
+        if (recurs && memcmp(&all[kept - 1].value, &all[i].value, sizeof all->value) != 0)
+            return two_values(p, &all[kept - 1], &all[i]);
+        if (!recurs)
+            all[kept++] = all[i];
+    }
+    p->match->constants = all;
+    p->match->constant_count = kept;
+    return true;
+}
+
+/* Makes the sorted list of the constants. */
+static bool settle_constants(struct matching *p)
+{
+    size_t count = p->constant_count;
+    size_t i = 0;
+    if (count == 0)
+        return true;
+    struct td_matched_constant *all = td_arena_array(&p->match->arena, count, sizeof *all);
+    struct td_order *order = td_arena_array(&p->match->arena, count, sizeof *order);
+    if (all == NULL || order == NULL)
+        return refuse_memory(p);
+    for (const struct made_constant *made = p->last; made != NULL; made = made->before, i++) {
+        all[i] = made->constant;
+        order[i] = (struct td_order){.index = i};
+    }
+    if (!sort(p, order, count, compare_constants, all))
+        return false;
+    td_order_apply(order, count, all, sizeof *all);
+    return join_constants(p, all);
+}
+
 static bool match_tensors(struct matching *p)
 {
     struct td_plan_match *match = p->match;
@@ -268,10 +380,12 @@ static bool match_tensors(struct matching *p)
     if (p->matches == NULL || p->dropped == NULL || p->used == NULL)
         return refuse_memory(p);
     memset(p->used, 0, match->rules->count * sizeof *p->used);
+    for (size_t i = 0; i < match->rules->count; i++)
+        p->has_constants = p->has_constants || match->rules->rules[i].is_constant;
     for (size_t i = 0; i < count; i++)
         if (!match_tensor(p, (uint32_t)i))
             return false;
-    return list_unused(p) && sort_matches(p);
+    return list_unused(p) && sort_matches(p) && settle_constants(p);
 }
 
 void td_plan_match_fini(struct td_plan_match *match)
@@ -282,15 +396,18 @@ void td_plan_match_fini(struct td_plan_match *match)
 
 struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule, uint64_t *steps)
 {
-    const struct td_rule_list itself = {.rules = match->rules->rules + rule, .count = 1};
-    const struct td_rule_list earlier = {.rules = match->rules->rules, .count = rule};
+    struct td_rule alone = match->rules->rules[rule];
+    const struct td_rule_list itself = {.rules = &alone, .count = 1};
+    const struct td_rule_list others = {.rules = match->rules->rules,
+                                        .count = alone.is_constant ? match->rules->count : rule};
     struct td_unused_rule why = {.known = *steps > 0};
+    alone.is_constant = false; /* so that the search looks at it */
     for (size_t i = 0; why.known && !why.several && i < match->tensors.count; i++) {
         const struct td_tensor *tensor = match->tensors.get(match->tensors.context, i);
         struct td_captures captures;
         const struct td_rule *taker = NULL;
         if (td_rules_find(&itself, td_tensor_name(tensor), &captures, steps) != NULL)
-            taker = td_rules_find(&earlier, td_tensor_name(tensor), &captures, steps);
+            taker = td_rules_find(&others, td_tensor_name(tensor), &captures, steps);
         why.known = *steps > 0;
         why.several = taker != NULL && why.taker != NULL && taker != why.taker;
         why.taker = why.taker == NULL ? taker : why.taker;

@@ -37,6 +37,12 @@ enum { TD_DROP_RULE_BYTES = 256 };
  * is replaced by NAME. */
 void td_plan_write_drop_rule(const char *name, char out[TD_DROP_RULE_BYTES]);
 
+/* A result that is a constant: type F32, no dimensions. */
+struct td_matched_constant {
+    const char *out;
+    float value;
+};
+
 /* Rules with the same `out` form a class. Together, the tensors that they match make one result, or a result for each
  * value of the wildcards. */
 struct td_plan_match {
@@ -46,9 +52,11 @@ struct td_plan_match {
     const uint32_t *class_of, *slots_of; /* by the rule's number: its class, and the number of that class's slots */
     const struct td_matched *matches;    /* sorted by out, index, slot, number */
     size_t match_count;
+    const struct td_matched_constant *constants; /* sorted by out, each name once */
+    size_t constant_count;
     const uint32_t *dropped; /* numbers of the tensors that rules with `drop` leave out */
     size_t dropped_count;
-    const uint32_t *unused; /* numbers of the rules that no tensor has */
+    const uint32_t *unused; /* numbers of the rules that no tensor has, and of the constants that none gives */
     size_t unused_count;
 };
 
@@ -62,7 +70,8 @@ enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* most that a match may take, an
  * Takes the time of the search and of a sort of the tensors. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: no rule matches a tensor of two or more dimensions; the tensor's
  *   rule refuses it; the tensor has no bytes; plain_types_only does not allow its type; its index in a stack is not a
- *   number; there are more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS or TD_PLAN_MAX_MEMORY_BYTES.
+ *   number; one constant would have two values; there are more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS or
+ * TD_PLAN_MAX_MEMORY_BYTES.
  * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
                    struct td_plan_match *out, struct td_error *err);
@@ -70,11 +79,12 @@ bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list
 /* Frees the match's memory. An empty match, or one that could not be made, is allowed. */
 void td_plan_match_fini(struct td_plan_match *match);
 
-/* Why no tensor has a rule: either it matches no name, or earlier rules take every tensor that it matches. */
+/* Why no tensor has a rule: either it matches no name, or earlier rules take every tensor that it matches. For a
+ * constant: every tensor that it matches is left out, by the taker. */
 struct td_unused_rule {
     bool known;                  /* false: the steps did not suffice to find out */
-    const struct td_rule *taker; /* the earlier rule that takes the first tensor; NULL: the rule matches no name */
-    bool several;                /* other earlier rules take further tensors */
+    const struct td_rule *taker; /* the rule that takes the first tensor; NULL: the rule matches no name */
+    bool several;                /* other rules take further tensors */
 };
 
 /* Finds out why no tensor has the rule with this number, one of match->unused. Lowers *steps by the characters that it

@@ -100,38 +100,62 @@ static bool write_header(const struct td_plan *plan, const struct td_rank_metada
     return true;
 }
 
-/* Makes the header's blob, with its length in little-endian order. */
-static bool make_header(struct td_rank_file *file, const struct td_plan *plan, const struct td_rank_metadata *metadata,
-                        size_t metadata_count, struct td_error *err)
+/* Appends the values of the constants, little-endian, in the order of the file. */
+static bool write_constants(const struct td_plan *plan, struct td_buffer *out, struct td_error *err)
+{
+    for (size_t i = 0; i < plan->output_count; i++) {
+        uint32_t bits;
+        if (!plan->outputs[i].is_constant)
+            continue;
+        memcpy(&bits, &plan->outputs[i].constant, sizeof bits);
+        for (size_t k = 0; k < sizeof bits; k++)
+            td_buffer_putc(out, (char)(bits >> 8 * k & 0xff));
+    }
+    return !out->failed || td_buffer_refuse(out, err);
+}
+
+/* Makes the blob of the file's own bytes, with the header's length in little-endian order. */
+static bool make_own(struct td_rank_file *file, const struct td_plan *plan, const struct td_rank_metadata *metadata,
+                     size_t metadata_count, bool header_wanted, struct td_error *err)
 {
     struct td_buffer text;
     size_t len;
     td_buffer_init_budget(&text, file->budget);
-    if (!write_header(plan, metadata, metadata_count, &text, err)) {
+    bool ok = !header_wanted || write_header(plan, metadata, metadata_count, &text, err);
+    file->header_bytes = text.len;
+    if (!ok || !write_constants(plan, &text, err) || text.len == 0) {
+        ok = ok && !text.failed;
         td_buffer_fini(&text);
-        return false;
+        return ok;
     }
     char *bytes = td_buffer_release(&text, &len);
-    for (size_t i = 0; i < LENGTH_BYTES; i++)
-        bytes[i] = (char)((len - LENGTH_BYTES) >> 8 * i & 0xff);
-    return td_blob_from_budget(bytes, len, file->budget, &file->header, err);
+    for (size_t i = 0; header_wanted && i < LENGTH_BYTES; i++)
+        bytes[i] = (char)((file->header_bytes - LENGTH_BYTES) >> 8 * i & 0xff);
+    return td_blob_from_budget(bytes, len, file->budget, &file->own, err);
+}
+
+static bool append_own(struct td_layout *layout, uint64_t off, uint64_t len, struct td_error *err)
+{
+    const struct td_run run = {.source = TD_RANK_SOURCE_OWN, .off = off, .len = len, .count = 1};
+    return td_layout_append(layout, 1, &run, 1, err);
 }
 
 /* Makes the layout: the header, then the results in order. */
 static bool make_layout(struct td_rank_file *file, const struct td_plan *plan, const struct td_tensor_list *tensors,
                         struct td_error *err)
 {
+    uint64_t constant_at = file->header_bytes;
     file->layout = td_layout_create(file->budget, err);
-    if (file->layout == NULL)
+    if (file->layout == NULL || !append_own(file->layout, 0, file->header_bytes, err))
         return false;
-    if (file->header != NULL) {
-        const struct td_run run = {.source = TD_RANK_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
-        if (!td_layout_append(file->layout, 1, &run, 1, err))
+    for (size_t i = 0; i < plan->output_count; i++) {
+        const struct td_plan_output *output = &plan->outputs[i];
+        if (!(output->is_constant
+                  ? append_own(file->layout, constant_at, output->nbytes, err)
+                  : td_layout_append_output(file->layout, TD_RANK_SOURCE_TENSOR, plan, output, tensors, err)))
             return false;
+        constant_at += output->is_constant ? output->nbytes : 0;
     }
-    for (size_t i = 0; i < plan->output_count; i++)
-        if (!td_layout_append_output(file->layout, TD_RANK_SOURCE_TENSOR, plan, &plan->outputs[i], tensors, err))
-            return false;
     td_layout_fit(file->layout);
     file->nbytes = file->layout->total_bytes;
     return true;
@@ -189,8 +213,8 @@ bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list
     struct td_rank_file *file = begin_file(budget, err);
     if (file == NULL)
         return false;
-    if ((header_wanted && !make_header(file, plan, metadata, metadata_count, err)) ||
-        !make_layout(file, plan, tensors, err) || !check_length(file, err)) {
+    if (!make_own(file, plan, metadata, metadata_count, header_wanted, err) || !make_layout(file, plan, tensors, err) ||
+        !check_length(file, err)) {
         td_rank_file_unref(file);
         return false;
     }
@@ -227,7 +251,7 @@ void td_rank_file_unref(struct td_rank_file *file)
         return;
     struct td_budget *budget = file->budget;
     td_layout_unref(file->layout);
-    td_blob_unref(file->header);
+    td_blob_unref(file->own);
     free(file);
     td_budget_give(budget, sizeof *file);
 }
@@ -235,11 +259,11 @@ void td_rank_file_unref(struct td_rank_file *file)
 bool td_rank_file_is_shared(const struct td_rank_file *file)
 {
     return atomic_load_explicit(&file->refs, memory_order_acquire) > 1 ||
-           (file->header != NULL && td_blob_is_shared(file->header)) || td_layout_is_shared(file->layout);
+           (file->own != NULL && td_blob_is_shared(file->own)) || td_layout_is_shared(file->layout);
 }
 
 size_t td_rank_file_memory_bytes(const struct td_rank_file *file)
 {
-    size_t header = file->header == NULL ? 0 : (size_t)file->header->len_bytes;
-    return sizeof *file + header + td_layout_memory_bytes(file->layout);
+    size_t own = file->own == NULL ? 0 : (size_t)file->own->len_bytes;
+    return sizeof *file + own + td_layout_memory_bytes(file->layout);
 }

@@ -8,15 +8,20 @@
 #include "slicing/plan.h"
 #include "storage/composed.h"
 
-/* Source numbers of the layout: 0 is the header, 1 + i is tensor i of the list, with its bytes in logical order. */
-enum { TD_RANK_SOURCE_HEADER = 0, TD_RANK_SOURCE_TENSOR = 1 };
+/* Source numbers of the layout: 0 is the file's own bytes, 1 + i is tensor i of the list, with its bytes in logical
+ * order. */
+enum { TD_RANK_SOURCE_OWN = 0, TD_RANK_SOURCE_TENSOR = 1 };
 
 struct td_rank_file {
     _Atomic int refs;
-    struct td_blob *header; /* 8 bytes of length, then JSON padded with spaces to a multiple of 8; NULL: raw */
+    /* The bytes that are in no tensor: the header, which is 8 bytes of length, then JSON padded with spaces to a
+     * multiple of 8, and then the values of the constants, 4 bytes each, in the order of the file. NULL: there are none
+     * of both. */
+    struct td_blob *own;
+    uint64_t header_bytes; /* 0: raw */
     struct td_layout *layout;
     uint64_t nbytes;          /* of the whole file */
-    struct td_budget *budget; /* gave this struct's memory; header and layout give back their own shares; or NULL */
+    struct td_budget *budget; /* gave this struct's memory; `own` and layout give back their own shares; or NULL */
 };
 
 /* An entry of __metadata__. */
@@ -62,12 +67,12 @@ struct td_rank_file *td_rank_file_ref(struct td_rank_file *file);
 /* Drops a reference; the last one frees the file. NULL is allowed. Any thread. */
 void td_rank_file_unref(struct td_rank_file *file);
 
-/* Returns whether there are references beside the caller's to the file, its header or its layout. An answer that is
- * being sent may hold one to the header or the layout alone. */
+/* Returns whether there are references beside the caller's to the file, its own bytes or its layout. An answer that is
+ * being sent may hold one to the own bytes or the layout alone. */
 bool td_rank_file_is_shared(const struct td_rank_file *file);
 
 /* Returns the memory that the file takes, in bytes. As much of the budget is in use until the last references to its
- * header and layout are dropped. */
+ * own bytes and layout are dropped. */
 size_t td_rank_file_memory_bytes(const struct td_rank_file *file);
 
 #endif

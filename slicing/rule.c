@@ -116,22 +116,37 @@ bool td_rule_match(const char *pattern, struct td_text name, struct td_captures 
     return match_all(&m);
 }
 
-const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
-                                    uint64_t *steps)
+/* Returns the first rule from number *at on that matches the name, and moves *at behind it. Looks at constants alone,
+ * or at all other rules. */
+static const struct td_rule *find_from(const struct td_rule_list *rules, size_t *at, bool constants,
+                                       struct td_text name, struct td_captures *captures, uint64_t *steps)
 {
-    for (size_t i = 0; i < rules->count; i++) {
-        struct matcher m = {
-            .pattern = rules->rules[i].match, .name = name.p, .name_len = name.len, .captures = captures};
-        bool found = match_all(&m);
+    while (*at < rules->count) {
+        const struct td_rule *rule = &rules->rules[(*at)++];
+        struct matcher m = {.pattern = rule->match, .name = name.p, .name_len = name.len, .captures = captures};
+        bool found = rule->is_constant == constants && match_all(&m);
         if (steps != NULL) {
             *steps -= m.steps < *steps ? m.steps + 1 : *steps;
             if (*steps == 0)
                 return NULL;
         }
         if (found)
-            return &rules->rules[i];
+            return rule;
     }
     return NULL;
+}
+
+const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
+                                    uint64_t *steps)
+{
+    size_t at = 0;
+    return find_from(rules, &at, false, name, captures, steps);
+}
+
+const struct td_rule *td_rules_next_constant(const struct td_rule_list *rules, size_t *at, struct td_text name,
+                                             struct td_captures *captures, uint64_t *steps)
+{
+    return find_from(rules, at, true, name, captures, steps);
 }
 
 /* ---- results ---- */
@@ -197,6 +212,8 @@ const char *td_rule_check(const struct td_rule *rule)
         return "a rule with \"stack\" needs a wildcard in \"match\": the last one is the index";
     if (rule->stack && rule->out == NULL)
         return "a rule with \"stack\" needs \"out\"";
+    if (rule->is_constant && rule->out == NULL)
+        return "a rule with \"constant\" needs \"out\"";
     if (used > given - (rule->stack ? 1 : 0))
         return "out has more wildcards than match gives it";
     return NULL;

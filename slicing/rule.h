@@ -46,10 +46,14 @@ struct td_rule_part {
 };
 
 /* A rule: the tensors that it matches, the result that they become a part of, and how they are split. Texts are
- * NUL-terminated and borrowed from the maker of the rule. */
+ * NUL-terminated and borrowed from the maker of the rule.
+ *
+ * A rule with is_constant is another kind: it takes no tensor. For each tensor that match fits and that is not left
+ * out, there is a result `out` without dimensions, of type F32, with the value `constant`. Tensors that give the same
+ * name and value make one result. */
 struct td_rule {
     /* A pattern for the whole name of a tensor. "*" stands for one component (no dot, not empty), "**" for any text;
-     * both capture. A tensor belongs to the first rule of the list that matches. */
+     * both capture. A tensor belongs to the first rule of the list, other than constants, that matches. */
     const char *match;
     /* The name of the result. Its wildcards stand for the captures of match in order; "*" and "**" mean the same here.
      * NULL: the tensor's own name. */
@@ -69,6 +73,8 @@ struct td_rule {
     uint64_t pack;   /* elements of the dimension in one stored element (4-bit weights in I32: 8); 0 is 1 */
     enum td_uneven uneven;
     uint64_t pad_to; /* a single part is padded with zeros to a multiple of so many elements; 0 is 1 */
+    bool is_constant;
+    float constant; /* of a constant; its rule has no other members but match and out */
 };
 
 struct td_rule_list {
@@ -76,6 +82,8 @@ struct td_rule_list {
     size_t count;
     bool plain_types_only; /* tensors that are not dropped must be F64, F32, F16 or BF16, because the rules do not know
                               the layout of quantised ones */
+    const char *way_on;    /* ends the message when no layout is known for a tensor: how else the engine gets its
+                              part. Static; NULL: nothing */
 };
 
 /* Checks that tp_size is from 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
@@ -83,7 +91,7 @@ bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
 
 /* Checks a rule's patterns. Returns NULL if they are good, else the reason, a static text: "*" in match that is not a
  * whole component, wildcards that touch, more than TD_RULE_MAX_CAPTURES wildcards, more of them in `out` than match
- * captures for it, or a pattern longer than TD_RULE_MAX_PATTERN_BYTES. */
+ * captures for it, a pattern longer than TD_RULE_MAX_PATTERN_BYTES, or a constant without `out`. */
 const char *td_rule_check(const struct td_rule *rule);
 
 /* The places in a name that the wildcards of a pattern matched, in order; in bytes of the name. */
@@ -99,11 +107,16 @@ struct td_captures {
  * length. */
 bool td_rule_match(const char *pattern, struct td_text name, struct td_captures *captures);
 
-/* Returns the first rule that matches the name, and sets *captures as td_rule_match does; returns NULL when no rule
- * matches. *steps is the work that is left: the search lowers *steps by about the number of characters that it looks
- * at. When *steps becomes 0, returns NULL even if a rule would match. steps NULL: no limit. */
+/* Returns the first rule, other than constants, that matches the name, and sets *captures as td_rule_match does;
+ * returns NULL when no rule matches. *steps is the work that is left: the search lowers *steps by about the number of
+ * characters that it looks at. When *steps becomes 0, returns NULL even if a rule would match. steps NULL: no limit. */
 const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
                                     uint64_t *steps);
+
+/* Returns the first constant from rule number *at on that matches the name, and sets *at to the number after the
+ * constant's; otherwise does as td_rules_find. */
+const struct td_rule *td_rules_next_constant(const struct td_rule_list *rules, size_t *at, struct td_text name,
+                                             struct td_captures *captures, uint64_t *steps);
 
 /* Appends the name of the result that the rule makes of a tensor's name, without a NUL: `out` with the captures, which
  * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. out->failed tells that memory

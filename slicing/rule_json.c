@@ -4,7 +4,9 @@
 
 #include "core/digits.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The keys of a rule, in the order of the table below. */
@@ -23,10 +25,11 @@ enum key {
     KEY_PACK,
     KEY_UNEVEN,
     KEY_PAD_TO,
+    KEY_CONSTANT,
     KEY_COUNT
 };
 
-enum kind { KIND_STRING, KIND_NUMBER, KIND_FLAG, KIND_SLOT, KIND_DIM, KIND_PARTS, KIND_UNEVEN };
+enum kind { KIND_STRING, KIND_NUMBER, KIND_FLAG, KIND_SLOT, KIND_DIM, KIND_PARTS, KIND_UNEVEN, KIND_CONSTANT };
 
 #define AT(member) offsetof(struct td_rule, member)
 
@@ -50,6 +53,7 @@ static const struct rule_key {
     [KEY_PACK] = {"pack", KIND_NUMBER, AT(pack), 1, UINT64_MAX},
     [KEY_UNEVEN] = {"uneven", KIND_UNEVEN, 0, 0, 0},
     [KEY_PAD_TO] = {"pad_to", KIND_NUMBER, AT(pad_to), 1, UINT64_MAX},
+    [KEY_CONSTANT] = {"constant", KIND_CONSTANT, 0, 0, 0},
 };
 
 struct rule_reader {
@@ -162,6 +166,16 @@ static bool read_slot(struct rule_reader *r, const cJSON *item, uint32_t *slot)
     return true;
 }
 
+/* Reads a number that F32 has: a larger one than its largest is refused, others are rounded. */
+static bool read_constant(struct rule_reader *r, const cJSON *item, struct td_rule *rule)
+{
+    if (!cJSON_IsRaw(item))
+        return td_json_document_fail(r->document, item, "constant must be a number");
+    rule->constant = strtof(item->valuestring, NULL);
+    rule->is_constant = true;
+    return isfinite(rule->constant) || td_json_document_fail(r->document, item, "constant is past the largest F32");
+}
+
 static bool read_value(struct rule_reader *r, const struct rule_key *key, const cJSON *item, struct td_rule *rule)
 {
     void *to = (char *)rule + key->offset;
@@ -180,6 +194,8 @@ static bool read_value(struct rule_reader *r, const struct rule_key *key, const 
         return read_parts(r, item, rule);
     case KIND_UNEVEN:
         return read_uneven(r, item, &rule->uneven);
+    case KIND_CONSTANT:
+        return read_constant(r, item, rule);
     }
     return td_error_set(r->err, TD_INTERNAL, "a key of no kind");
 }
@@ -208,6 +224,8 @@ static const char *contradiction(const struct td_rule *rule, unsigned seen)
         return "a rule with drop or refuse has nothing else but match";
     if (rule->drop && rule->refuse != NULL)
         return "a rule has both drop and refuse";
+    if (rule->is_constant && (seen & ~(bit(KEY_MATCH) | bit(KEY_OUT) | bit(KEY_CONSTANT))) != 0)
+        return "a rule with constant has nothing else but match and out";
     if (rule->whole && (seen & splits) != 0)
         return "a rule with whole splits nothing: no parts, groups, pack, uneven, pad_to";
     if (rule->pad_to > 1 && (rule->part_count > 1 || rule->groups > 1))

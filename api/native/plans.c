@@ -178,6 +178,7 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     plan->tp_size = name->tp_size;
     plan->by_engine = name->by_engine;
     plan->by_config = name->by_config;
+    plan->stands_for = name->stands_for;
     plan->is_boxes = name->is_boxes;
     (void)snprintf(plan->manifest, sizeof plan->manifest, "%s", manifest == NULL ? "" : manifest);
     plan->len = text->len;
@@ -206,7 +207,13 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
                                 .tp_size = spec->tp_size,
                                 .by_engine = spec->engine != NULL,
                                 .is_boxes = spec->boxes != NULL};
-    name.by_config = name.by_engine && td_engine_needs_config(td_text_of(spec->engine));
+    if (name.by_engine) {
+        struct td_text engine = td_text_of(spec->engine);
+        const char *own = td_engine_own_name(engine);
+        name.by_config = td_engine_needs_config(engine);
+        if (!td_text_equals(engine, own))
+            name.stands_for = td_text_of(own);
+    }
     const struct td_checkpoint *checkpoint = td_checkpoint_parameter(call);
     if (checkpoint == NULL || !td_native_check_manifest(call, checkpoint, spec->manifest) ||
         !answer_plan(call, checkpoint, &name, spec) || !store_plan(call, text, &name, spec->manifest, &is_new))

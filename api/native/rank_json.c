@@ -1,5 +1,6 @@
 #include "api/native/rank_json.h"
 
+#include "core/json.h"
 #include "rank/tensor_source.h"
 #include "slicing/runs.h"
 
@@ -100,10 +101,31 @@ static void add_block(const struct td_call *call, const struct td_checkpoint *ch
     }
 }
 
+/* Adds the one extent of a constant: its value, which no file has. */
+static void add_constant(const struct td_plan_output *output, struct td_json_builder *json)
+{
+    struct td_buffer value;
+    td_buffer_init(&value);
+    td_json_write_real(&value, (double)output->constant, true);
+    const char *text = td_buffer_terminate(&value);
+    td_json_begin_array(json, "extents");
+    td_json_begin_object(json, NULL);
+    if (text != NULL)
+        td_json_add_raw(json, "constant", td_text_of(text));
+    td_json_end(json);
+    td_json_end(json);
+    json->out->failed = json->out->failed || text == NULL;
+    td_buffer_fini(&value);
+}
+
 static bool add_extents(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_plan *plan,
                         const struct td_plan_output *output, struct td_json_builder *json, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    if (output->is_constant) {
+        add_constant(output, json);
+        return true;
+    }
     struct td_layout *layout = td_layout_create(json->out->budget, err);
     if (layout == NULL)
         return false;
@@ -130,7 +152,7 @@ bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *
     td_json_add_u64(&json, "tp_size", plan->tp_size);
     td_json_add_u64(&json, "tp_rank", plan->tp_rank);
     td_json_add_u64(&json, "nbytes", file->nbytes);
-    td_json_add_u64(&json, "header_bytes", file->header->len_bytes);
+    td_json_add_u64(&json, "header_bytes", file->header_bytes);
     td_json_add_string(&json, "etag", tag);
     td_json_begin_array(&json, "tensors");
     for (size_t i = 0; ok && i < plan->output_count; i++) {

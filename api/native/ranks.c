@@ -27,9 +27,9 @@ void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *js
 
 void td_native_fail_engine(const struct td_call *call, struct td_text engine)
 {
-    const char *known[TD_ENGINE_COUNT + 1] = {NULL};
+    const char *known[TD_ENGINE_NAME_COUNT + 1] = {NULL};
     struct td_error err = TD_ERROR_INIT;
-    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT; i++)
         known[i] = td_engine_name(i);
     (void)td_engine_not_found(engine, &err);
     td_call_fail_known(call, 404, known, "%s", err.message);

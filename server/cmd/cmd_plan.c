@@ -162,7 +162,9 @@ static bool tally_rank(const struct job *job, const struct td_plan_basis *basis,
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_rank_file *file = NULL;
-    const struct td_rank_label label = {.model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
+    struct td_text engine = td_text_of(job->spec.engine == NULL ? "" : job->spec.engine);
+    const struct td_rank_label label = {
+        .model = job->model->id, .engine = td_engine_label(engine), .plan_id = job->plan_id};
     td_plan_fini(plan);
     bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
               td_rank_file_create_labelled(plan, &tensors, &label, NULL, &file, err);
@@ -212,7 +214,8 @@ static bool run(struct job *job, struct td_error *err)
     const struct arguments *arguments = job->arguments;
     bool ok = arguments->plan != NULL
                   ? read_plan(job, err)
-                  : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine), arguments->tp_size, err);
+                  : td_plan_spec_init_engine(&job->spec, td_text_of(td_engine_own_name(td_text_of(arguments->engine))),
+                                             arguments->tp_size, err);
     if (ok && job->spec.boxes != NULL)
         return td_error_set(
             err, TD_INVALID_ARGUMENT,
@@ -240,8 +243,8 @@ void td_cmd_plan_help(FILE *out)
                 "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
                 "  --engine NAME    the engine whose layout is planned: ",
                 out);
-    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        (void)fprintf(out, "%s%s", i == 0 ? "" : i + 1 < TD_ENGINE_COUNT ? ", " : " or ", td_engine_name(i));
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT; i++)
+        (void)fprintf(out, "%s%s", i == 0 ? "" : i + 1 < TD_ENGINE_NAME_COUNT ? ", " : " or ", td_engine_name(i));
     (void)fputs(
         "\n"
         "  --tp SIZE        the number of ranks, 1 to 4096\n"

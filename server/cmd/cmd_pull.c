@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/glob.h"
+#include "rank/rank_name.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/pull_arguments.h"
 #include "server/cmd/pull_change.h"
@@ -165,16 +166,37 @@ static bool is_wanted(const struct td_pull_arguments *arguments, const char *pat
            !matches(arguments->exclude, arguments->exclude_count, path);
 }
 
-/* Gives a rank's weights, which are model.safetensors in the virtual revision, the name rank-R.safetensors, so that the
- * files of several ranks can be in one directory. */
+enum { RANK_NAME_BYTES = 64 };
+
+/* A rank's weights in a virtual revision, unless the engine reads them by the name of a sharded state. */
+static const char rank_weights[] = "model.safetensors";
+
+/* Writes the name of this rank's weights: the one that the engine reads, or rank-R.safetensors. */
+static void write_rank_name(const struct td_pull_arguments *arguments, char out[RANK_NAME_BYTES])
+{
+    if (arguments->reads_states)
+        (void)td_rank_name_write_state(arguments->rank, out, RANK_NAME_BYTES);
+    else
+        (void)snprintf(out, RANK_NAME_BYTES, "rank-%" PRIu64 ".safetensors", arguments->rank);
+}
+
+/* Returns the length of the path's directories, with the '/' behind them. */
+static size_t directories_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+/* Gives a rank's weights, if the server lists them as model.safetensors, a name of their own, so that the files of
+ * several ranks can be in one directory. */
 static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
 {
-    static const char weights[] = "model.safetensors";
-    const char *slash = strrchr(file->path, '/');
-    size_t above = slash == NULL ? 0 : (size_t)(slash - file->path) + 1;
-    if (!pull->arguments->has_rank || strcmp(file->path + above, weights) != 0)
+    char name[RANK_NAME_BYTES];
+    size_t above = directories_len(file->path);
+    if (!pull->arguments->has_rank || strcmp(file->path + above, rank_weights) != 0)
         return true;
-    if (asprintf(&file->name, "%.*srank-%" PRIu64 ".safetensors", (int)above, file->path, pull->arguments->rank) < 0) {
+    write_rank_name(pull->arguments, name);
+    if (asprintf(&file->name, "%.*s%s", (int)above, file->path, name) < 0) {
         file->name = NULL;
         return td_error_no_memory(err);
     }
@@ -386,21 +408,27 @@ static bool list_files(struct pull *pull, struct td_error *err)
            td_error_set(err, why.code, "%.96s: %s", arguments->model, why.message);
 }
 
+/* Returns whether the pull fetches a file of this name below the path's directories. */
+static bool fetches_beside(const struct pull *pull, const char *path, const char *name)
+{
+    char beside[PATH_MAX];
+    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)directories_len(path), path, name);
+    return td_remote_listing_find(&pull->model.listing, beside) != NULL && is_wanted(pull->arguments, beside);
+}
+
 /* Returns whether the path is that of another rank's weights, beside those of this one. */
 static bool is_of_a_rank(const struct pull *pull, const char *path)
 {
-    static const char begin[] = "rank-";
-    const char *slash = strrchr(path, '/');
-    size_t above = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    const struct td_pull_arguments *arguments = pull->arguments;
+    struct td_text base = td_text_of(path + directories_len(path));
+    char mine[RANK_NAME_BYTES];
     uint64_t rank;
-    char weights[PATH_MAX];
-    struct td_text name = td_text_of(path + above);
-    if (!pull->arguments->has_rank || !td_text_begins(name, td_text_of(begin)))
+    bool as_json = false;
+    if (!arguments->has_rank || !(arguments->reads_states ? td_rank_name_read_state(base, &rank)
+                                                          : td_rank_name_read_file(base, &rank, &as_json)))
         return false;
-    name = td_text_skip(name, sizeof begin - 1);
-    (void)snprintf(weights, sizeof weights, "%.*smodel.safetensors", (int)above, path);
-    return td_number_read(td_text_take_until(&name, '.'), UINT64_MAX, &rank) && td_text_equals(name, "safetensors") &&
-           td_remote_listing_find(&pull->model.listing, weights) != NULL && is_wanted(pull->arguments, weights);
+    write_rank_name(arguments, mine);
+    return !as_json && (fetches_beside(pull, path, rank_weights) || fetches_beside(pull, path, mine));
 }
 
 /* Returns whether a file of the staging directory belongs to this pull, or to one of another rank. */
@@ -601,8 +629,8 @@ void td_cmd_pull_help(FILE *out)
         "                     not there appears when all files have come; until then they are in\n"
         "                     .NAME.tensord-pull beside it. One that is there gets each file when it is complete\n"
         "  --engine NAME --tp SIZE --rank R\n"
-        "                     of the weights only what rank R, 0 to SIZE - 1, needs, as rank-R.safetensors, beside\n"
-        "                     all other files (not set)\n"
+        "                     of the weights only what rank R, 0 to SIZE - 1, needs, beside all other files: for\n"
+        "                     vllm as model-rank-R-part-0.safetensors, else as rank-R.safetensors (not set)\n"
         "  --revision NAME    branch, tag or commit (main)\n"
         "  --include GLOB     only files whose path matches; * stands for any text, / too; may be given several times\n"
         "                     (all files)\n"

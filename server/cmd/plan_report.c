@@ -11,7 +11,7 @@
 
 void td_plan_tally_file(const struct td_rank_file *file, struct td_plan_tally *out)
 {
-    *out = (struct td_plan_tally){.nbytes = file->nbytes, .header_bytes = file->header->len_bytes};
+    *out = (struct td_plan_tally){.nbytes = file->nbytes, .header_bytes = file->header_bytes};
     for (size_t i = 0; i < file->layout->block_count; i++) {
         const struct td_block *block = &file->layout->blocks[i];
         for (size_t k = 0; k < block->run_count; k++) {
@@ -19,13 +19,16 @@ void td_plan_tally_file(const struct td_rank_file *file, struct td_plan_tally *o
             uint64_t count = run->count * block->rounds;
             if (run->source == TD_RUN_ZEROS)
                 out->padding_bytes += run->len * count;
-            if (run->source == TD_RUN_ZEROS || run->source == TD_RANK_SOURCE_HEADER)
+            if (run->source == TD_RANK_SOURCE_OWN)
+                out->constant_bytes += run->len * count;
+            if (run->source == TD_RUN_ZEROS || run->source == TD_RANK_SOURCE_OWN)
                 continue;
             out->runs += count;
             out->largest_run = run->len > out->largest_run ? run->len : out->largest_run;
             out->smallest_run = out->smallest_run == 0 || run->len < out->smallest_run ? run->len : out->smallest_run;
         }
     }
+    out->constant_bytes -= out->header_bytes; /* the file's own bytes are the header and the constants */
 }
 
 static void add_tally(struct td_plan_tally *all, const struct td_plan_tally *one)
@@ -33,6 +36,7 @@ static void add_tally(struct td_plan_tally *all, const struct td_plan_tally *one
     all->nbytes += one->nbytes;
     all->header_bytes += one->header_bytes;
     all->padding_bytes += one->padding_bytes;
+    all->constant_bytes += one->constant_bytes;
     all->runs += one->runs;
     all->largest_run = one->largest_run > all->largest_run ? one->largest_run : all->largest_run;
     if (one->smallest_run > 0 && (all->smallest_run == 0 || one->smallest_run < all->smallest_run))
@@ -57,7 +61,7 @@ static uint64_t repeated_bytes(const struct td_plan_report *report, const struct
         if (td_checkpoint_find(report->checkpoint, td_text_of(name), &ref) && ref.tensor->reason == NULL)
             once -= ref.tensor->nbytes;
     }
-    return all->nbytes - all->header_bytes - all->padding_bytes - once;
+    return all->nbytes - all->header_bytes - all->padding_bytes - all->constant_bytes - once;
 }
 
 /* Returns the file's length as a part of the checkpoint's tensor bytes. */
@@ -104,10 +108,15 @@ static void print_surplus(const struct td_plan_report *report, const struct td_p
 {
     char header[TD_TERMINAL_BYTES];
     char padding[TD_TERMINAL_BYTES];
+    char constants[TD_TERMINAL_BYTES];
     char repeated[TD_TERMINAL_BYTES];
     td_terminal_bytes(all->header_bytes, header, sizeof header);
     td_terminal_bytes(all->padding_bytes, padding, sizeof padding);
     (void)printf("  of all: headers %s, padding %s", header, padding);
+    if (all->constant_bytes > 0) {
+        td_terminal_bytes(all->constant_bytes, constants, sizeof constants);
+        (void)printf(", constants %s", constants);
+    }
     if (report->covers) {
         td_terminal_bytes(repeated_bytes(report, all), repeated, sizeof repeated);
         (void)printf(", repeated %s", repeated);
@@ -177,6 +186,7 @@ static void write_tally(struct td_json_builder *json, const struct td_plan_tally
     td_json_add_raw(json, "share", td_text_of(share));
     td_json_add_u64(json, "header_bytes", tally->header_bytes);
     td_json_add_u64(json, "padding_bytes", tally->padding_bytes);
+    td_json_add_u64(json, "constant_bytes", tally->constant_bytes);
     td_json_add_u64(json, "runs", tally->runs);
     td_json_add_u64(json, "smallest_run", tally->smallest_run);
     td_json_add_u64(json, "largest_run", tally->largest_run);

@@ -6,6 +6,7 @@
 #include "server/cmd/take_option.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
+#include "slicing/engine/engine.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <inttypes.h>
@@ -131,6 +132,27 @@ static bool read_numbers(const struct values *values, struct td_pull_arguments *
     return true;
 }
 
+/* Reads the engine into the end of the revision, where '-' stands for '@', and whether the engine reads states. A
+ * server may have engines that this program does not know. */
+static bool read_engine(const char *name, struct td_pull_arguments *out)
+{
+    static const char fault[] = "--engine takes the name of an engine, such as vllm, not ";
+    size_t len = strlen(out->revision);
+    if (name[0] == '\0' || strlen(name) > 64)
+        return usage(fault, name);
+    for (const char *c = name; *c != '\0'; c++) {
+        if ((*c < 'a' || *c > 'z') && (*c < '0' || *c > '9') && strchr("-.@", *c) == NULL)
+            return usage(fault, name);
+        out->revision[len++] = *c == '@' ? '-' : *c;
+    }
+    out->revision[len] = '\0';
+    struct td_text tag = td_text_of(out->revision + len - strlen(name));
+    const char *known = td_engine_of_tag(tag);
+    out->reads_states =
+        known != NULL ? td_engine_reads_states(td_text_of(known)) : td_text_begins(tag, TD_TEXT("vllm-"));
+    return true;
+}
+
 /* Makes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
 static bool read_rank(const struct values *values, struct td_pull_arguments *out)
 {
@@ -151,15 +173,9 @@ static bool read_rank(const struct values *values, struct td_pull_arguments *out
         return usage("--tp takes the number of ranks, from 1, not ", values->of[TP]);
     if (!td_number_read_strict(td_text_of(values->of[RANK]), MAX_RANKS, &out->rank) || out->rank >= tp)
         return usage("--rank takes a number from 0 to one less than --tp, not ", values->of[RANK]);
-    for (const char *c = values->of[ENGINE]; *c != '\0'; c++)
-        if ((*c < 'a' || *c > 'z') && (*c < '0' || *c > '9') && *c != '-')
-            return usage("--engine takes the name of an engine, such as vllm, not ", values->of[ENGINE]);
-    if (strlen(values->of[ENGINE]) > 64)
-        return usage("--engine takes the name of an engine, such as vllm, not ", values->of[ENGINE]);
     out->has_rank = true;
-    (void)snprintf(out->revision, sizeof out->revision, "tp%" PRIu64 "-rank%" PRIu64 "-%s", tp, out->rank,
-                   values->of[ENGINE]);
-    return true;
+    (void)snprintf(out->revision, sizeof out->revision, "tp%" PRIu64 "-rank%" PRIu64 "-", tp, out->rank);
+    return read_engine(values->of[ENGINE], out);
 }
 
 /* Splits URL[,URL...] and checks each one. */

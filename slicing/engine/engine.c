@@ -6,30 +6,48 @@
 
 #include "slicing/engine/engine_table.h"
 #include "slicing/model_config.h"
+#include "slicing/plan_items.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Sorted by name. */
-static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm, &td_engine_none,
-                                                        &td_engine_vllm};
+/* All names, sorted. A name without a version is that of the newest one. */
+static const struct engine_name {
+    const char *name;
+    const struct td_table_engine *engine;
+} names[] = {
+    {"fsdp", &td_engine_fsdp},      {"nano-vllm", &td_engine_nano_vllm}, {"none", &td_engine_none},
+    {"vllm", &td_engine_vllm_0_33}, {"vllm@0.13", &td_engine_vllm_0_13}, {"vllm@0.33", &td_engine_vllm_0_33},
+};
 
 enum { MAX_NEXTN_LAYERS = 64 }; /* DeepSeek-V3 has 1 */
 
-_Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT, "TD_ENGINE_COUNT is the number of engines");
+_Static_assert(sizeof names / sizeof *names == TD_ENGINE_NAME_COUNT, "TD_ENGINE_NAME_COUNT is the number of names");
 
 const char *td_engine_name(size_t i)
 {
-    return i < TD_ENGINE_COUNT ? engines[i]->name : NULL;
+    return i < TD_ENGINE_NAME_COUNT ? names[i].name : NULL;
 }
 
 static const struct td_table_engine *find_engine(struct td_text name)
 {
-    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        if (td_text_equals(name, engines[i]->name))
-            return engines[i];
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT; i++)
+        if (td_text_equals(name, names[i].name))
+            return names[i].engine;
     return NULL;
+}
+
+const char *td_engine_own_name(struct td_text name)
+{
+    const struct td_table_engine *engine = find_engine(name);
+    return engine == NULL ? NULL : engine->name;
+}
+
+const char *td_engine_label(struct td_text name)
+{
+    const struct td_table_engine *engine = find_engine(name);
+    return engine == NULL ? NULL : engine->label != NULL ? engine->label : engine->name;
 }
 
 bool td_engine_number(struct td_text name, unsigned *number)
@@ -42,9 +60,28 @@ bool td_engine_number(struct td_text name, unsigned *number)
 
 const char *td_engine_name_of(uint64_t number)
 {
-    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        if (engines[i]->number == number)
-            return engines[i]->name;
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT; i++)
+        if (names[i].engine->number == number)
+            return names[i].engine->name;
+    return NULL;
+}
+
+/* Returns whether the tag is the name with '-' in place of '@'. */
+static bool is_tag_of(struct td_text tag, const char *name)
+{
+    if (tag.len != strlen(name))
+        return false;
+    for (size_t i = 0; i < tag.len; i++)
+        if (tag.p[i] != (name[i] == '@' ? '-' : name[i]))
+            return false;
+    return true;
+}
+
+const char *td_engine_of_tag(struct td_text tag)
+{
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT; i++)
+        if (is_tag_of(tag, names[i].name))
+            return names[i].engine->name;
     return NULL;
 }
 
@@ -53,19 +90,43 @@ bool td_engine_exists(struct td_text name)
     return find_engine(name) != NULL;
 }
 
-void td_engine_list(char *out, size_t capacity)
+/* Writes all names, with this character in place of '@'. */
+static void list_names(char at, char *out, size_t capacity)
 {
     size_t n = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < TD_ENGINE_COUNT && n < capacity; i++)
-        n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+    for (size_t i = 0; i < TD_ENGINE_NAME_COUNT && n < capacity; i++)
+        n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", names[i].name);
+    for (char *p = strchr(out, '@'); p != NULL; p = strchr(p + 1, '@'))
+        *p = at;
+}
+
+void td_engine_list(char *out, size_t capacity)
+{
+    list_names('@', out, capacity);
+}
+
+static bool not_found(struct td_text name, char at, struct td_error *err)
+{
+    char known[TD_ERROR_MESSAGE_BYTES];
+    list_names(at, known, sizeof known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; the engines are %s", TD_SHOW(name, 64), known);
 }
 
 bool td_engine_not_found(struct td_text name, struct td_error *err)
 {
-    char known[TD_ERROR_MESSAGE_BYTES];
-    td_engine_list(known, sizeof known);
-    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; the engines are %s", TD_SHOW(name, 64), known);
+    return not_found(name, '@', err);
+}
+
+bool td_engine_tag_not_found(struct td_text tag, struct td_error *err)
+{
+    return not_found(tag, '-', err);
+}
+
+bool td_engine_reads_states(struct td_text name)
+{
+    const struct td_table_engine *engine = find_engine(name);
+    return engine != NULL && engine->reads_states;
 }
 
 bool td_engine_needs_config(struct td_text name)
@@ -84,6 +145,10 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
         return config->q_lora_rank > 0;
     case TD_TABLE_NO_Q_LORA:
         return config->q_lora_rank == 0;
+    case TD_TABLE_BIASES:
+        return config->attention_bias;
+    case TD_TABLE_NO_BIASES:
+        return !config->attention_bias;
     case TD_TABLE_ALWAYS:
         break;
     }
@@ -91,6 +156,7 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
 }
 
 #define ELSE "use rules (POST plans; --plan FILE), none or fsdp"
+#define ELSE_SHORT "use rules, none or fsdp"
 
 /* Lists the architectures that the engine has a layout for, and the number of those that there is no room for. */
 static void list_models(const struct td_table_engine *engine, char *out, size_t capacity)
@@ -113,18 +179,27 @@ static void list_models(const struct td_table_engine *engine, char *out, size_t 
         (void)snprintf(out + len, capacity - len, " and %zu more", more);
 }
 
+/* Sets TD_FAILED_PRECONDITION: the text, and after it how else the engine gets its part. Returns false. */
+static bool refuse(const struct td_table_engine *engine, const char *text, struct td_error *err)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION, "%s%s%s", text, engine->way_on == NULL ? "" : "; ",
+                        engine->way_on == NULL ? "" : engine->way_on);
+}
+
 static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config, struct td_error *err)
 {
-    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* the rest of the message */
+    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 174 }; /* the rest of the message */
     char known[KNOWN_BYTES];
+    char text[TD_ERROR_MESSAGE_BYTES];
     list_models(engine, known, sizeof known);
     const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
     if (name[0] == '\0')
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "config.json names no architecture; engine %s knows %s; for others " ELSE, engine->name,
-                            known);
-    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no table for %.40s; it knows %s; for others " ELSE,
-                        engine->name, name, known);
+        (void)snprintf(text, sizeof text, "config.json names no architecture; engine %s knows %s; for others " ELSE_SHORT,
+                       engine->name, known);
+    else
+        (void)snprintf(text, sizeof text, "engine %s has no table for %.40s; it knows %s; for others " ELSE_SHORT,
+                       engine->name, name, known);
+    return refuse(engine, text, err);
 }
 
 static const struct td_table_model *find_model(const struct td_table_engine *engine,
@@ -238,6 +313,10 @@ static void set_layout(const struct builder *b, struct td_rule *rule, enum td_ta
     case TD_TABLE_DROP:
         rule->drop = true;
         break;
+    case TD_TABLE_ONE:
+        rule->is_constant = true;
+        rule->constant = 1;
+        break;
     case TD_TABLE_HEADS:
     case TD_TABLE_HEADS_ROW:
     case TD_TABLE_QUERIES:
@@ -300,9 +379,25 @@ static bool allocate_rules(struct td_rule_list *list, size_t count, struct td_ar
     return list->rules != NULL || td_error_no_memory(err);
 }
 
-static bool add_model(struct builder *b, const struct td_table_model *model, struct td_arena *arena,
-                      struct td_error *err)
+/* Returns whether the head is the embeddings: config.json says so, and the checkpoint has the embeddings. */
+static bool is_tied(const struct td_table_model *model, const struct td_model_config *config,
+                    const struct td_tensor_list *tensors)
 {
+    bool by_default = (model->particulars & TD_TABLE_TIED_BY_DEFAULT) != 0;
+    uint32_t number;
+    if (model->tied == NULL || !(config->has_tied ? config->tied : by_default))
+        return false;
+    for (const struct td_table_rule *row = model->tied; row->match != NULL; row++)
+        if (row->out != NULL && td_plan_items_find(tensors, row->match, &number) != NULL)
+            return true;
+    return false;
+}
+
+static bool add_model(struct builder *b, const struct td_table_model *model, const struct td_tensor_list *tensors,
+                      struct td_arena *arena, struct td_error *err)
+{
+    static const struct td_table_rule nothing[] = {{0}};
+    const struct td_table_rule *tied = is_tied(model, b->config, tensors) ? model->tied : nothing;
     size_t count = b->config->nextn_layers;
     if (count > MAX_NEXTN_LAYERS || (count > 0 && b->config->layers == 0))
         return td_error_set(err, TD_FAILED_PRECONDITION,
@@ -310,11 +405,13 @@ static bool add_model(struct builder *b, const struct td_table_model *model, str
                             count, MAX_NEXTN_LAYERS);
     for (size_t i = 0; i < TD_TABLE_MAX_FRAGMENTS && model->fragments[i] != NULL; i++)
         count += fragment_len(model->fragments[i]);
-    if (!allocate_rules(b->list, count, arena, err) || !drop_nextn(b, arena, err))
+    if (!allocate_rules(b->list, count + fragment_len(tied), arena, err) || !drop_nextn(b, arena, err))
         return false;
+    add_fragment(b, tied);
     for (size_t i = 0; i < TD_TABLE_MAX_FRAGMENTS && model->fragments[i] != NULL; i++)
         add_fragment(b, model->fragments[i]);
     b->list->plain_types_only = true;
+    b->list->way_on = b->engine->way_on;
     return true;
 }
 
@@ -326,22 +423,26 @@ static bool refuse_model(const struct td_table_engine *engine, const struct td_r
                          struct td_error *err)
 {
     uint64_t steps = TD_PLAN_MAX_STEPS;
+    char text[TD_ERROR_MESSAGE_BYTES];
     const char *why = config->quantised ? "config.json has a quantization_config, and " : "";
     for (size_t i = 0; i < tensors->count; i++) {
         const struct td_tensor *tensor = tensors->get(tensors->context, i);
         struct td_captures captures;
         const struct td_rule *rule = td_rules_find(rules, td_tensor_name(tensor), &captures, &steps);
-        if (rule != NULL && rule->refuse != NULL)
-            return td_error_set(err, TD_FAILED_PRECONDITION, "%stensor \"%.160s\": %s", why, tensor->name,
-                                rule->refuse);
+        if (rule != NULL && rule->refuse != NULL) {
+            (void)snprintf(text, sizeof text, "%stensor \"%.160s\": %s", why, tensor->name, rule->refuse);
+            return refuse(engine, text, err);
+        }
     }
     if (config->quantised)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "config.json has a quantization_config, and the layout of quantised weights depends "
-                            "on how engine %s runs them; " ELSE,
-                            engine->name);
-    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no layout for %.40s; " ELSE, engine->name,
-                        config->architecture[0] != '\0' ? config->architecture : config->model_type);
+        (void)snprintf(text, sizeof text,
+                       "config.json has a quantization_config, and the layout of quantised weights depends on how "
+                       "engine %s runs them; " ELSE,
+                       engine->name);
+    else
+        (void)snprintf(text, sizeof text, "engine %s has no layout for %.40s; " ELSE, engine->name,
+                       config->architecture[0] != '\0' ? config->architecture : config->model_type);
+    return refuse(engine, text, err);
 }
 
 static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)
@@ -379,7 +480,7 @@ bool td_engine_rules(const char *engine_name, struct td_text config_text, const 
     const struct td_table_model *model = find_model(engine, &config);
     if (model == NULL)
         return no_table(engine, &config, err);
-    if (!check_numbers(model, &config, err) || !add_model(&b, model, arena, err))
+    if (!check_numbers(model, &config, err) || !add_model(&b, model, tensors, arena, err))
         return false;
     bool refused = config.quantised || (model->particulars & TD_TABLE_REFUSED) != 0;
     return !refused || refuse_model(engine, out, &config, tensors, err);

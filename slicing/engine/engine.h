@@ -1,4 +1,5 @@
-/* Built-in engines: the rules by which each engine lays out the models that it knows. The rules come from tables
+/* Built-in engines: the rules by which each engine lays out the models that it knows. An engine is one layout; where
+ * layouts differ by version, each is an engine. The rules come from tables
  * (engine_*.c), chosen by the architecture in config.json, with the numbers of heads from there. */
 #ifndef TD_SLICING_ENGINE_H
 #define TD_SLICING_ENGINE_H
@@ -7,27 +8,47 @@
 #include "slicing/plan.h"
 #include "slicing/rule.h"
 
-/* The number of engines. engine.c does not compile if its table has another length. */
-enum { TD_ENGINE_COUNT = 4 };
+/* The number of names. engine.c does not compile if its table has another length. */
+enum { TD_ENGINE_NAME_COUNT = 6 };
 
-/* Returns the i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), or NULL past the last. Static. */
+/* Returns the i-th name ("fsdp", "nano-vllm", "none", "vllm", "vllm@0.13", "vllm@0.33"), or NULL past the last. The
+ * layout of "vllm@0.33" is that of version 0.33; "vllm" is another name of the newest version. Static. */
 const char *td_engine_name(size_t i);
+
+/* Returns the own name of the engine of this name: "vllm@0.33" for "vllm". NULL when there is no such engine. Static.
+ */
+const char *td_engine_own_name(struct td_text name);
+
+/* Returns the name by which files, entity tags and commits identify the engine of this name: its own, but "vllm" for
+ * "vllm@0.13", whose files have it from before there were versions. NULL when there is no such engine. Static. */
+const char *td_engine_label(struct td_text name);
+
+/* Returns the own name of the engine of this name in tags and revisions, where '-' stands for '@': "vllm-0.13". NULL
+ * when there is no such engine. Static. */
+const char *td_engine_of_tag(struct td_text tag);
+
+/* Returns whether the engine reads a rank's file by the name of a sharded state, model-rank-{r}-part-0.safetensors;
+ * false for an unknown engine. */
+bool td_engine_reads_states(struct td_text name);
 
 /* Finds the number of the engine of this name, 0 to 255. Commits of virtual revisions hold the number, so it never
  * changes, and no later engine gets it again. Returns false when there is no such engine. */
 bool td_engine_number(struct td_text name, unsigned *number);
 
-/* Returns the name of the engine with this number; NULL when no engine has the number. Static. */
+/* Returns the own name of the engine with this number; NULL when no engine has the number. Static. */
 const char *td_engine_name_of(uint64_t number);
 
 /* Returns whether there is an engine of this name. */
 bool td_engine_exists(struct td_text name);
 
-/* Writes the names of all engines, separated by ", ", with a NUL; cuts the text to capacity bytes. */
+/* Writes all names, separated by ", ", with a NUL; cuts the text to capacity bytes. */
 void td_engine_list(char *out, size_t capacity);
 
-/* Sets TD_NOT_FOUND with the names of all engines, and returns false. */
+/* Sets TD_NOT_FOUND with all names, and returns false. */
 bool td_engine_not_found(struct td_text name, struct td_error *err);
+
+/* Does the same with the names as they are in tags and revisions. */
+bool td_engine_tag_not_found(struct td_text tag, struct td_error *err);
 
 /* Returns whether the engine's rules depend on config.json; false for an unknown engine. */
 bool td_engine_needs_config(struct td_text name);
@@ -42,7 +63,8 @@ enum { TD_ENGINE_REVISION = 2 };
  * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE.
  * - TD_FAILED_PRECONDITION: config.json is missing or unreadable, or lacks a number; the engine has no table for the
  *   architecture (the message lists those that it has, and points to plans with rules); the model is quantised; tp_size
- *   is more than the engine takes.
+ *   is more than the engine takes. Where the layout is not known, the message ends with how else the engine gets its
+ *   part, if there is a way.
  * - TD_RESOURCE_EXHAUSTED: memory is short. */
 bool td_engine_rules(const char *engine, struct td_text config, const struct td_tensor_list *tensors, uint64_t tp_size,
                      struct td_arena *arena, struct td_rule_list *out, struct td_error *err);

@@ -103,13 +103,13 @@ def test_one_rank_as_a_revision(hub, srv, root, tmp_path, rank):
     """A snapshot of `tp2-rank1-vllm` has that rank's file and the small files of the model."""
     revision = f"tp2-rank{rank}-vllm"
     got = Path(hub.snapshot(repo_id="tiny/llama", revision=revision, cache_dir=str(tmp_path)))
-    assert sorted(digests(got)) == ["config.json", "generation_config.json", "model.safetensors"]
+    assert sorted(digests(got)) == ["config.json", "generation_config.json", f"model-rank-{rank}-part-0.safetensors"]
     whole = srv.get(f"/models/tiny/llama/shards/vllm/tp2/rank-{rank}.safetensors")
-    assert (got / "model.safetensors").read_bytes() == whole.body
+    assert (got / f"model-rank-{rank}-part-0.safetensors").read_bytes() == whole.body
     assert sha256(got / "config.json") == sha256(root / "tiny/llama/config.json")
-    by_name = hub.download(repo_id="tiny/llama", filename=f"model-rank-{rank}-part-0.safetensors", revision=revision,
-                           cache_dir=str(tmp_path))
-    assert sha256(by_name) == sha256(got / "model.safetensors")
+    by_name = hub.download(repo_id="tiny/llama", filename="model.safetensors", revision=revision,
+                           cache_dir=str(tmp_path / "other"))
+    assert Path(by_name).read_bytes() == whole.body
     assert got.name != hub.model_info(repo_id="tiny/llama")["sha"]
 
 
@@ -117,4 +117,4 @@ def test_two_ranks_in_one_cache(hub, tmp_path):
     first, second = (hub.snapshot(repo_id="tiny/llama", revision=f"tp2-rank{r}-vllm", cache_dir=str(tmp_path))
                      for r in (0, 1))
     assert first != second
-    assert digests(first)["model.safetensors"] != digests(second)["model.safetensors"]
+    assert (digests(first)["model-rank-0-part-0.safetensors"] != digests(second)["model-rank-1-part-0.safetensors"])

@@ -56,6 +56,11 @@ def engine_names():
     return names
 
 
+def s3_port(server):
+    """Return the port for S3 clients, from the server's log."""
+    return int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", server.stderr()).group(1))
+
+
 def is_sanitized(binary=None):
     """True when the binary carries a sanitizer, so that memory and time bounds can allow for it."""
     data = Path(binary or tensord_binary()).read_bytes()

@@ -1,6 +1,5 @@
 """Files whose mtime lies in the future, past what 64 bits of nanoseconds hold, or before 1970."""
 import os
-import re
 import tempfile
 import time
 from email.utils import formatdate, parsedate_to_datetime
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Conn, Server, tensor, write_by_hand
+from harness import Conn, Server, s3_port, tensor, write_by_hand
 
 TIMES = {"future": time.time() + 86400, "y2263": 9246182400, "y2400": 13569465600, "old": 86400, "early": -3155673600}
 
@@ -26,7 +25,7 @@ def srv(root):
         os.utime(root / name / "model.safetensors", (seconds, seconds))
         assert abs(os.stat(root / name / "model.safetensors").st_mtime - seconds) < 2
     s = Server(root, "--s3-listen", "127.0.0.1:0")
-    s.s3_port = int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr()).group(1))
+    s.s3_port = s3_port(s)
     s.wait_for(lambda: s.ids() == sorted(TIMES), "all models are published")
     yield s
     s.stop()

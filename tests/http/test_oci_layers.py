@@ -265,16 +265,20 @@ def test_exports_beside_a_model(root, start):
     none, since the engine could make none."""
     add_exports(root)
     s = start(root, hash_threads=1)
-    wanted = set(files_of(root / "org" / "m")) - {"onnx/model.safetensors", "original/consolidated.00.pth"}
-    for tag in ("tp2-rank0-vllm", "tp2-rank1-vllm"):
+    kept = set(files_of(root / "org" / "m")) - {"onnx/model.safetensors", "original/consolidated.00.pth"}
+    for tag, engine in (("tp2-rank0-vllm", "vllm"), ("tp2-rank1-vllm-0.33", "vllm"),
+                        ("tp2-rank1-vllm-0.13", "vllm@0.13")):
+        file = f"model-rank-{tag[8]}-part-0.safetensors"
+        wanted = {path.replace("model.safetensors", file) for path in kept}
         manifest = document(s, f"org/m/manifests/{tag}", MANIFEST)
         layers = {layer["annotations"]["org.cncf.model.filepath"]: layer for layer in manifest["layers"]}
         info = s.get(f"/api/models/org/m/revision/{tag}").json()
         assert set(layers) == set(hub_tree(s, tag)) == {file["rfilename"] for file in info["siblings"]} == wanted
         for folder in ("", "text/"):
-            weights = blob(s, "org/m", layers[f"{folder}model.safetensors"])
-            rank = s.get(f"/models/org/m/{folder}shards/vllm/tp2/rank-{tag[8]}.safetensors")
+            weights = blob(s, "org/m", layers[f"{folder}{file}"])
+            rank = s.get(f"/models/org/m/{folder}shards/{engine}/tp2/rank-{tag[8]}.safetensors")
             assert rank.body == weights == s.get(f"/org/m/resolve/{tag}/{folder}model.safetensors").body
+            assert rank.body == s.get(f"/org/m/resolve/{tag}/{folder}{file}").body
         for revision in (tag, info["sha"]):
             assert s.get(f"/org/m/resolve/{revision}/onnx/model.safetensors").status == 404
             assert s.get(f"/org/m/resolve/{revision}/original/model.safetensors").status == 404
@@ -287,7 +291,7 @@ def test_a_folder_that_cannot_be_split_is_named(root, start):
     add_exports(root)
     (root / "org" / "m" / "model.safetensors").unlink()
     s = start(root, hash_threads=1)
-    said = 'in "onnx": the model has no config.json, from which engine vllm learns the architecture'
+    said = 'in "onnx": the model has no config.json, from which engine vllm@0.33 learns the architecture'
     for path in ("api/models/org/m/tree/tp2-rank0-vllm?recursive=true",
                  "org/m/resolve/tp2-rank0-vllm/onnx/model.safetensors"):
         r = s.get(f"/{path}")

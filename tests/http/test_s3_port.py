@@ -7,17 +7,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from harness import (Conn, Server, age, check_error, hashed_server, parse_metrics, pattern, request_bytes, tensor,
-                     write_by_hand)
+from harness import (Conn, Server, age, check_error, hashed_server, parse_metrics, pattern, request_bytes, s3_port,
+                     tensor, write_by_hand)
 
 NS = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 ODD = "sp ace+&<>\"'é%41\n\t.txt"
 BIG = pattern(3_000_000, "big")
 ETAG = r'"[0-9a-f]{32,64}-1"'         # of one part: clients take a tag without "-" for an MD5
-
-
-def s3_port(server):
-    return int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", server.stderr()).group(1))
 
 
 class S3:

@@ -105,7 +105,8 @@ def check_against_server(srv, found, files):
     assert total["header_bytes"] == sum(r["header_bytes"] for r in found["ranks"])
 
 
-@pytest.mark.parametrize("engine, tp", [("vllm", 1), ("vllm", 2), ("vllm", 4), ("fsdp", 2), ("none", 3)])
+@pytest.mark.parametrize("engine, tp", [("vllm", 1), ("vllm", 2), ("vllm@0.33", 4), ("vllm@0.13", 2), ("fsdp", 2),
+                                        ("none", 3)])
 def test_an_engines_ranks_are_the_servers(srv, root, engine, tp):
     found = json.loads(good(root, "llama", "--engine", engine, "--tp", tp, "--json"))
     check_against_server(srv, found, [f"/models/llama/shards/{engine}/tp{tp}/rank-{r}" for r in range(tp)])
@@ -117,6 +118,7 @@ def test_what_vllms_ranks_have_twice(root):
     for tp, repeated in ((1, 0), (2, 32 * 2), (4, 3 * 32 * 2 + 2 * 8 * 32 * 2)):
         found = json.loads(good(root, "llama", "--engine", "vllm", "--tp", tp, "--json"))
         assert found["total"]["repeated_bytes"] == repeated and found["total"]["padding_bytes"] == 2 * 28 * 32 * 2
+        assert found["total"]["constant_bytes"] == tp * 4 * 4  # the scales of one layer's attention
         assert len(found["dropped"]) == 2
 
 
@@ -165,12 +167,12 @@ def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
 def test_the_table(root):
     lines = good(root, "llama", "--engine", "vllm", "--tp", 4).splitlines()
     found = json.loads(good(root, "llama", "--engine", "vllm", "--tp", 4, "--json"))
-    assert re.fullmatch(r"llama  checkpoint safetensors, 12 tensors, .* KiB; engine vllm, tp 4", lines[0]), lines[0]
+    assert re.fullmatch(r"llama  checkpoint safetensors, 12 tensors, .* KiB; engine vllm@0\.33, tp 4", lines[0]), lines[0]
     assert lines[1].split() == ["RANK", "BYTES", "SHARE", "RUNS", "SMALLEST", "LARGEST"]
     assert [line.split()[0] for line in lines[2:7]] == ["0", "1", "2", "3", "all"]
     for line, rank in zip(lines[2:7], found["ranks"] + [found["total"]]):
         assert f"{100 * rank['share']:.1f} %" in line and f" {rank['runs']} " in line, line
-    assert re.fullmatch(r"  of all: headers .*, padding 3.50 KiB, repeated 1.19 KiB", lines[7]), lines[7]
+    assert re.fullmatch(r"  of all: headers .*, padding 3.50 KiB, constants 64 B, repeated 1.19 KiB", lines[7]), lines[7]
     assert lines[8:] == [f"  dropped model.layers.0.self_attn.rotary_emb.{n}" for n in ("cos_cached", "inv_freq")]
 
 

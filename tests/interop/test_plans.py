@@ -80,6 +80,9 @@ def run_dump(path, tp, engine):
 
 def assemble(output, sources):
     """Return a result's bytes, assembled from its pieces; sources are arrays of the elements' bytes as numbers."""
+    if "constant" in output:
+        assert not output["pieces"] and output["dtype"] == "F32"
+        return np.array(output["constant"], "<f4").view("<u4")
     cells, pieces = output["cells"], output["pieces"]
     per = len(pieces) // cells
     assert per * cells == len(pieces)
@@ -138,8 +141,9 @@ def plan(path, tp, engine):
             assert list(made.shape) == output["shape"], output["name"]
             data = made.tobytes()
             assert output["name"] not in results
-            assert len(data) == output["nbytes"] or not output["pieces"], output["name"]
-            results[output["name"]] = (output["dtype"], output["shape"], data if output["pieces"] else b"")
+            there = bool(output["pieces"]) or "constant" in output
+            assert len(data) == output["nbytes"] or not there, output["name"]
+            results[output["name"]] = (output["dtype"], output["shape"], data if there else b"")
         assert list(results) == in_the_order_of_safetensors(results), "results come in the order of safetensors"
         assert rank["total_bytes"] == sum(len(r[2]) for r in results.values())
         ranks.append((results, rank["dropped"]))
@@ -151,8 +155,57 @@ def raw(tensor):
     return dtype, list(tensor.shape), tensor.contiguous().view(bits).numpy().tobytes() if tensor.numel() else b""
 
 
+NEWER_NAMES = [
+    (r"\.experts\.(w13|w2)_weight$", r".experts.routed_experts.\1_weight"),
+    (r"\.mlp\.shared_experts?\.", ".mlp.experts._shared_experts._layer."),
+    (r"\.mlp\.shared_expert_gate\.", ".mlp.experts._shared_experts._layer.expert_gate."),
+]
+ROUTERS_IN_EXPERTS = (r"\.mlp\.gate\.", ".mlp.experts.gate.")
+LATENT_NAMES = (r"\.self_attn\.(q_proj|q_a_layernorm|q_b_proj|o_proj)\.", r".self_attn.mla_attn.\1.")
+ATTENTION_MODULES = [(r"(.*\.mla_attn)\.o_proj\.weight", r"\1.mla_attn."),
+                     (r"(.*\.self_attn)\.o_proj\.weight", r"\1.attn."),
+                     (r"(.*\.self_attention)\.dense\.weight", r"\1.attn.")]
+ONE = 0x3F800000  # the bits of 1.0, which no element of a model here has
+
+
+def is_tied(config):
+    """Return whether a model's head is its embeddings under the head's name. DeepSeek has none, Gemma 2 no head."""
+    kind = config.get("model_type")
+    if kind in ("gemma2", "deepseek_v2", "deepseek_v3"):
+        return False
+    return config.get("tie_word_embeddings", kind in ("gemma3_text", "bloom", "falcon"))
+
+
+def newer(model, results):
+    """Return vLLM 0.33's state of the results of 0.13. tests/python/test_vllm_sharded.py tries its own loader."""
+    kind = model.config.get("model_type")
+    names = list(NEWER_NAMES)
+    names += [ROUTERS_IN_EXPERTS] if kind in ("qwen3_moe", "deepseek_v2", "deepseek_v3") else []
+    names += [LATENT_NAMES] if kind in ("deepseek_v2", "deepseek_v3") else []
+    if is_tied(model.config):
+        names += [(r"^model\.embed_tokens\.weight$|^transformer\.word_embeddings\.weight$", "lm_head.weight")]
+        results = {name: tensor for name, tensor in results.items() if name != "lm_head.weight"}
+    out = {}
+    for name, tensor in results.items():
+        for old, new in names:
+            name = re.sub(old, new, name)
+        out[name] = tensor
+        for old, new in ATTENTION_MODULES:
+            if re.fullmatch(old, name):
+                out |= {f"{re.sub(old, new, name)}_{scale}_scale": torch.ones(()) for scale in ("k", "prob", "q", "v")}
+                break
+    return out
+
+
 def check(model, path, tp, engine, oracle, dropped=(), complete=True):
-    """Compare all ranks with the oracle, and check that together they have every element of the model."""
+    """Compare all ranks with the oracle, and check that together they have every element of the model. The oracles of
+    vLLM are those of its layout up to 0.13; the newer one is the same under other names."""
+    if engine == "vllm":
+        check(model, path, tp, "vllm@0.13", oracle, dropped, complete)
+        head = ["lm_head.weight"] if is_tied(model.config) and "lm_head.weight" in model.tensors else []
+        check(model, path, tp, "vllm@0.33", lambda m, t, r: newer(m, oracle(m, t, r)), [*dropped, *head], complete)
+        assert plan(path, tp, "vllm") == plan(path, tp, "vllm@0.33")
+        return
     ranks = plan(model.write(path), tp, engine)
     for r, (results, gone) in enumerate(ranks):
         wanted = {name: raw(t) for name, t in oracle(model, tp, r).items()}
@@ -166,10 +219,13 @@ def check(model, path, tp, engine, oracle, dropped=(), complete=True):
             np.concatenate([np.frombuffer(d, "<u4") for results, _ in ranks for _, _, d in results.values()]))
         want = np.unique(
             np.concatenate([t.view(torch.int32).numpy().ravel() for n, t in model.tensors.items() if n not in dropped]))
-        assert np.array_equal(have[have != 0], want), "all ranks together are the model"
+        assert np.array_equal(have[(have != 0) & (have != ONE)], want), "all ranks together are the model"
 
 
 def refused(model, path, tp, engine, *words):
+    """Check that the engine refuses the model; of vLLM both do."""
+    if engine == "vllm":
+        refused(model, path, tp, "vllm@0.13", *words)
     with pytest.raises(Refused) as e:
         plan(model.write(path), tp, engine)
     assert e.value.code == FAILED_PRECONDITION, e.value.message
@@ -575,7 +631,8 @@ def test_vllm_neox(tmp_path, tp):
         m.add(name, 1, 1, 3, 3, dtype=torch.uint8 if name.endswith("attention.bias") else None)
     shadow = Model(m.config)
     shadow.tensors = kept
-    check(m, tmp_path, tp, "vllm", lambda _, t, r: oracle(shadow, t, r), dropped=drop)
+    check(m, tmp_path, tp, "vllm@0.13", lambda _, t, r: oracle(shadow, t, r), dropped=drop)
+    refused(m, tmp_path, tp, "vllm@0.33", "GPT-NeoX through Transformers", WAY_ON)
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
@@ -629,6 +686,7 @@ def configured(m, **more):
 
 
 Q0 = "model.layers.0.self_attn.q_proj"
+WAY_ON = "; vLLM reads its part by --load-format tensord"
 
 
 @pytest.mark.parametrize("tp,model,words", [
@@ -644,22 +702,23 @@ Q0 = "model.layers.0.self_attn.q_proj"
      ["model.layers.1.self_attn.qkv_proj.weight", "lacks"]),
     (2, lambda: without(llama(bias=True), "model.layers.1.self_attn.v_proj.bias"),
      ["model.layers.1.self_attn.qkv_proj.bias", "lacks"]),
-    (2, lambda: plus(llama(), "model.layers.0.mlp.extra.weight", 4, 4), ["model.layers.0.mlp.extra.weight", "no rule"]),
+    (2, lambda: plus(llama(), "model.layers.0.mlp.extra.weight", 4, 4),
+     ["model.layers.0.mlp.extra.weight", "no rule", WAY_ON]),
     (2, lambda: plus(llama("qwen2"), "model.layers.0.self_attn.qkv_proj.weight", 256, 48),
      ["qkv_proj.weight", "no rule"]),
     (2, lambda: plus(llama(), "model.layers.0.self_attn.qkv_proj.weight", 256, 48), ["qkv_proj.weight", "both"]),
-    (2, lambda: plus(llama(), Q0 + ".weight_scale_inv", 2, 2), [Q0 + ".weight_scale_inv", "quantised"]),
-    (2, lambda: plus(llama(), Q0 + ".weight_scale", 1), [Q0 + ".weight_scale", "quantised"]),
-    (2, lambda: plus(llama(), Q0 + ".qweight", 16, 16, dtype=torch.int32), [Q0 + ".qweight", "quantised"]),
-    (2, lambda: plus(llama(), Q0 + ".weight.absmax", 16), [Q0 + ".weight.absmax", "quantised"]),
+    (2, lambda: plus(llama(), Q0 + ".weight_scale_inv", 2, 2), [Q0 + ".weight_scale_inv", "quantised", WAY_ON]),
+    (2, lambda: plus(llama(), Q0 + ".weight_scale", 1), [Q0 + ".weight_scale", "quantised", WAY_ON]),
+    (2, lambda: plus(llama(), Q0 + ".qweight", 16, 16, dtype=torch.int32), [Q0 + ".qweight", "quantised", WAY_ON]),
+    (2, lambda: plus(llama(), Q0 + ".weight.absmax", 16), [Q0 + ".weight.absmax", "quantised", WAY_ON]),
     (2, lambda: plus(without(llama(), Q0 + ".weight"), Q0 + ".weight", 128, 48, dtype=torch.uint8),
-     [Q0 + ".weight", "U8", "quantised"]),
-    (2, lambda: configured(llama(), quantization_config={"quant_method": "fp8"}), ["quantization_config"]),
+     [Q0 + ".weight", "U8", "quantised", WAY_ON]),
+    (2, lambda: configured(llama(), quantization_config={"quant_method": "fp8"}), ["quantization_config", WAY_ON]),
     (2, lambda: configured(plus(llama(), Q0 + ".weight_scale_inv", 2, 2), quantization_config={"quant_method": "fp8"}),
-     ["quantization_config", Q0 + ".weight_scale_inv"]),
+     ["quantization_config", Q0 + ".weight_scale_inv", WAY_ON]),
     (2, lambda: configured(llama(), architectures=["NovelForCausalLM"]),
-     ["NovelForCausalLM", "LlamaForCausalLM", "Qwen3MoeForCausalLM", "rules"]),
-    (2, lambda: configured(llama(), architectures=[], model_type="novel"), ["novel", "LlamaForCausalLM"]),
+     ["NovelForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM", "rules", WAY_ON]),
+    (2, lambda: configured(llama(), architectures=[], model_type="novel"), ["novel", "LlamaForCausalLM", WAY_ON]),
     (2, lambda: configured(llama(), architectures=[], model_type=None), ["no architecture", "LlamaForCausalLM"]),
     (2, lambda: configured(llama(), num_attention_heads=None), ["num_attention_heads"]),
     (2, lambda: llama("qwen3_moe", inner=16, mlp=qwen_mlp(4, False)), ["number of experts"]),
@@ -672,9 +731,10 @@ Q0 = "model.layers.0.self_attn.q_proj"
                      "model.layers.0.block_sparse_moe.experts.x.w2.weight", 48, 16), ["experts.x.w2.weight", "index"]),
     (2,
      lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj_blocks", 4, 8, 2, 16, dtype=torch.uint8),
-                        architectures=["GptOssForCausalLM"]), ["model.layers.0.mlp.experts.gate_up_proj_blocks"]),
+                        architectures=["GptOssForCausalLM"]),
+     ["model.layers.0.mlp.experts.gate_up_proj_blocks", WAY_ON]),
     (2, lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj", 4, 8, 16), architectures=
-                           ["GptOssForCausalLM"]), ["model.layers.0.mlp.experts.gate_up_proj", "transposes"]),
+                           ["GptOssForCausalLM"]), ["model.layers.0.mlp.experts.gate_up_proj", "transposes", WAY_ON]),
 ])
 def test_vllm_refuses(tmp_path, tp, model, words):
     refused(model(), tmp_path, tp, "vllm", *words)
@@ -718,6 +778,7 @@ class NanoVllm:
             raise ValueError("tensor_parallel_size")
         hidden, heads, kv = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
         hd = config.get("head_dim") or hidden // heads
+        bias = config.get("attention_bias", False)
         vocab, inner = config["vocab_size"], config["intermediate_size"]
         for name in ("model.embed_tokens", "lm_head"):
             self.parameter(f"{name}.weight", (self.share(vocab), hidden), self.narrowed(0))
@@ -727,7 +788,9 @@ class NanoVllm:
             h, k = self.share(heads) * hd, self.share(kv) * hd
             places = {"q": (0, h), "k": (h, k), "v": (h + k, k)}
             self.parameter(f"{p}self_attn.qkv_proj.weight", (h + 2 * k, hidden), self.chunk_into(places))
-            for norm in ("q_norm", "k_norm"):
+            if bias:
+                self.parameter(f"{p}self_attn.qkv_proj.bias", (h + 2 * k,), self.chunk_into(places))
+            for norm in () if bias else ("q_norm", "k_norm"):
                 self.parameter(f"{p}self_attn.{norm}.weight", (hd,), self.copied)
             self.parameter(f"{p}self_attn.o_proj.weight", (hidden, self.share(heads * hd)), self.narrowed(1))
             both = self.share(2 * inner)
@@ -793,9 +856,9 @@ def nano(heads=16, kv=8, hd=8, hidden=48, inner=96, vocab=240, bias=False, **mor
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("model", [
-    lambda: nano(), lambda: nano(kv=16, hd=6),
+    lambda: nano(), lambda: nano(kv=16, hd=6), lambda: nano(bias=True),
     lambda: nano(head=False, tie_word_embeddings=True)
-], ids=["qwen3", "one-kv-head-each", "tied"])
+], ids=["qwen3", "one-kv-head-each", "biases", "tied"])
 def test_nano_vllm(tmp_path, model, tp):
     check(model(), tmp_path, tp, "nano-vllm", lambda m, t, r: NanoVllm(m.config, t, r).load(m.tensors))
 
@@ -811,7 +874,8 @@ def test_nano_vllm_has_the_same_refusals(tmp_path, seed):
     tp = rng.choice([1, 2, 3, 4, 8, 16])
     heads = rng.choice([4, 6, 8, 12, 16])
     m = nano(heads=heads, kv=rng.choice([k for k in (1, 2, 3, 4, 8, heads) if heads % k == 0]), hd=rng.choice([2, 8]),
-             hidden=24, inner=rng.choice([48, 96, 20, 42]), vocab=rng.choice([240, 96, 100, 151]))
+             hidden=24, inner=rng.choice([48, 96, 20, 42]), vocab=rng.choice([240, 96, 100, 151]),
+             bias=rng.random() < 0.3)
     if rng.random() < 0.5:
         change = rng.choice(["bias", "norm", "fused", "gate_up", "inv_freq", "heads", "vocab", "extra"])
         p = "model.layers.0.self_attn."
@@ -852,7 +916,8 @@ def test_nano_vllm_has_the_same_refusals(tmp_path, seed):
     (2, lambda: nano(vocab=151), ["151 rows of the vocabulary (vocab_size)"]),
     (16, lambda: nano(kv=16), ["at most 8"]),
     (2, lambda: plus(nano(), "model.layers.0.self_attn.qkv_proj.weight", 4, 4), ["qkv_proj.weight", "no parameter"]),
-    (2, lambda: nano(bias=True), ["k_proj.bias", "no parameter"]),
+    (2, lambda: configured(nano(bias=True), attention_bias=False), ["k_proj.bias", "no parameter"]),
+    (2, lambda: configured(nano(), attention_bias=True), ["k_norm.weight", "no parameter"]),
     (2, lambda: configured(nano(), architectures=["LlamaForCausalLM"]), ["LlamaForCausalLM", "Qwen3ForCausalLM"]),
 ])
 def test_nano_vllm_refuses(tmp_path, tp, model, words):
@@ -895,7 +960,9 @@ def test_fsdp_is_torch_chunk(tmp_path, tp, dtype):
 
 def test_unknown_engine_and_ranks(tmp_path):
     path = anything().write(tmp_path)
-    for engine, tp, code in (("novel", 2, NOT_FOUND), ("none", 0, INVALID_ARGUMENT), ("none", 4097, INVALID_ARGUMENT),
+    for engine, tp, code in (("novel", 2, NOT_FOUND), ("vllm@0.14", 2, NOT_FOUND),
+                             ("vllm-0.13", 2, NOT_FOUND), ("none", 0, INVALID_ARGUMENT),
+                             ("none", 4097, INVALID_ARGUMENT),
                              ("vllm", 0, INVALID_ARGUMENT)):
         with pytest.raises(Refused) as e:
             plan(path, tp, engine)
@@ -1049,7 +1116,7 @@ def test_documented_rules_of_a_llama(tmp_path, tp):
     m = llama(heads=16, kv=8, hd=128, hidden=16, inner=32, vocab=100)
     path = m.write(tmp_path)
     (tmp_path / "rules.json").write_text(documented_rules()[0])
-    assert plan(path, tp, f"@{tmp_path / 'rules.json'}") == plan(path, tp, "vllm")
+    assert plan(path, tp, f"@{tmp_path / 'rules.json'}") == plan(path, tp, "vllm@0.33")
 
 
 def test_documented_rules_of_other_kinds(tmp_path):

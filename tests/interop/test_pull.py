@@ -81,8 +81,13 @@ def test_a_rank_of_a_model_with_exports(model, tmp_path):
     want = tree_of(model.root / "org/m")
     for name in ("model.safetensors", "onnx/model.safetensors", "original/consolidated.00.pth"):
         del want[name]
-    want["rank-1.safetensors"] = server.get("/models/org/m/shards/vllm/tp2/rank-1.safetensors").body
+    want["model-rank-1-part-0.safetensors"] = server.get("/models/org/m/shards/vllm/tp2/rank-1.safetensors").body
     assert tree_of(tmp_path / "out") == want
+    for engine in ("vllm@0.13", "vllm-0.33"):
+        out = tmp_path / engine
+        pull(f"http://127.0.0.1:{server.port}", "-o", out, "--engine", engine, "--tp", 2, "--rank", 1)
+        got = server.get(f"/models/org/m/shards/{engine.replace('-', '@')}/tp2/rank-1.safetensors").body
+        assert tree_of(out) == {**want, "model-rank-1-part-0.safetensors": got}
 
 
 def test_a_rank_file_is_verified_once_its_digest_is_known(model, tmp_path):
@@ -931,18 +936,22 @@ def test_what_is_mounted_below_is_not_removed(hub, tmp_path):
     assert p.returncode == 0 and p.stdout == "mine\n", p
 
 
-def test_what_another_rank_has_left_is_not_removed(hub, tmp_path):
-    out, ranks = tmp_path / "out", [("--engine", "fsdp", "--tp", 2, "--rank", rank) for rank in range(2)]
+@pytest.mark.parametrize("engine,name", [("fsdp", "rank-{}.safetensors"),
+                                         ("vllm@0.13", "model-rank-{}-part-0.safetensors"),
+                                         ("vllm@9.9", "model-rank-{}-part-0.safetensors")])
+def test_what_another_rank_has_left_is_not_removed(hub, tmp_path, engine, name):
+    """The server lists the weights as model.safetensors, as servers did before engines had names of their own."""
+    out, ranks = tmp_path / "out", [("--engine", engine, "--tp", 2, "--rank", rank) for rank in range(2)]
     hub.files["old.txt"] = b"old"
     break_off(hub, out, *ranks[1])
     del hub.files["old.txt"]
     pull(hub.url, "-o", out, *QUICK, *ranks[0])
-    assert set(tree_of(out)) == {"config.json", "rank-0.safetensors", ".rank-1.safetensors.tensord-part",
-                                 ".rank-1.safetensors.tensord-journal"}
+    assert set(tree_of(out)) == {"config.json", name.format(0), f".{name.format(1)}.tensord-part",
+                                 f".{name.format(1)}.tensord-journal"}
     report, _ = pull(hub.url, "-o", out, *QUICK, *ranks[1])
     assert report["resumed_bytes"] == 4 * MIB
     assert tree_of(out) == {"config.json": hub.files["config.json"],
-                            **{f"rank-{rank}.safetensors": hub.files["model.safetensors"] for rank in range(2)}}
+                            **{name.format(rank): hub.files["model.safetensors"] for rank in range(2)}}
 
 
 def test_a_pull_that_is_at_work_loses_nothing(hub, tmp_path):

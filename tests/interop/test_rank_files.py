@@ -95,8 +95,8 @@ def vocab_rows(n, tp):
     return padded // tp
 
 
-def expected_vllm(w, tp, r):
-    """vLLM's own layout, by narrow, cat and pad."""
+def expected_vllm(w, tp, r, engine="vllm@0.33"):
+    """vLLM's own layout, by narrow, cat and pad. From 0.14 on attention has four scales."""
     out = {}
     cut = lambda t, d: t.narrow(d, r * (t.shape[d] // tp), t.shape[d] // tp)
     for name, t in w.items():
@@ -117,6 +117,8 @@ def expected_vllm(w, tp, r):
         out[p + "qkv_proj.weight"] = torch.cat([cut(w[p + "q_proj.weight"], 0), *kv])
         m = f"model.layers.{i}.mlp."
         out[m + "gate_up_proj.weight"] = torch.cat([cut(w[m + "gate_proj.weight"], 0), cut(w[m + "up_proj.weight"], 0)])
+        for scale in ("_q_scale", "_k_scale", "_v_scale", "_prob_scale") if engine == "vllm@0.33" else ():
+            out[p + "attn." + scale] = torch.ones(())
     return out
 
 
@@ -126,7 +128,7 @@ def same(got, want):
         a, b = got[n], want[n].contiguous()
         assert a.dtype == b.dtype and a.shape == b.shape, \
             f"{n}: {a.dtype} {tuple(a.shape)}, wanted {b.dtype} {tuple(b.shape)}"
-        assert a.contiguous().view(torch.uint8).equal(b.view(torch.uint8)), f"{n}: other bytes"
+        assert a.reshape(-1).view(torch.uint8).equal(b.reshape(-1).view(torch.uint8)), f"{n}: other bytes"
 
 
 @pytest.mark.parametrize("model", ["one", "sharded", "bin", "turned"])
@@ -138,8 +140,81 @@ def test_vllms_ranks_from_every_source(srv, model, tp):
         same(load_safetensors(got.body), expected_vllm(w, tp, r))
 
 
+@pytest.mark.parametrize("spelled", ["vllm@0.33", "vllm%400.33", "vllm"])
+def test_a_version_of_vllm(srv, spelled):
+    """Without a version it is the newest one, the same file; the description and the file name the version."""
+    got = srv.get(f"/models/one/shards/{spelled}/tp2/rank-1.safetensors")
+    newest = rank(srv, "one", "vllm@0.33", 2, 1)
+    assert got.status == 200 and (got.body, got.etag) == (newest.body, newest.etag)
+    header = json.loads(got.body[8:8 + int.from_bytes(got.body[:8], "little")])
+    assert header["__metadata__"]["engine"] == "vllm@0.33"
+    about = srv.json(f"/models/one/shards/{spelled}/tp2/rank-1.json")
+    assert about["engine"] == "vllm@0.33" and '"' + about["etag"] + '"' == got.etag
+    scales = [t for t in about["tensors"] if t["name"].endswith("_scale")]
+    assert len(scales) == 4 * LAYERS
+    assert {json.dumps({k: t[k] for k in ("dtype", "shape", "nbytes", "extents")}) for t in scales} == {
+        json.dumps({"dtype": "F32", "shape": [], "nbytes": 4, "extents": [{"constant": 1.0}]})}
+
+
+def test_the_older_layout_of_vllm_stays(srv):
+    """What `vllm` was before there were versions, to the byte: also the name in the file and its commit."""
+    for tp in (1, 2, 4):
+        for r in range(tp):
+            got = rank(srv, "one", "vllm@0.13", tp, r)
+            same(load_safetensors(got.body), expected_vllm(weights(), tp, r, "vllm@0.13"))
+            assert got.etag != rank(srv, "one", "vllm@0.33", tp, r).etag
+    header = json.loads(got.body[8:8 + int.from_bytes(got.body[:8], "little")])
+    assert header["__metadata__"]["engine"] == "vllm"
+    assert srv.json("/models/one/shards/vllm@0.13/tp2/rank-0.json")["engine"] == "vllm@0.13"
+
+
+@pytest.mark.parametrize("name", ["vllm@0.14", "vllm@", "vllm@0.330", "vllm-0.13", "vllm@0.13@0.33", "fsdp@0.33", "@"])
+def test_an_unknown_version_is_404_with_the_engines(srv, name):
+    known = ["fsdp", "nano-vllm", "none", "vllm", "vllm@0.13", "vllm@0.33"]
+    for path in (f"/models/one/shards/{name}/tp2/rank-0.safetensors", f"/models/one/shards/{name}/tp2/rank-0.json"):
+        assert check_error(srv.get(path), 404, name, ", ".join(known))["details"]["known"] == known
+    e = check_error(srv.post("/models/one/plans", {"engine": name, "tp_size": 2}), 404, name)
+    assert e["details"]["known"] == known == engine_names()
+
+
+def test_plans_and_revisions_of_versions(srv):
+    """A plan, and a revision of the Hub, where - stands for @, have the engine's own file."""
+    tags = {}
+    for name, revision, own in (("vllm", "vllm", "vllm@0.33"), ("vllm@0.33", "vllm-0.33", "vllm@0.33"),
+                                ("vllm@0.13", "vllm-0.13", "vllm@0.13")):
+        want = load_safetensors(rank(srv, "one", own, 2, 1).body)
+        plan = srv.post("/models/one/plans", {"engine": name, "tp_size": 2}).json()
+        assert ("model.layers.0.self_attn.attn._q_scale" in [o["name"] for o in plan["outputs"]]) == (own != "vllm@0.13")
+        same(load_safetensors(srv.get(plan["ranks"][1]["href"]).body), want)
+        tags[name] = plan["ranks"][1]["etag"]
+        listed = srv.json(f"/api/models/local/one/tree/tp2-rank1-{revision}")
+        assert [f["path"] for f in listed] == ["config.json", "model-rank-1-part-0.safetensors"]
+        for file in ("model-rank-1-part-0.safetensors", "model.safetensors"):
+            got = srv.get(f"/local/one/resolve/tp2-rank1-{revision}/{file}")
+            assert got.status == 200 and got.body == rank(srv, "one", own, 2, 1).body
+    assert len(set(tags.values())) == 3, "plans that name the engine otherwise are others, and so are their files"
+    unknown = srv.get("/local/one/resolve/tp2-rank1-vllm-0.14/config.json")
+    assert unknown.status == 404 and "vllm-0.13, vllm-0.33" in unknown.json()["error"]
+
+
+def test_constants_of_a_clients_rules(srv):
+    rules = [{"match": "model.layers.*.mlp.up_proj.weight", "out": "scale.*", "constant": -0.1},
+             {"match": "model.layers.1.**", "drop": True},
+             {"match": "nothing", "out": "x", "constant": 2},
+             {"match": "**", "uneven": "chunk"}]
+    plan = srv.post("/models/one/plans", {"tp_size": 2, "rules": rules}).json()
+    got = load_safetensors(srv.get(plan["ranks"][1]["href"]).body)
+    assert got["scale.0"].dtype == torch.float32 and got["scale.0"].shape == ()
+    assert got["scale.0"].item() == np.float32(-0.1) and "scale.1" not in got and plan["unused_rules"] == [2]
+    about = srv.json(plan["ranks"][1]["href"].replace(".safetensors", ".json"))
+    assert [t["extents"] for t in about["tensors"] if t["name"] == "scale.0"] == [[{"constant": -0.1}]]
+    check_error(srv.post("/models/one/plans", {"tp_size": 1, "rules": [{"match": "**", "constant": 1}]}), 400, "out")
+    twice = [{"match": "**", "whole": True}, {"match": "**", "out": "model.norm.weight", "constant": 1}]
+    check_error(srv.post("/models/one/plans", {"tp_size": 1, "rules": twice}), 422, "model.norm.weight", "constant")
+
+
 def test_hdf5_and_safetensors_give_the_same_ranks(srv):
-    for engine in ("vllm", "fsdp", "none"):
+    for engine in ("vllm", "vllm@0.13", "fsdp", "none"):
         for r in range(2):
             a = load_safetensors(rank(srv, "h5", engine, 2, r).body)
             same(a, load_safetensors(rank(srv, "one32", engine, 2, r).body))
@@ -176,7 +251,7 @@ def test_the_header_is_as_promised(srv):
         assert n % 8 == 0
         header = json.loads(body[8:8 + n])
         assert header.pop("__metadata__") == {
-            "format": "pt", "model": "sharded", "engine": "vllm", "tp_size": str(tp), "tp_rank": str(r)
+            "format": "pt", "model": "sharded", "engine": "vllm@0.33", "tp_size": str(tp), "tp_rank": str(r)
         }
         at = 0
         for name, t in header.items():
@@ -262,6 +337,8 @@ def test_the_description_says_where_every_byte_lies(srv, root):
     def run(e, data, tensors):
         if "zeros" in e:
             return bytes(e["zeros"])
+        if "constant" in e:
+            return np.array(e["constant"], "<f4").tobytes()
         if "repeat" in e:
             return b"".join(
                 run({**x, "offset": x["offset"] +
@@ -271,8 +348,8 @@ def test_the_description_says_where_every_byte_lies(srv, root):
         return b"".join(source[at:at + e["length"]] for j in range(e.get("count2", 1)) for i in range(e.get("count", 1))
                         for at in [e["offset"] + j * e.get("stride2", 0) + i * e.get("stride", 0)])
 
-    for model, engine, tp, r in (("one", "vllm", 2, 1), ("sharded", "vllm", 8, 5), ("turned", "vllm", 2, 0),
-                                 ("bin", "fsdp", 3, 2), ("one", "none", 1, 0)):
+    for model, engine, tp, r in (("one", "vllm@0.33", 2, 1), ("sharded", "vllm@0.13", 8, 5), ("turned", "vllm@0.33", 2, 0),
+                                 ("one32", "vllm@0.33", 4, 3), ("bin", "fsdp", 3, 2), ("one", "none", 1, 0)):
         path = f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}"
         about = srv.json(path + ".json")
         whole = srv.get(path + ".safetensors")

@@ -76,6 +76,8 @@ static void put_output(struct td_buffer *out, const struct td_plan *plan, const 
     td_buffer_printf(out, ",\"dtype\":\"%s\",\"nbytes\":%" PRIu64 ",\"axis\":%" PRIu32 ",\"cells\":%" PRIu64 ",",
                      output->dtype->name, output->nbytes, output->axis, output->cell_count);
     put_shape(out, output->rank, output->shape);
+    if (output->is_constant)
+        td_buffer_printf(out, ",\"constant\":%.9g", (double)output->constant);
     td_buffer_puts(out, ",\"pieces\":[");
     for (size_t i = 0; i < output->piece_count; i++) {
         const struct td_plan_piece *piece = &plan->pieces[output->first_piece + i];

@@ -2,7 +2,8 @@
 
 It prints, as JSON, the bytes of the rank's parameters, and the names of those that differ between vLLM's own
 `--load-format safetensors` and `--load-format tensord`. WAY "error": the error of the latter alone; an object: the
-same, with that extra config; "hub": without a URL, by HF_ENDPOINT.
+same, with that extra config; "hub": without a URL, by HF_ENDPOINT; "sharded_state" or "runai_streamer_sharded": that
+format in place of `tensord`, from the folder or bucket that stands in place of the URL, with all of the model's state.
 """
 import json
 import os
@@ -21,6 +22,8 @@ from vllm.config import (DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, 
                          set_current_vllm_config)
 from vllm.distributed import init_distributed_environment, initialize_model_parallel  # noqa: E402
 from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader  # noqa: E402
+from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 
 import vllm.model_executor.kernels.linear as kernels  # noqa: E402
 import vllm.model_executor.layers.quantization.mxfp4 as mxfp4  # noqa: E402
@@ -51,9 +54,9 @@ name, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)
 
 
-def load(load_format, extra=None):
+def load_model(load_format, extra=None, source=name):
     load_config = LoadConfig(load_format=load_format, model_loader_extra_config=extra or {})
-    model_config = ModelConfig(model=name, tokenizer=name, skip_tokenizer_init=True, dtype="auto",
+    model_config = ModelConfig(model=source, tokenizer=name, skip_tokenizer_init=True, dtype="auto",
                                enforce_eager=True)
     config = VllmConfig(model_config=model_config, load_config=load_config, device_config=DeviceConfig("cpu"),
                         parallel_config=ParallelConfig(tensor_parallel_size=tp))
@@ -63,9 +66,14 @@ def load(load_format, extra=None):
             initialize_model_parallel(tp)
         loader = get_model_loader(load_config)
         loader.download_model(model_config)
-        model = loader.create_model(config, model_config)
+        with set_default_torch_dtype(model_config.dtype):
+            model = loader.create_model(config, model_config)
         loader.load_weights(model, model_config)
-        return dict(model.named_parameters())
+        return model
+
+
+def load(load_format, extra=None):
+    return dict(load_model(load_format, extra).named_parameters())
 
 
 def compare():
@@ -75,7 +83,22 @@ def compare():
             "wrong": wrong + sorted(set(remote) - set(local))}
 
 
-if way in ("", "hub"):
+def compare_states(load_format):
+    """Return the differences between the states of the model's own files and of the rank's."""
+    wanted = ShardedStateLoader._filter_subtensors(load_model("safetensors").state_dict())
+    got = ShardedStateLoader._filter_subtensors(load_model(load_format, source=url).state_dict())
+    wrong = [key for key in wanted if key not in got or wanted[key].dtype != got[key].dtype
+             or not torch.equal(wanted[key], got[key])]
+    return {"wrong": wrong + sorted(set(got) - set(wanted)),
+            "state": {key: [str(value.dtype), list(value.shape)] for key, value in wanted.items()}}
+
+
+if way in ("sharded_state", "runai_streamer_sharded"):
+    try:
+        result = compare_states(way)
+    except Exception as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+elif way in ("", "hub"):
     result = compare()
 else:
     try:

@@ -188,7 +188,7 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     struct place place;
     open_place(&place, "fsdp");
     struct td_rank_file *file = get(&place, 0);
-    struct td_blob *header = td_blob_ref(file->header);
+    struct td_blob *header = td_blob_ref(file->own);
     struct td_layout *layout = td_layout_ref(file->layout);
     size_t header_bytes = (size_t)header->len_bytes;
     size_t layout_bytes = td_layout_memory_bytes(layout);
@@ -197,7 +197,7 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     td_blob_unref(header);
     assert_false(td_lru_drop_idle(&place.store.files));
     file = get(&place, 0); /* the cached file */
-    header = td_blob_ref(file->header);
+    header = td_blob_ref(file->own);
     assert_int_equal(place.store.files.count, 1);
     td_rank_file_unref(file);
     td_lru_fini(&place.store.files); /* drops the file from the cache */

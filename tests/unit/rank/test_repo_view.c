@@ -372,20 +372,26 @@ static void items_of_views(void **state)
 static void folders_without_a_config_beside_a_model(void **state)
 {
     (void)state;
-    static const char *const engines[] = {"vllm", "nano-vllm"};
+    /* the engine, and the name by which it reads a rank's file */
+    static const char *const engines[][2] = {{"vllm", "model-rank-1-part-0.safetensors"},
+                                             {"vllm-0.13", "model-rank-1-part-0.safetensors"},
+                                             {"nano-vllm", "model.safetensors"}};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(engines); i++) {
         char revision[64];
-        (void)snprintf(revision, sizeof revision, "tp2-rank1-%s", engines[i]);
-        expect_items(&place, "ns/exports", revision,
-                     "config.json +model.safetensors original/params.json text/config.json +text/model.safetensors");
+        char wanted[256];
+        const char *file = engines[i][1];
+        (void)snprintf(revision, sizeof revision, "tp2-rank1-%s", engines[i][0]);
+        (void)snprintf(wanted, sizeof wanted, "config.json +%s original/params.json text/config.json +text/%s", file,
+                       file);
+        expect_items(&place, "ns/exports", revision, wanted);
         struct td_repo_view view = open_view(&place, "ns/exports", revision);
-        expect_items(&place, "ns/exports", view.commit,
-                     "config.json +model.safetensors original/params.json text/config.json +text/model.safetensors");
-        expect_items(&place, "ns/folders", revision,
-                     "index.json +unet/model.safetensors vae/config.json +vae/model.safetensors");
-        expect_items(&place, "ns/parts", revision, "index.json +model.safetensors");
+        expect_items(&place, "ns/exports", view.commit, wanted);
+        (void)snprintf(wanted, sizeof wanted, "index.json +unet/%s vae/config.json +vae/%s", file, file);
+        expect_items(&place, "ns/folders", revision, wanted);
+        (void)snprintf(wanted, sizeof wanted, "index.json +%s", file);
+        expect_items(&place, "ns/parts", revision, wanted);
     }
     close_place(&place);
 }
@@ -398,8 +404,8 @@ static void reasons_name_the_folder(void **state)
         const char *id, *path, *wanted;
     } cases[] = {
         {"ns/folders", "unet/model.safetensors",
-         "in \"unet\": the model has no config.json, from which engine vllm learns the architecture"},
-        {"ns/folders", "vae/model.safetensors", "in \"vae\": engine vllm has no table for AutoencoderKL"},
+         "in \"unet\": the model has no config.json, from which engine vllm@0.33 learns the architecture"},
+        {"ns/folders", "vae/model.safetensors", "in \"vae\": engine vllm@0.33 has no table for AutoencoderKL"},
         {"ns/parts", "model.safetensors", "the model has no config.json"},
     };
     struct place place;
@@ -464,6 +470,8 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/exports", "tp2-rank1-vllm", "original/model.safetensors", false},
         {"ns/exports", "tp2-rank1-vllm", "original/consolidated.00.pth", false},
         {"ns/exports", "tp2-rank1-vllm", "text/model-rank-1-part-0.safetensors", true},
+        {"ns/exports", "tp2-rank1-vllm", "text/model.safetensors", true} /* found, but not listed */,
+        {"ns/exports", "tp2-rank1-vllm", "text/model-rank-0-part-0.safetensors", false},
     };
     struct place place;
     open_place(&place);

@@ -25,7 +25,9 @@ static void names_have_parameters(void **state)
     } cases[] = {
         {"safetensors", TD_REVISION_SAFETENSORS, "none", 1, 0},
         {"tp1-rank0-none", TD_REVISION_RANK, "none", 1, 0},
-        {"tp8-rank7-vllm", TD_REVISION_RANK, "vllm", 8, 7},
+        {"tp8-rank7-vllm", TD_REVISION_RANK, "vllm@0.33", 8, 7},
+        {"tp8-rank7-vllm-0.33", TD_REVISION_RANK, "vllm@0.33", 8, 7},
+        {"tp8-rank7-vllm-0.13", TD_REVISION_RANK, "vllm@0.13", 8, 7},
         {"tp2-rank1-nano-vllm", TD_REVISION_RANK, "nano-vllm", 2, 1},
         {"tp4096-rank4095-fsdp", TD_REVISION_RANK, "fsdp", 4096, 4095},
     };
@@ -67,6 +69,9 @@ static void other_names_are_none(void **state)
         "tp18446744073709551618-rank0-none",
         "tp2-rank18446744073709551616-none",
         "tp2-rank0-NONE",
+        "tp2-rank0-vllm-0.14",
+        "tp2-rank0-vllm@0.13",
+        "tp2-rank0-vllm-",
     };
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct td_virtual_revision revision;
@@ -89,6 +94,7 @@ static void what_is_wrong_is_said(void **state)
         {"tp8-0-none", "\"0\" is not a rank of 8; use rank0 to rank7"},
         {"tp2-rank1-other-engine", "no engine \"other-engine\"; the engines are "},
         {"tp2-rank1", "no engine \"\""},
+        {"tp2-rank1-vllm@0.13", "the engines are fsdp, nano-vllm, none, vllm, vllm-0.13, vllm-0.33"},
         {"safetensor", NULL},
         {"tpx-rank0-none", NULL},
         {"tp", NULL},
@@ -143,7 +149,9 @@ static void commits_stay_the_same(void **state)
         {"tp2-rank1-fsdp", "1bd51c40113950b7a2b8c0940200000002000001"},
         {"tp2-rank1-nano-vllm", "7a373d33ec327cc22e8c4ef60201000002000001"},
         {"tp2-rank1-none", "0b04f3a602996081fd17b6b40202000002000001"},
-        {"tp2-rank1-vllm", "e7df7dec1c014437523649d60203000002000001"},
+        {"tp2-rank1-vllm-0.13", "e7df7dec1c014437523649d60203000002000001"}, /* was "vllm" without a version */
+        {"tp2-rank1-vllm-0.33", "76cb22a0f288cd4983bcfaca0204000002000001"},
+        {"tp2-rank1-vllm", "76cb22a0f288cd4983bcfaca0204000002000001"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_virtual_revision revision = named(cases[i][0]);
@@ -162,7 +170,8 @@ static void what_cannot_be_made_has_no_commit(void **state)
         bool is_one;
     } cases[] = {
         {"0202000001000000", true} /* tp1-rank0-none */,
-        {"0203001000000fff", true} /* tp4096-rank4095-vllm */,
+        {"0203001000000fff", true} /* tp4096-rank4095-vllm-0.13 */,
+        {"0204001000000fff", true} /* tp4096-rank4095-vllm-0.33 */,
         {"0102000001000000", true} /* safetensors */,
         {"0002000001000000", false} /* the files as they are */,
         {"0302000001000000", false} /* all ranks: not a revision */,

@@ -55,7 +55,7 @@ static void check_file(const struct td_plan_item *boxes, size_t count, const str
     struct td_rank_file *file;
     struct td_error err;
     CHECK(create(boxes, count, NULL, &file, &err), "%s", err.message);
-    assert_null(file->header);
+    assert_null(file->own);
     assert_int_equal(file->nbytes, wanted->len);
     uint8_t *bytes = library_read(&library, file->layout);
     assert_memory_equal(bytes, wanted->bytes, wanted->len);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 static const struct td_table_engine *const tables[] = {&td_engine_fsdp, &td_engine_nano_vllm, &td_engine_none,
-                                                       &td_engine_vllm};
+                                                       &td_engine_vllm_0_13, &td_engine_vllm_0_33};
 
 static bool get_rules(const char *engine, const char *config, const struct tensor_set *set, uint64_t tp,
                       struct td_arena *arena, struct td_rule_list *rules, struct td_error *err)
@@ -24,15 +24,47 @@ static bool get_rules(const char *engine, const char *config, const struct tenso
 static void names(void **state)
 {
     (void)state;
-    static const char *const wanted[] = {"fsdp", "nano-vllm", "none", "vllm"};
+    static const char *const wanted[] = {"fsdp", "nano-vllm", "none", "vllm", "vllm@0.13", "vllm@0.33"};
     for (size_t i = 0; i < COUNT_OF(wanted); i++) {
         assert_string_equal(td_engine_name(i), wanted[i]);
         assert_true(td_engine_exists(td_text_of(wanted[i])));
     }
     assert_null(td_engine_name(COUNT_OF(wanted)));
-    assert_false(td_engine_exists(TD_TEXT("vllm ")));
-    assert_false(td_engine_exists(TD_TEXT("vll")));
-    assert_false(td_engine_exists(TD_TEXT("")));
+    static const char *const unknown[] = {"vllm ",     "vll",        "",          "vllm@",     "vllm@0.3",
+                                          "vllm@0.14", "vllm@0.330", "vllm-0.33", "none@0.33", "@0.33"};
+    for (size_t i = 0; i < COUNT_OF(unknown); i++) {
+        assert_false(td_engine_exists(td_text_of(unknown[i])));
+        assert_null(td_engine_own_name(td_text_of(unknown[i])));
+        assert_null(td_engine_label(td_text_of(unknown[i])));
+        assert_false(td_engine_reads_states(td_text_of(unknown[i])));
+    }
+}
+
+/* A name without a version is that of the newest one. Files of 0.13 keep the name that they had. */
+static void versions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *own, *label, *tag;
+        bool reads_states;
+    } cases[] = {
+        {"vllm", "vllm@0.33", "vllm@0.33", "vllm", true},
+        {"vllm@0.33", "vllm@0.33", "vllm@0.33", "vllm-0.33", true},
+        {"vllm@0.13", "vllm@0.13", "vllm", "vllm-0.13", true},
+        {"nano-vllm", "nano-vllm", "nano-vllm", "nano-vllm", false},
+        {"none", "none", "none", "none", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_text name = td_text_of(cases[i].name);
+        assert_string_equal(td_engine_own_name(name), cases[i].own);
+        assert_string_equal(td_engine_label(name), cases[i].label);
+        assert_string_equal(td_engine_of_tag(td_text_of(cases[i].tag)), cases[i].own);
+        assert_int_equal(td_engine_reads_states(name), cases[i].reads_states);
+    }
+    assert_null(td_engine_of_tag(TD_TEXT("vllm@0.33")));
+    assert_null(td_engine_of_tag(TD_TEXT("vllm-0.14")));
+    assert_null(td_engine_of_tag(TD_TEXT("vllm-0.3")));
+    assert_null(td_engine_of_tag(TD_TEXT("")));
 }
 
 /* Commits of virtual revisions hold the numbers. */
@@ -55,13 +87,18 @@ static void numbers_are_unique(void **state)
 static void the_list_is_in_messages(void **state)
 {
     (void)state;
-    char list[64];
+    char list[96];
     struct td_error err = TD_ERROR_INIT;
     td_engine_list(list, sizeof list);
-    assert_string_equal(list, "fsdp, nano-vllm, none, vllm");
+    assert_string_equal(list, "fsdp, nano-vllm, none, vllm, vllm@0.13, vllm@0.33");
     assert_false(td_engine_not_found(TD_TEXT("x"), &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
-    assert_string_equal(err.message, "no engine \"x\"; the engines are fsdp, nano-vllm, none, vllm");
+    assert_string_equal(err.message,
+                        "no engine \"x\"; the engines are fsdp, nano-vllm, none, vllm, vllm@0.13, vllm@0.33");
+    td_error_init(&err);
+    assert_false(td_engine_tag_not_found(TD_TEXT("vllm@0.13"), &err));
+    assert_string_equal(err.message,
+                        "no engine \"vllm@0.13\"; the engines are fsdp, nano-vllm, none, vllm, vllm-0.13, vllm-0.33");
 }
 
 /* Checks the tables: sorted architectures, lists that end, patterns that td_rule_check takes. */
@@ -145,8 +182,8 @@ static void qwen3_0_6b(void **state)
         struct td_error err;
         CHECK(get_rules(engines[i], qwen3_config, &set, 2, &arena, &rules, &err), "%s", err.message);
         CHECK(plan_from_rules(&rules, &set.list, 2, 1, &plan, &err), "%s", err.message);
-        td_arena_fini(&arena); /* plans do not need their rules */
-        assert_int_equal(plan.output_count, 9);
+        td_arena_fini(&arena);                                /* plans do not need their rules */
+        assert_int_equal(plan.output_count, i == 0 ? 13 : 9); /* vLLM's attention has four scales more */
         const struct td_plan_output *qkv = find_output(&plan, LAYER "self_attn.qkv_proj.weight");
         assert_int_equal(qkv->nbytes, 4194304);
         assert_int_equal(qkv->shape[0], 2048);
@@ -186,15 +223,23 @@ static void refusals(void **state)
         {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"],\"n_head\":4,\"n_head_kv\":3,\"head_dim\":8}", 2,
          TD_FAILED_PRECONDITION, "3 key-value heads"},
         {"vllm", "{\"architectures\":[\"Nova\"]}", 2, TD_FAILED_PRECONDITION,
-         "engine vllm has no table for Nova; it knows BloomForCausalLM, DeepseekV2ForCausalLM, "
-         "DeepseekV3ForCausalLM, FalconForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
-         "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, "
-         "Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM; for others use rules (POST plans; --plan "
-         "FILE), none or fsdp"},
+         "engine vllm@0.33 has no table for Nova; it knows BloomForCausalLM, DeepseekV2ForCausalLM, "
+         "DeepseekV3ForCausalLM, FalconForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, LlamaForCausalLM, "
+         "MistralForCausalLM, MixtralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, "
+         "Qwen3ForCausalLM, Qwen3MoeForCausalLM; for others use rules, none or fsdp; vLLM reads its part by "
+         "--load-format tensord"},
+        {"vllm@0.13", "{\"architectures\":[\"Nova\"]}", 2, TD_FAILED_PRECONDITION,
+         "engine vllm@0.13 has no table for Nova; it knows BloomForCausalLM, "},
+        {"vllm@0.14", "{\"architectures\":[\"LlamaForCausalLM\"]}", 2, TD_NOT_FOUND, "vllm@0.13, vllm@0.33"},
+        {"vllm", "{\"architectures\":[\"GPTNeoXForCausalLM\"],\"n_head\":4,\"head_dim\":8}", 2, TD_FAILED_PRECONDITION,
+         "vLLM 0.33 runs GPT-NeoX through Transformers"},
+        {"vllm@0.33", "{\"architectures\":[\"GPTNeoXForCausalLM\"],\"n_head\":4,\"head_dim\":8}", 2,
+         TD_FAILED_PRECONDITION, "; vLLM reads its part by --load-format tensord"},
+        {"vllm@0.33", "{\"tie_word_embeddings\":1}", 2, TD_FAILED_PRECONDITION, "tie_word_embeddings must be"},
         {"vllm", "{\"architectures\":[\"ANameOfAModelThatIsAsLongAsTheyCouldEverBeForCausalLM\"]}", 2,
-         TD_FAILED_PRECONDITION, "--plan FILE), none or fsdp"},
+         TD_FAILED_PRECONDITION, "use rules, none or fsdp; vLLM reads its part by --load-format tensord"},
         {"vllm", "{\"model_type\":\"gpt_oss\",\"n_head\":4,\"head_dim\":8}", 2, TD_FAILED_PRECONDITION,
-         "engine vllm has no layout for gpt_oss; use rules"},
+         "engine vllm@0.33 has no layout for gpt_oss; use rules"},
         {"vllm", "{\"architectures\":[\"LlamaForcausalLM\"]}", 2, TD_FAILED_PRECONDITION, "no table"},
         {"vllm", "{\"model_type\":\"nova\"}", 2, TD_FAILED_PRECONDITION, "nova"},
         {"vllm",
@@ -207,7 +252,8 @@ static void refusals(void **state)
          2, TD_FAILED_PRECONDITION, "num_hidden_layers"},
         {"vllm", "{\"model_type\":\"qwen3\",\"n_head\":4,\"head_dim\":8,\"quantization_config\":{}}", 2,
          TD_FAILED_PRECONDITION,
-         "quantization_config, and the layout of quantised weights depends on how engine vllm runs them"},
+         "quantization_config, and the layout of quantised weights depends on how engine vllm@0.33 runs them; use rules "
+         "(POST plans; --plan FILE), none or fsdp; vLLM reads its part by --load-format tensord"},
         {"nano-vllm", qwen3_config, 9, TD_FAILED_PRECONDITION, "at most 8"},
         {"nano-vllm", "{\"architectures\":[\"Qwen2ForCausalLM\"]}", 2, TD_FAILED_PRECONDITION, "Qwen3ForCausalLM"},
     };
@@ -282,16 +328,17 @@ static void tables_are_those_of_the_revision(void **state)
     for (size_t i = 0; i < COUNT_OF(tables); i++) {
         hash = mix_number(mix_number(mix(hash, tables[i]->name), tables[i]->vocabulary_pad), tables[i]->max_tp_size);
         hash = mix_fragment(mix_number(hash, tables[i]->replicates_keys), tables[i]->any);
+        hash = mix(hash, tables[i]->label);
         for (size_t k = 0; k < tables[i]->model_count; k++) {
             const struct td_table_model *model = &tables[i]->models[k];
             hash = mix_number(mix_number(mix(hash, model->architecture), model->condition), model->particulars);
-            hash = mix(hash, model->model_type);
+            hash = mix_fragment(mix(hash, model->model_type), model->tied);
             for (size_t f = 0; f < TD_TABLE_MAX_FRAGMENTS && model->fragments[f] != NULL; f++)
                 hash = mix_fragment(hash, model->fragments[f]);
         }
     }
     assert_int_equal(TD_ENGINE_REVISION, 2);
-    CHECK(hash == UINT64_C(593474869907226630),
+    CHECK(hash == UINT64_C(3613139259287456536),
           "raise TD_ENGINE_REVISION if a file changes; the tables are now %" PRIu64, hash);
 }
 
@@ -299,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
+        cmocka_unit_test(versions),
         cmocka_unit_test(numbers_are_unique),
         cmocka_unit_test(the_list_is_in_messages),
         cmocka_unit_test(tables_are_sound),

@@ -28,7 +28,7 @@ static void numbers_and_names(void **state)
     struct td_model_config c =
         must_read("{\"architectures\":[\"Qwen3ForCausalLM\",\"X\"],\"model_type\":\"qwen3\",\"hidden_size\":1024,"
                   "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"vocab_size\":151936,"
-                  "\"num_hidden_layers\":28,\"rope_scaling\":{\"head_dim\":[7,{\"n_head\":3}]},\"attention_bias\":1,"
+                  "\"num_hidden_layers\":28,\"rope_scaling\":{\"head_dim\":[7,{\"n_head\":3}]},\"attention_bias\":true,"
                   "\"num_experts\":4,\"num_nextn_predict_layers\":1,\"q_lora_rank\":1536}");
     assert_string_equal(c.architecture, "Qwen3ForCausalLM");
     assert_string_equal(c.model_type, "qwen3");
@@ -41,8 +41,30 @@ static void numbers_and_names(void **state)
     assert_int_equal(c.nextn_layers, 1);
     assert_int_equal(c.experts, 4);
     assert_int_equal(c.q_lora_rank, 1536);
-    assert_false(c.new_decoder_architecture || c.quantised);
-    assert_true(c.multi_query);
+    assert_false(c.new_decoder_architecture || c.quantised || c.has_tied);
+    assert_true(c.multi_query && c.attention_bias);
+}
+
+/* A missing flag is not the same as false: each architecture has a default of its own. */
+static void tied_embeddings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool has_tied, tied;
+    } cases[] = {
+        {"{}", false, false},
+        {"{\"tie_word_embeddings\":null}", false, false},
+        {"{\"tie_word_embeddings\":true}", true, true},
+        {"{\"tie_word_embeddings\":false}", true, false},
+        {"{\"tie_word_embeddings\":true,\"text_config\":{\"n_head\":2}}", true, true},
+        {"{\"text_config\":{\"n_head\":2,\"tie_word_embeddings\":true}}", true, true},
+        {"{\"tie_word_embeddings\":true,\"text_config\":{\"n_head\":2,\"tie_word_embeddings\":false}}", true, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_model_config c = must_read(cases[i].text);
+        CHECK(c.has_tied == cases[i].has_tied && c.tied == cases[i].tied, "%s", cases[i].text);
+    }
 }
 
 static void what_is_missing_or_null(void **state)
@@ -120,6 +142,9 @@ static void refusals(void **state)
         "{\"num_attention_heads\":16,\"num_\\u0061ttention_heads\":8}",
         "{\"num_attention_heads\":16,\"n_head\":8}",
         "{\"multi_query\":1}",
+        "{\"attention_bias\":1}",
+        "{\"tie_word_embeddings\":\"true\"}",
+        "{\"tie_word_embeddings\":true,\"tie_word_embeddings\":true}",
         "{\"architectures\":\"A\"}",
         "{\"architectures\":[1]}",
         "{\"architectures\":[null]}",
@@ -182,7 +207,7 @@ static void too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names), cmocka_unit_test(what_is_missing_or_null),
+        cmocka_unit_test(numbers_and_names), cmocka_unit_test(what_is_missing_or_null), cmocka_unit_test(tied_embeddings),
         cmocka_unit_test(other_names),       cmocka_unit_test(text_config),
         cmocka_unit_test(refusals),          cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(too_long),

@@ -75,7 +75,7 @@ static bool create(const struct td_rank_metadata *metadata, size_t count, bool h
 
 static uint8_t *file_bytes(struct td_rank_file *file)
 {
-    library.header = file->header;
+    library.header = file->own;
     return library_read(&library, file->layout);
 }
 
@@ -110,13 +110,53 @@ static void raw_files_are_the_bytes_alone(void **state)
     fill_library();
     (void)library_add(&library, "x", "C128", 1, whole[0].shape); /* a type that safetensors lacks */
     assert_true(create(NULL, 0, false, &file, NULL));
-    assert_true(file->header == NULL && file->nbytes == 24 + 32);
+    assert_true(file->own == NULL && file->nbytes == 24 + 32);
     uint8_t *bytes = file_bytes(file);
     assert_memory_equal(bytes, library.blobs[0]->bytes + LIBRARY_BASE, 8);
     assert_memory_equal(bytes + 24, library.blobs[4]->bytes + LIBRARY_BASE, 32);
     assert_true(td_rank_file_memory_bytes(file) > sizeof *file);
     free(bytes);
     td_rank_file_unref(file);
+    library_free(&library);
+}
+
+/* Constants are little-endian F32 among the tensors, with a header and without. */
+static void constants_are_bytes_of_the_file(void **state)
+{
+    (void)state;
+    fill_library();
+    struct td_tensor_list list = library_list(&library);
+    for (int with_header = 0; with_header < 2; with_header++) {
+        struct td_rank_file *file;
+        struct td_error err = TD_ERROR_INIT;
+        struct td_plan plan = plan_all();
+        size_t last = plan.output_count - 1;
+        uint64_t replaced = plan.outputs[0].nbytes + plan.outputs[last].nbytes;
+        plan.outputs[0] = (struct td_plan_output){.name = "a",
+                                                  .dtype = td_dtype_find(TD_TEXT("F32")),
+                                                  .nbytes = 4,
+                                                  .cell_count = 1,
+                                                  .is_constant = true,
+                                                  .constant = 1};
+        plan.outputs[last] = plan.outputs[0];
+        plan.outputs[last].name = "b";
+        plan.outputs[last].constant = -0.15625F; /* 0xbe200000 */
+        bool ok = td_rank_file_create(&plan, &list, NULL, 0, with_header == 1, NULL, &file, &err);
+        CHECK(ok, "%s", err.message);
+        uint64_t tensors = plan.total_bytes - replaced;
+        assert_int_equal(file->nbytes, file->header_bytes + tensors + 8);
+        assert_int_equal(file->header_bytes > 0, with_header);
+        uint8_t *bytes = file_bytes(file);
+        if (with_header == 1) {
+            assert_int_equal(bytes[0] | bytes[1] << 8, file->header_bytes - 8);
+            assert_non_null(memmem(bytes, file->header_bytes, "\"shape\":[],\"data_offsets\":[0,4]", 31));
+        }
+        assert_memory_equal(bytes + file->header_bytes, "\0\0\x80\x3f", 4);
+        assert_memory_equal(bytes + file->nbytes - 4, "\0\0\x20\xbe", 4);
+        free(bytes);
+        td_rank_file_unref(file);
+        td_plan_fini(&plan);
+    }
     library_free(&library);
 }
 
@@ -133,7 +173,7 @@ static void headers_are_padded_with_spaces(void **state)
         assert_true(create(metadata, n % 3, true, &file, NULL));
         uint8_t *bytes = file_bytes(file);
         size_t header = (size_t)bytes[0] | (size_t)bytes[1] << 8;
-        assert_true(header % 8 == 0 && header == file->header->len_bytes - 8 && bytes[8] == '{');
+        assert_true(header % 8 == 0 && header == file->header_bytes - 8 && bytes[8] == '{');
         size_t end = 8 + header;
         while (bytes[end - 1] == ' ')
             end--;
@@ -163,7 +203,7 @@ static void nothing_is_a_file_too(void **state)
     memset(&library, 0, sizeof library);
     assert_true(create(NULL, 0, true, &file, NULL));
     assert_true(file->nbytes == 16);
-    assert_memory_equal(file->header->bytes, "\x08\0\0\0\0\0\0\0{}      ", 16); /* safetensors.numpy.save({}) */
+    assert_memory_equal(file->own->bytes, "\x08\0\0\0\0\0\0\0{}      ", 16); /* safetensors.numpy.save({}) */
     td_rank_file_unref(file);
     assert_true(create(NULL, 0, false, &file, NULL));
     assert_true(file->nbytes == 0 && file->layout->block_count == 0);
@@ -225,7 +265,7 @@ static void headers_stay_within_what_is_read(void **state)
     const struct td_rank_metadata metadata[] = {{"k", value}};
     value[MOST - around] = '\0';
     assert_true(create(metadata, 1, true, &file, NULL));
-    assert_true(file->header->len_bytes == 8 + MOST);
+    assert_true(file->header_bytes == 8 + MOST);
     td_rank_file_unref(file);
     value[MOST - around] = 'x';
     value[MOST - around + 1] = '\0';
@@ -287,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_what_safetensors_writes),
         cmocka_unit_test(raw_files_are_the_bytes_alone),
+        cmocka_unit_test(constants_are_bytes_of_the_file),
         cmocka_unit_test(headers_are_padded_with_spaces),
         cmocka_unit_test(nothing_is_a_file_too),
         cmocka_unit_test(what_safetensors_cannot_say_is_refused),

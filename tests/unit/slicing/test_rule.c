@@ -269,9 +269,9 @@ static void reads_every_key(void **state)
               "{\"match\":\"d\\u0041\",\"drop\":true},{\"match\":\"w\",\"whole\":true,\"dim\":63},"
               "{\"match\":\"r\",\"refuse\":\"no\"},{\"match\":\"v\",\"pad_to\":64,\"uneven\":\"balanced\",\"dim\":-64},"
               "{\"match\":\"h\",\"parts\":[{\"count\":3,\"unit\":0}],\"uneven\":\"error\"},"
-              "{\"match\":\"p\",\"parts\":[{},{}]}]");
+              "{\"match\":\"p\",\"parts\":[{},{}]},{\"match\":\"*.o\",\"out\":\"*.scale\",\"constant\":-2.5e-1}]");
     assert_true(p.ok);
-    assert_int_equal(p.rules.count, 7);
+    assert_int_equal(p.rules.count, 8);
     assert_false(p.rules.plain_types_only);
     const struct td_rule *r = p.rules.rules;
     assert_string_equal(r[0].match, "*.a.*");
@@ -300,6 +300,8 @@ static void reads_every_key(void **state)
     assert_int_equal(r[6].part_count, 2);
     assert_int_equal(r[6].parts[1].count, 0);
     assert_int_equal(r[6].parts[1].unit, 1);
+    assert_true(r[7].is_constant && r[7].constant == -0.25F && !r[6].is_constant);
+    assert_string_equal(r[7].out, "*.scale");
     parsed_fini(&p);
     parse(&p, "[]");
     assert_true(p.ok && p.rules.count == 0);
@@ -337,6 +339,14 @@ static void refuses_what_is_no_rule(void **state)
         {"[{\"match\":\"a\",\"drop\":true,\"refuse\":\"b\"}]", "both"},
         {"[{\"match\":\"a\",\"refuse\":\"b\",\"dim\":1}]", "nothing else"},
         {"[{\"match\":\"a\",\"whole\":true,\"pad_to\":2}]", "whole"},
+        {"[{\"match\":\"a\",\"constant\":1}]", "needs \"out\""},
+        {"[{\"match\":\"a\",\"out\":\"b\",\"constant\":\"1\"}]", "number"},
+        {"[{\"match\":\"a\",\"out\":\"b\",\"constant\":null}]", "number"},
+        {"[{\"match\":\"a\",\"out\":\"b\",\"constant\":3.5e38}]", "largest F32"},
+        {"[{\"match\":\"a\",\"out\":\"b\",\"constant\":1,\"constant\":1}]", "twice"},
+        {"[{\"match\":\"a\",\"out\":\"b\",\"constant\":1,\"whole\":true}]", "nothing else"},
+        {"[{\"match\":\"a\",\"drop\":true,\"constant\":1}]", "nothing else"},
+        {"[{\"match\":\"a\",\"out\":\"*\",\"constant\":1}]", "wildcards"},
         {"[{\"match\":\"a\",\"dim\":64}]", "dim"},
         {"[{\"match\":\"a\",\"dim\":-65}]", "dim"},
         {"[{\"match\":\"a\",\"dim\":1e1}]", "dim"},

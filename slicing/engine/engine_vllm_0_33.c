@@ -1,0 +1,205 @@
+/* vLLM 0.33: https://github.com/vllm-project/vllm, vllm/model_executor/models/ and
+ * vllm/model_executor/model_loader/sharded_state_loader.py, whose loader wants every name of the model's state and no
+ * other. tests/python/test_vllm_sharded.py loads the files by that loader.
+ *
+ * Beside 0.13: every attention has four scales, which are 1 in a model that is not quantised; experts, shared experts
+ * and some routers have other names; of a head and embeddings that are one tensor the first name in the alphabet
+ * counts. */
+#include "slicing/engine/engine_vllm.h"
+
+static const struct td_table_rule attention_scales[] = {
+    {ATTENTION "o_proj.weight", ATTENTION "attn._k_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "attn._prob_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "attn._q_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "attn._v_scale", TD_TABLE_ONE, 0},
+    {0},
+};
+
+static const struct td_table_rule latent_scales[] = {
+    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._k_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._prob_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._q_scale", TD_TABLE_ONE, 0},
+    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._v_scale", TD_TABLE_ONE, 0},
+    {0},
+};
+
+static const struct td_table_rule transformer_scales[] = {
+    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._k_scale", TD_TABLE_ONE, 0},
+    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._prob_scale", TD_TABLE_ONE, 0},
+    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._q_scale", TD_TABLE_ONE, 0},
+    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._v_scale", TD_TABLE_ONE, 0},
+    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._k_scale", TD_TABLE_ONE, 0},
+    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._prob_scale", TD_TABLE_ONE, 0},
+    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._q_scale", TD_TABLE_ONE, 0},
+    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._v_scale", TD_TABLE_ONE, 0},
+    {0},
+};
+
+/* The head is the embeddings: the one tensor has the head's name. */
+static const struct td_table_rule tied[] = {
+    {"model.embed_tokens.weight", "lm_head.weight", TD_TABLE_VOCABULARY, 0},
+    {"lm_head.weight", NULL, TD_TABLE_DROP, 0},
+    {0},
+};
+
+static const struct td_table_rule transformer_tied[] = {
+    {"transformer.word_embeddings.weight", "lm_head.weight", TD_TABLE_VOCABULARY, 0},
+    {"word_embeddings.weight", "lm_head.weight", TD_TABLE_VOCABULARY, 0},
+    {"lm_head.weight", NULL, TD_TABLE_DROP, 0},
+    {0},
+};
+
+/* vLLM's Gemma 2 has no head of its own. */
+static const struct td_table_rule no_head[] = {
+    {"lm_head.weight", NULL, TD_TABLE_DROP, 0},
+    {0},
+};
+
+#define ROUTED(p) p "experts.routed_experts."
+
+static const struct td_table_rule mixtral_experts[] = {
+    {MIXTRAL "gate.weight", NULL, TD_TABLE_WHOLE, 0},
+    {MIXTRAL "experts.*.w1.weight", ROUTED(MIXTRAL) "w13_weight", TD_TABLE_EXPERTS, 0},
+    {MIXTRAL "experts.*.w3.weight", ROUTED(MIXTRAL) "w13_weight", TD_TABLE_EXPERTS, 1},
+    {MIXTRAL "experts.*.w2.weight", ROUTED(MIXTRAL) "w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    {0},
+};
+
+static const struct td_table_rule experts[] = {
+    {MLP "experts.*.gate_proj.weight", ROUTED(MLP) "w13_weight", TD_TABLE_EXPERTS, 0},
+    {MLP "experts.*.up_proj.weight", ROUTED(MLP) "w13_weight", TD_TABLE_EXPERTS, 1},
+    {MLP "experts.*.down_proj.weight", ROUTED(MLP) "w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    {0},
+};
+
+/* A router that belongs to the module of the experts: Qwen3-MoE's and DeepSeek's. */
+static const struct td_table_rule router[] = {
+    {MLP "gate.weight", MLP "experts.gate.weight", TD_TABLE_WHOLE, 0},
+    {MLP "gate.e_score_correction_bias", MLP "experts.gate.e_score_correction_bias", TD_TABLE_WHOLE, 0},
+    {0},
+};
+
+#define SHARED MLP "experts._shared_experts._layer."
+
+static const struct td_table_rule qwen2_shared_expert[] = {
+    {MLP "gate.weight", NULL, TD_TABLE_WHOLE, 0},
+    {MLP "shared_expert_gate.weight", SHARED "expert_gate.weight", TD_TABLE_WHOLE, 0},
+    {MLP "shared_expert.gate_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 0},
+    {MLP "shared_expert.up_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    {MLP "shared_expert.down_proj.weight", SHARED "down_proj.weight", TD_TABLE_ROW, 0},
+    {0},
+};
+
+static const struct td_table_rule deepseek_shared_experts[] = {
+    {MLP "shared_experts.gate_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 0},
+    {MLP "shared_experts.up_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    {MLP "shared_experts.down_proj.weight", SHARED "down_proj.weight", TD_TABLE_ROW, 0},
+    {0},
+};
+
+#define LATENT ATTENTION "mla_attn."
+
+/* Multi-head latent attention: the compressed vectors are whole on every rank, the heads are split. */
+static const struct td_table_rule latent_attention[] = {
+    {ATTENTION "kv_b_proj.weight", NULL, TD_TABLE_HEADS, 0},
+    {ATTENTION "o_proj.weight", LATENT "o_proj.weight", TD_TABLE_HEADS_ROW, 0},
+    {0},
+};
+
+static const struct td_table_rule latent_queries[] = {
+    {ATTENTION "q_a_proj.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 0},
+    {ATTENTION "kv_a_proj_with_mqa.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 1},
+    {ATTENTION "q_a_layernorm.weight", LATENT "q_a_layernorm.weight", TD_TABLE_WHOLE, 0},
+    {ATTENTION "q_b_proj.weight", LATENT "q_b_proj.weight", TD_TABLE_HEADS, 0},
+    {0},
+};
+
+static const struct td_table_rule direct_queries[] = {
+    {ATTENTION "kv_a_proj_with_mqa.weight", NULL, TD_TABLE_WHOLE, 0},
+    {ATTENTION "q_proj.weight", LATENT "q_proj.weight", TD_TABLE_HEADS, 0},
+    {0},
+};
+
+static const struct td_table_rule neox[] = {
+    {"**", "vLLM 0.33 runs GPT-NeoX through Transformers, with other names and another order within query_key_value",
+     TD_TABLE_REFUSE, 0},
+    {0},
+};
+
+#define LLAMA td_vllm_common, td_vllm_embeddings, td_vllm_attention, attention_scales
+#define DEEPSEEK                                                                                       \
+    td_vllm_common, td_vllm_embeddings, latent_attention, latent_scales, td_vllm_mlp, router, experts, \
+        deepseek_shared_experts
+
+/* Sorted by architecture. */
+static const struct td_table_model models[] = {
+    {"BloomForCausalLM",
+     "bloom",
+     TD_TABLE_ALWAYS,
+     TD_TABLE_TIED_BY_DEFAULT,
+     {td_vllm_common, td_vllm_transformer, td_vllm_bloom_bare, transformer_scales},
+     transformer_tied},
+    {"DeepseekV2ForCausalLM",
+     "deepseek_v2",
+     TD_TABLE_Q_LORA,
+     TD_TABLE_HAS_EXPERTS | TD_TABLE_LATENT,
+     {latent_queries, DEEPSEEK},
+     NULL},
+    {"DeepseekV2ForCausalLM",
+     "deepseek_v2",
+     TD_TABLE_NO_Q_LORA,
+     TD_TABLE_HAS_EXPERTS | TD_TABLE_LATENT,
+     {direct_queries, DEEPSEEK},
+     NULL},
+    {"DeepseekV3ForCausalLM",
+     "deepseek_v3",
+     TD_TABLE_Q_LORA,
+     TD_TABLE_HAS_EXPERTS | TD_TABLE_LATENT,
+     {latent_queries, DEEPSEEK},
+     NULL},
+    {"DeepseekV3ForCausalLM",
+     "deepseek_v3",
+     TD_TABLE_NO_Q_LORA,
+     TD_TABLE_HAS_EXPERTS | TD_TABLE_LATENT,
+     {direct_queries, DEEPSEEK},
+     NULL},
+    {"FalconForCausalLM",
+     "falcon",
+     TD_TABLE_ALWAYS,
+     TD_TABLE_KV_FALCON | TD_TABLE_TIED_BY_DEFAULT,
+     {td_vllm_common, td_vllm_transformer, transformer_scales},
+     transformer_tied},
+    {"GPTNeoXForCausalLM", "gpt_neox", TD_TABLE_ALWAYS, TD_TABLE_REFUSED, {neox}, NULL},
+    {"Gemma2ForCausalLM", "gemma2", TD_TABLE_ALWAYS, 0, {no_head, LLAMA, td_vllm_mlp}, NULL},
+    {"Gemma3ForCausalLM", "gemma3_text", TD_TABLE_ALWAYS, TD_TABLE_TIED_BY_DEFAULT, {LLAMA, td_vllm_mlp}, tied},
+    {"GptOssForCausalLM", "gpt_oss", TD_TABLE_ALWAYS, TD_TABLE_REFUSED, {td_vllm_gpt_oss}, NULL},
+    {"LlamaForCausalLM", "llama", TD_TABLE_ALWAYS, 0, {LLAMA, td_vllm_mlp, td_vllm_fused}, tied},
+    {"MistralForCausalLM", "mistral", TD_TABLE_ALWAYS, 0, {LLAMA, td_vllm_mlp, td_vllm_fused}, tied},
+    {"MixtralForCausalLM", "mixtral", TD_TABLE_ALWAYS, TD_TABLE_HAS_EXPERTS, {LLAMA, mixtral_experts}, tied},
+    {"Phi3ForCausalLM", "phi3", TD_TABLE_ALWAYS, 0, {LLAMA, td_vllm_mlp, td_vllm_fused}, tied},
+    {"Qwen2ForCausalLM", "qwen2", TD_TABLE_ALWAYS, 0, {LLAMA, td_vllm_mlp}, tied},
+    {"Qwen2MoeForCausalLM",
+     "qwen2_moe",
+     TD_TABLE_ALWAYS,
+     TD_TABLE_HAS_EXPERTS,
+     {LLAMA, td_vllm_mlp, experts, qwen2_shared_expert},
+     tied},
+    {"Qwen3ForCausalLM", "qwen3", TD_TABLE_ALWAYS, 0, {LLAMA, td_vllm_mlp}, tied},
+    {"Qwen3MoeForCausalLM",
+     "qwen3_moe",
+     TD_TABLE_ALWAYS,
+     TD_TABLE_HAS_EXPERTS,
+     {LLAMA, td_vllm_mlp, router, experts},
+     tied},
+};
+
+const struct td_table_engine td_engine_vllm_0_33 = {
+    .name = "vllm@0.33",
+    .number = 4,
+    .vocabulary_pad = TD_VLLM_VOCABULARY_PAD,
+    .replicates_keys = true,
+    .reads_states = true,
+    .way_on = TD_VLLM_WAY_ON,
+    .models = models,
+    .model_count = sizeof models / sizeof *models,
+};
