@@ -339,7 +339,7 @@ static bool join_constants(struct matching *p, struct td_matched_constant *all)
     size_t kept = 0;
     for (size_t i = 0; i < p->constant_count; i++) {
         bool recurs = kept > 0 && strcmp(all[kept - 1].out, all[i].out) == 0;
-        if (recurs && memcmp(&all[kept - 1].value, &all[i].value, sizeof all->value) != 0)
+        if (recurs && all[kept - 1].value != all[i].value)
             return two_values(p, &all[kept - 1], &all[i]);
         if (!recurs)
             all[kept++] = all[i];

@@ -194,8 +194,9 @@ static bool no_table(const struct td_table_engine *engine, const struct td_model
     list_models(engine, known, sizeof known);
     const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
     if (name[0] == '\0')
-        (void)snprintf(text, sizeof text, "config.json names no architecture; engine %s knows %s; for others " ELSE_SHORT,
-                       engine->name, known);
+        (void)snprintf(text, sizeof text,
+                       "config.json names no architecture; engine %s knows %s; for others " ELSE_SHORT, engine->name,
+                       known);
     else
         (void)snprintf(text, sizeof text, "engine %s has no table for %.40s; it knows %s; for others " ELSE_SHORT,
                        engine->name, name, known);

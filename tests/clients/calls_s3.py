@@ -8,7 +8,7 @@ from tensorizer import TensorDeserializer, TensorSerializer, stream_io
 
 
 def digest(t):
-    return [list(t.shape), str(t.dtype), hashlib.sha256(t.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()]
+    return [list(t.shape), str(t.dtype), hashlib.sha256(t.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()]
 
 
 def runai_list(path):

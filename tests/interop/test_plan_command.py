@@ -167,12 +167,14 @@ def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
 def test_the_table(root):
     lines = good(root, "llama", "--engine", "vllm", "--tp", 4).splitlines()
     found = json.loads(good(root, "llama", "--engine", "vllm", "--tp", 4, "--json"))
-    assert re.fullmatch(r"llama  checkpoint safetensors, 12 tensors, .* KiB; engine vllm@0\.33, tp 4", lines[0]), lines[0]
+    heading = r"llama  checkpoint safetensors, 12 tensors, .* KiB; engine vllm@0\.33, tp 4"
+    assert re.fullmatch(heading, lines[0]), lines[0]
     assert lines[1].split() == ["RANK", "BYTES", "SHARE", "RUNS", "SMALLEST", "LARGEST"]
     assert [line.split()[0] for line in lines[2:7]] == ["0", "1", "2", "3", "all"]
     for line, rank in zip(lines[2:7], found["ranks"] + [found["total"]]):
         assert f"{100 * rank['share']:.1f} %" in line and f" {rank['runs']} " in line, line
-    assert re.fullmatch(r"  of all: headers .*, padding 3.50 KiB, constants 64 B, repeated 1.19 KiB", lines[7]), lines[7]
+    surplus = r"  of all: headers .*, padding 3.50 KiB, constants 64 B, repeated 1.19 KiB"
+    assert re.fullmatch(surplus, lines[7]), lines[7]
     assert lines[8:] == [f"  dropped model.layers.0.self_attn.rotary_emb.{n}" for n in ("cos_cached", "inv_freq")]
 
 

@@ -1165,7 +1165,7 @@ def test_qwen3_0_6b(tmp_path):
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_attention_heads": 16,
             "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936
         }))
-    for engine in ("vllm", "nano-vllm"):
+    for engine in ("vllm@0.13", "nano-vllm"):
         dump = run_dump(tmp_path, 2, engine)
         names = [t["name"].split(".")[-2] for t in dump["tensors"]]
         got = {

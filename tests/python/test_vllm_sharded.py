@@ -1,18 +1,20 @@
 """Rank files by vLLM's own loaders of sharded states, for every architecture of the engine's table."""
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import engines
 import pytest
 import torch
-from conftest import REPO
+import transformers
+from conftest import REPO, url_of
 from safetensors import safe_open
 
 from harness import s3_port, tensord_binary
 
 RUN = Path(__file__).with_name("vllm_run.py")
-TABLES = [REPO / "slicing" / "engine" / name for name in ("engine_vllm_0_13.c", "engine_vllm_0_33.c")]
+TABLES = sorted((REPO / "slicing" / "engine").glob("engine_vllm_*.c"))
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,30 @@ def test_vllm_loads_other_numbers_of_ranks(serve, run, tmp_path, name, tp, dtype
     """Four ranks share two key-value heads."""
     engines.write_architecture(name, serve.root / "m", dtype)
     check_ranks(serve(), run, serve.root / "m", tmp_path / "ranks", tp)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_vllm_loads_the_model_of_the_readme(serve, run, tmp_path, tp):
+    """The model that ./serve.sh makes, whose rank file for 8 ranks README.md fetches."""
+    subprocess.run([sys.executable, REPO / "scripts" / "demo_model.py", serve.root / "m"], check=True, timeout=60)
+    pull(serve(), "m", "vllm", tp, tmp_path / "ranks")
+    for found in run(serve.root / "m", str(tmp_path / "ranks"), tp, "sharded_state"):
+        assert found.get("error") is None and found["wrong"] == [], found
+
+
+def test_vllm_reads_its_part_of_what_no_rank_file_can_be_made_for(serve, run):
+    """The way on that the refusal names, for the architecture that only vllm@0.13 has a layout for. test_vllm.py has
+    quantised models."""
+    torch.manual_seed(4)
+    config = transformers.GPTNeoXConfig(hidden_size=128, intermediate_size=512, num_hidden_layers=2,
+                                        num_attention_heads=4, vocab_size=512)
+    transformers.GPTNeoXForCausalLM(config).to(torch.bfloat16).save_pretrained(serve.root / "m")
+    server = serve()
+    refused = server.get("/models/m/shards/vllm/tp2/rank-0.safetensors")
+    assert refused.status == 422
+    assert refused.json()["error"]["message"].endswith("; vLLM reads its part by --load-format tensord")
+    assert server.get("/models/m/shards/vllm@0.13/tp2/rank-0.safetensors").status == 200
+    assert [rank["wrong"] for rank in run(serve.root / "m", url_of(server, "m"), 2)] == [[], []]
 
 
 @pytest.mark.parametrize("name", ["llama", "llama-tied", "qwen2_moe", "deepseek_v3", "bloom"])

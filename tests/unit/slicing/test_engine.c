@@ -252,8 +252,8 @@ static void refusals(void **state)
          2, TD_FAILED_PRECONDITION, "num_hidden_layers"},
         {"vllm", "{\"model_type\":\"qwen3\",\"n_head\":4,\"head_dim\":8,\"quantization_config\":{}}", 2,
          TD_FAILED_PRECONDITION,
-         "quantization_config, and the layout of quantised weights depends on how engine vllm@0.33 runs them; use rules "
-         "(POST plans; --plan FILE), none or fsdp; vLLM reads its part by --load-format tensord"},
+         "quantization_config, and the layout of quantised weights depends on how engine vllm@0.33 runs them; use "
+         "rules (POST plans; --plan FILE), none or fsdp; vLLM reads its part by --load-format tensord"},
         {"nano-vllm", qwen3_config, 9, TD_FAILED_PRECONDITION, "at most 8"},
         {"nano-vllm", "{\"architectures\":[\"Qwen2ForCausalLM\"]}", 2, TD_FAILED_PRECONDITION, "Qwen3ForCausalLM"},
     };

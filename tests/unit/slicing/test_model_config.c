@@ -207,9 +207,13 @@ static void too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names), cmocka_unit_test(what_is_missing_or_null), cmocka_unit_test(tied_embeddings),
-        cmocka_unit_test(other_names),       cmocka_unit_test(text_config),
-        cmocka_unit_test(refusals),          cmocka_unit_test(every_prefix_is_refused),
+        cmocka_unit_test(numbers_and_names),
+        cmocka_unit_test(what_is_missing_or_null),
+        cmocka_unit_test(tied_embeddings),
+        cmocka_unit_test(other_names),
+        cmocka_unit_test(text_config),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
