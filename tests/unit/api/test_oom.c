@@ -220,6 +220,7 @@ static const struct {
     {"/datasets/d/absent", NULL, false, NULL},
     {"/datasets/d/rows?split=train", NULL, false, NULL},
     {"/datasets/d/rows?split=train&format=raw&start=1&count=3", NULL, false, NULL},
+    {"/datasets/d/rows?split=train&format=json&offset=1&length=3", NULL, false, NULL},
     {"/datasets/d/rows?split=train&order=shuffle&shard=1/2", "Range: bytes=3-9", false, NULL},
     {"/datasets/d/rows", NULL, false, NULL},
     {"/datasets/d/rows?split=absent", NULL, false, NULL},

@@ -98,7 +98,7 @@ static void check_body(const struct td_body *body, const struct oracle_bytes *wa
     }
 }
 
-static const char *const form_names[] = {"frame", "raw", "tar", "arrow", "bare"};
+static const char *const form_names[] = {"frame", "raw", "tar", "arrow", "json", "bare"};
 
 /* Checks the bodies of all forms. */
 static void check_list(struct place *place, const struct td_row_list *list)
@@ -109,7 +109,7 @@ static void check_list(struct place *place, const struct td_row_list *list)
     for (size_t i = 0; i < list->count; i++)
         rows[i] = place->rows.items[list->numbers == NULL ? list->first + i : list->numbers[i]];
     for (int form = TD_ROWS_FRAME; form <= TD_ROWS_BARE; form++) {
-        if (form == TD_ROWS_ARROW) /* not of this module */
+        if (form == TD_ROWS_ARROW || form == TD_ROWS_JSON) /* not of this module */
             continue;
         char what[128];
         struct oracle_bytes wanted = {0};
