@@ -143,3 +143,21 @@ def test_more_files_than_one_description_lists(serve_rows, folder):
     dataset = tensord.Dataset(rows_url(serve_rows(), "table"), **QUIET)
     assert len(dataset) == 1003 and len(dataset.split_info.files) == 1000 and dataset.split_info.file_count == 1003
     assert dataset.__getitems__([1002, 0, 999, 1000]) == [ROWS[number % 250] for number in (1002, 0, 999, 1000)]
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "lz4", "gzip"])
+def test_pages_that_are_damaged(serve_rows, folder, codec):
+    """Are DecodeError, whatever pyarrow raises, and disturb no other row group."""
+    path = folder / "train-00000-of-00001.parquet"
+    pyarrow.parquet.write_table(WHOLE, path, row_group_size=125, compression=codec)
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(1)
+    begin = min(group.column(number).dictionary_page_offset or group.column(number).data_page_offset
+                for number in range(group.num_columns))
+    with open(path, "r+b") as file:
+        file.seek(begin + 40)
+        file.write(b"\xff" * (group.total_byte_size // 4))
+    dataset = tensord.Dataset(rows_url(serve_rows(), "table"), **QUIET)
+    assert dataset[0:125] == ROWS[:125]
+    for read in (lambda: dataset[125], lambda: dataset.arrow([0, 249]), lambda: dataset.to_datasets()):
+        with pytest.raises(tensord.DecodeError, match="train-00000-of-00001.parquet cannot be read as Parquet"):
+            read()
