@@ -111,6 +111,17 @@ static bool is_compressed(const char *name)
     return td_has_extension_any_case(name, ".tgz");
 }
 
+/* Returns whether the datasets library reads rows of files with this extension, and the server does not. */
+static bool is_of_library(const char *name)
+{
+    static const char *const extensions[] = {".txt", ".xml",   ".zip",    ".h5",        ".hdf5",
+                                             ".gpq", ".conll", ".conllu", ".geoparquet"};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (td_has_extension_any_case(name, extensions[i]))
+            return true;
+    return false;
+}
+
 /* As td_data_file_of, but for the contents of Git LFS pointers, which tell nothing. */
 static bool by_name(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
 {
@@ -128,6 +139,11 @@ static bool by_name(const struct td_data_files *files, const struct td_entry *en
         return json_of(files, entry, out);
     if (is_compressed(name)) {
         out->reason = "its rows are not served because it is compressed; unpack it";
+        return true;
+    }
+    if (is_of_library(name)) {
+        out->reason = "its rows are not served: files of this format are not read row by row";
+        out->is_only_by_name = true;
         return true;
     }
     out->format = td_row_format_of(name);

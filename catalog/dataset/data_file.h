@@ -17,6 +17,8 @@ struct td_data_file {
     const struct td_row_format *format; /* NULL: its rows are not served */
     const struct td_entry *table;       /* the file beside it that tells where rows lie; NULL: there is none */
     const char *reason;                 /* without a format: why not, static; else NULL */
+    bool is_only_by_name;               /* the reason counts only where the path names a split, or a card the file: a
+                                           .txt may be anything */
 };
 
 /* The format of image folders: each file is one row. It has no index. */
@@ -33,8 +35,8 @@ void td_data_files_init(struct td_data_files *files, const struct td_snapshot *s
  *
  * A .json file is JSON Lines if its content is (td_file.json_shape); elsewhere than below datasets/ with two lines at
  * least, as folders of all kinds have some .json file of one line. Names by which tools describe datasets (index.json,
- * dataset_info.json ...) are no data. Git LFS pointers, other .json files and compressed files (.jsonl.gz) get a
- * reason. */
+ * dataset_info.json ...) are no data. Git LFS pointers, other .json files and compressed files (.jsonl.gz) and
+ * formats that only the library reads (.txt, .xml, .zip ...) get a reason. */
 bool td_data_file_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out);
 
 #endif

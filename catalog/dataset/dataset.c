@@ -144,8 +144,9 @@ static bool add_by_name(struct builder *b, struct td_dataset *dataset, const str
     struct td_text names[MOST_NAMES];
     size_t count = names_of(naming, path, names);
     const char *shown = td_repo_relative(b->repo, &b->snapshot->entries[number]);
+    bool is_named = td_splits_of_folders(path) != 0 || td_splits_of_file_name(path) != 0;
     if (file->format == NULL)
-        return add_problem(b, dataset, shown, file->reason);
+        return (file->is_only_by_name && !is_named) || add_problem(b, dataset, shown, file->reason);
     if (count == 0)
         return add_problem(b, dataset, shown,
                            naming->way == BY_NOTHING ? "in no split: it lies in a folder that begins with \"__\""

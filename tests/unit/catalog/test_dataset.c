@@ -231,6 +231,8 @@ static void what_is_not_read_is_told(void **state)
         {"a.CSV.XZ", "x", unpack},
         {"a.tar.gz", "x", unpack},
         {"a.tgz", "x", unpack},
+        {"train.txt", "x", "its rows are not served: files of this format are not read row by row"},
+        {"test.ZIP", "x", "its rows are not served: files of this format are not read row by row"},
         {"p.jsonl", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
         {"p.json", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
     };
