@@ -4,6 +4,7 @@ import math
 import pickle
 import random
 import re
+import shutil
 import warnings
 import zipfile
 
@@ -219,6 +220,35 @@ def test_a_checkpoint_that_changes_before_its_objects_are_read(serve):
     with pytest.raises(tensord.ChangedError, match="load again"):
         reader.read_data(LoadPlan([item]), dcp.DefaultLoadPlanner())
     assert load({"step": 0}, reader) == {"step": 2}
+
+
+def test_objects_come_from_servers_of_the_same_version(tmp_path):
+    """When the first of two servers goes, the other one takes part if it has the same version. Else it is left out, and
+    the first one waited for."""
+    for name, step in (("first", 1), ("copy", 1), ("other", 2)):
+        (tmp_path / name).mkdir()
+        if name == "copy":
+            shutil.copytree(tmp_path / "first/m", tmp_path / "copy/m")
+        else:
+            dcp.save({"w": torch.ones(2), "step": step}, checkpoint_id=tmp_path / name / "m", no_dist=True)
+        harness.age(tmp_path / name)
+    index, nothing = MetadataIndex("step"), torch.Size([])
+    item = ReadItem(LoadItemType.BYTE_IO, index, nothing, index, nothing, nothing)
+    for second, error in (("copy", None), ("other", tensord.ConnectError)):
+        with harness.Server(tmp_path / "first") as first, harness.Server(tmp_path / second) as other:
+            for server in (first, other):
+                server.wait_hashed()
+            reader = TensordReader(f"tensord://127.0.0.1:{first.port},127.0.0.1:{other.port}/m", retry_for=5.0)
+            planner, state = dcp.DefaultLoadPlanner(), {"step": 0}
+            planner.set_up_planner(state, reader.read_metadata(), True)
+            first.stop()
+            if error is None:
+                reader.read_data(LoadPlan([item]), planner)
+                assert state == {"step": 1}
+            else:
+                with pytest.raises(error, match=f"{first.port} cannot be reached"):
+                    reader.read_data(LoadPlan([item]), planner)
+                assert state == {"step": 0}
 
 
 # ---- the reader of pickles
