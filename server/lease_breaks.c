@@ -1,10 +1,8 @@
 #include "server/lease_breaks.h"
 
 #include "core/clock.h"
-#include "core/digits.h"
+#include "storage/file_system.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 /* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
@@ -36,26 +34,9 @@ static bool cut_blob(void *context, const struct td_blob *blob, bool is_first, u
     return false;
 }
 
-/* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */
-static uint64_t lease_break_ns(void)
-{
-    enum { DEFAULT_S = 45 };
-    char line[32] = "";
-    uint64_t seconds;
-    FILE *file = fopen("/proc/sys/fs/lease-break-time", "re");
-    if (file != NULL) {
-        if (fgets(line, sizeof line, file) == NULL)
-            line[0] = '\0';
-        (void)fclose(file);
-    }
-    if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
-        seconds = DEFAULT_S;
-    return seconds * UINT64_C(1000000000);
-}
-
 void td_lease_breaks_run(struct td_lease_breaks *breaks)
 {
     if (!breaks->pending)
-        breaks->read_ns = lease_break_ns() / 10 * 9;
+        breaks->read_ns = td_lease_break_ns() / 10 * 9;
     breaks->pending = !td_mapping_cache_break_leases(breaks->maps, cut_blob, breaks);
 }

@@ -3,6 +3,8 @@
  * is hard:
  *   - by reference: whether the client has read an answer is proved by its next request, if that comes after the
  *     answer's end was sent. So the end is sent by itself, after the look for a request that has come already.
+ *   - files that are pinned by leases: the kernel may have ended them while this process was stopped. So they are
+ *     looked at once more before the end.
  *   - files that are not pinned: what the kernel has copied is of the version that was served if the files have not
  *     changed by the time at which the last bytes are copied here.
  *   - a mapping whose file has become shorter: the kernel fails with EFAULT where a load would raise SIGBUS.
@@ -99,11 +101,21 @@ static size_t length_of_part(const struct td_sent_body *sent, size_t end)
     return left > END_BYTES && sent->how.reference != NULL ? left - END_BYTES : left - end;
 }
 
-/* Called before `len` bytes more are sent. */
-static void look_before_end(const struct td_sent_body *sent, size_t len)
+/* Returns whether the bytes that are sent in place or by reference are still of one version. A lease that is being
+ * given up may have been lost meanwhile: then the files tell. */
+static bool is_one_version(const struct td_sent_body *sent)
 {
-    if (len == left_of(sent) && sent->how.reference != NULL)
+    return !sent->how.is_pinned || td_body_is_pinned(&sent->body) || td_body_unchanged(&sent->body);
+}
+
+/* Called before `len` bytes more are sent. Returns false when the answer must not end. */
+static bool look_before_end(const struct td_sent_body *sent, size_t len)
+{
+    if (len != left_of(sent))
+        return true;
+    if (sent->how.reference != NULL)
         sent->how.before_end(sent->how.context);
+    return is_one_version(sent) || fail_as_changed(sent, "the file changed while it was sent") >= 0;
 }
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
@@ -151,7 +163,8 @@ static ssize_t send_window(struct td_sent_body *sent, int socket)
 {
     size_t len = sent->window_len - sent->window_sent;
     int more = left_of(sent) > 0 ? MSG_MORE : 0;
-    look_before_end(sent, 0);
+    if (!look_before_end(sent, 0))
+        return -1;
     ssize_t n = send(socket, sent->window + sent->window_sent, len, MSG_NOSIGNAL | more);
     sent->window_sent += n < 0 ? 0 : (size_t)n;
     return n;
@@ -192,7 +205,8 @@ static ssize_t send_vector(struct td_sent_body *sent, int socket, struct vector 
     for (size_t i = 0; i < vector->count; i++)
         if (!td_fault_guard_touch(vector->runs[i].iov_base, vector->runs[i].iov_len))
             return fail_as_unreadable(sent);
-    look_before_end(sent, vector->bytes);
+    if (!look_before_end(sent, vector->bytes))
+        return -1;
     ssize_t n = check(sent, sendmsg(socket, &message, MSG_NOSIGNAL | more));
     if (n > 0)
         skip(sent, (size_t)n);
@@ -207,7 +221,8 @@ static ssize_t send_reference(struct td_sent_body *sent, int socket)
     uint64_t off = 0;
     uint64_t len;
     td_body_next(&sent->body, &cursor, length_of_part(sent, 0), &blob, &off, &len);
-    look_before_end(sent, (size_t)len);
+    if (!look_before_end(sent, (size_t)len))
+        return -1;
     off_t at = (off_t)off;
     ssize_t n = check(sent, sendfile(socket, blob->class->descriptor(blob), &at, (size_t)len));
     if (n == 0) /* the file has become shorter */

@@ -260,6 +260,13 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return true;
 }
 
+/* Has leases count as held from now on for half the time that the kernel would let a writer wait for them. A process
+ * that was stopped for longer (SIGSTOP, a frozen container) may have lost them without a sign. */
+static void trust_leases(struct td_mapping_cache *cache)
+{
+    atomic_store_explicit(&cache->trusted_ns, coarse_clock_ns() + td_lease_break_ns() / 2, memory_order_relaxed);
+}
+
 /* Returns whether nobody has written to the file since its identity was checked, although its ctime has changed. Under
  * a lease that still holds, nobody could open the file for writing. A watch does not hear of writes by Linux AIO
  * (io_submit) and by shared mappings, so it counts only while nobody is known to have the file open for writing. */
@@ -291,7 +298,9 @@ static bool mapping_unchanged(struct td_blob *blob)
 static bool mapping_pinned(struct td_blob *blob)
 {
     const struct td_mapping *mapping = mapping_of(blob);
-    return mapping->immutable || (mapping->leased && !atomic_load(&mapping->broken));
+    return mapping->immutable ||
+           (mapping->leased && !atomic_load(&mapping->broken) &&
+            coarse_clock_ns() < atomic_load_explicit(&mapping->cache->trusted_ns, memory_order_relaxed));
 }
 
 static bool mapping_fixed(const struct td_blob *blob)
@@ -427,6 +436,7 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
     cache->lease_signal = lease_signal;
     cache->files_are_immutable = files_are_immutable;
     cache->capacity = capacity < 1 ? 1 : capacity;
+    trust_leases(cache);
     if (!td_write_watcher_init(&cache->watcher, err))
         return false;
     int sys = pthread_mutex_init(&cache->lock, NULL);
@@ -554,6 +564,7 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut 
             mapping_unref(broken[i]);
         }
     } while (count == BATCH);
+    trust_leases(cache);
     return all_ended;
 }
 

@@ -1,10 +1,13 @@
 #include "storage/file_system.h"
 
+#include "core/digits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -44,6 +47,22 @@ bool td_sees_every_writer(int fd)
         0x2fc12fc1,                                          /* ZFS */
     };
     return is_on(fd, local, sizeof local / sizeof *local);
+}
+
+uint64_t td_lease_break_ns(void)
+{
+    enum { DEFAULT_S = 45 };
+    char line[32] = "";
+    uint64_t seconds;
+    FILE *file = fopen("/proc/sys/fs/lease-break-time", "re");
+    if (file != NULL) {
+        if (fgets(line, sizeof line, file) == NULL)
+            line[0] = '\0';
+        (void)fclose(file);
+    }
+    if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
+        seconds = DEFAULT_S;
+    return seconds * UINT64_C(1000000000);
 }
 
 enum td_writers td_find_writers(int fd, int signal)

@@ -4,6 +4,7 @@
 #define TD_STORAGE_FILE_SYSTEM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Returns whether the file is on a local file system, where every writer is a process of this kernel. Only there do
  * leases and watches report all writes. On a network file system or FUSE (virtiofs, 9p, sshfs), another machine or the
@@ -16,6 +17,9 @@ bool td_sees_every_writer(int fd);
  * such a file system is not seen. The immutable attribute (chattr +i), a mount that is read-only for now and a mode
  * without the right to write do not count: each can end at any moment, also for those who have the file open. */
 bool td_is_immutable(int fd);
+
+/* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */
+uint64_t td_lease_break_ns(void);
 
 enum td_writers {
     TD_WRITERS_NONE, /* at that moment */

@@ -20,8 +20,8 @@ enum { FILE_BYTES = 4 << 20, BODY_BYTES = 8 << 20 };
 struct source {
     struct td_blob blob;
     int fd;
-    uint8_t *bytes; /* as they were written */
-    bool unchanged;
+    uint8_t *bytes;              /* as they were written */
+    bool unchanged, is_released; /* its lease may be lost */
 };
 
 static bool source_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
@@ -36,6 +36,11 @@ static bool source_unchanged(struct td_blob *blob)
     return ((struct source *)(void *)blob)->unchanged;
 }
 
+static bool source_pinned(struct td_blob *blob)
+{
+    return !((struct source *)(void *)blob)->is_released;
+}
+
 static int source_descriptor(const struct td_blob *blob)
 {
     return ((const struct source *)(const void *)blob)->fd;
@@ -46,8 +51,11 @@ static void source_destroy(struct td_blob *blob)
     (void)blob; /* the test's */
 }
 
-static const struct td_blob_class file_class = {
-    .destroy = source_destroy, .read = source_read, .unchanged = source_unchanged, .descriptor = source_descriptor};
+static const struct td_blob_class file_class = {.destroy = source_destroy,
+                                                .read = source_read,
+                                                .unchanged = source_unchanged,
+                                                .pinned = source_pinned,
+                                                .descriptor = source_descriptor};
 static const struct td_blob_class generated_class = {
     .destroy = source_destroy, .read = source_read, .unchanged = source_unchanged};
 
@@ -62,6 +70,7 @@ static void fill_source(struct source *source, uint64_t *state)
         memcpy(source->bytes + i, &word, 8);
     }
     source->unchanged = true;
+    source->is_released = false;
 }
 
 static void open_file(struct source *source, uint64_t *state)
@@ -296,6 +305,33 @@ static void changed_files_never_complete(void **state)
     free(got);
 }
 
+/* The lease was lost on the way, or is being given up: then the files decide. */
+static void files_whose_lease_is_lost_complete_if_unchanged(void **state)
+{
+    (void)state;
+    uint8_t *got = malloc(BODY_BYTES);
+    uint64_t seed = 3;
+    assert_non_null(got);
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        for (int how = 0; how < 4; how++) {
+            bool unchanged = how % 2 != 0;
+            struct td_body body = body_of(&files[0].blob, shapes[i][0], shapes[i][1], shapes[i][2]);
+            struct td_sent_body sent;
+            int sys = 0;
+            begin(&sent, &body, (struct td_sending){.is_pinned = true, .reference = how < 2 ? &files[0].blob : NULL});
+            files[0].is_released = true;
+            files[0].unchanged = unchanged;
+            size_t came = send_all(&sent, got, &sys, &seed);
+            files[0].is_released = false;
+            files[0].unchanged = true;
+            CHECK((came == sent.sent.len) == unchanged, "shape %zu, %d: %zu, %d", i, how, came, sys);
+            CHECK(unchanged || (sys == EIO && seen.failures == 1 && seen.code == TD_UNAVAILABLE), "shape %zu", i);
+            td_sent_body_fini(&sent);
+        }
+    }
+    free(got);
+}
+
 static void shrunken_files_never_complete(void **state)
 {
     (void)state;
@@ -374,9 +410,12 @@ static void only_the_rest_can_be_sent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_byte_is_the_bodys),       cmocka_unit_test(text_between_runs_is_no_hindrance),
-        cmocka_unit_test(changed_files_never_complete), cmocka_unit_test(shrunken_files_never_complete),
+        cmocka_unit_test(each_byte_is_the_bodys),
+        cmocka_unit_test(text_between_runs_is_no_hindrance),
+        cmocka_unit_test(changed_files_never_complete),
+        cmocka_unit_test(shrunken_files_never_complete),
         cmocka_unit_test(only_the_rest_can_be_sent),
+        cmocka_unit_test(files_whose_lease_is_lost_complete_if_unchanged),
     };
     return cmocka_run_group_tests(tests, open_sources, close_sources);
 }

@@ -152,6 +152,26 @@ static void writer_waits_for_the_last_blob(void **state)
     close_place(&place);
 }
 
+/* The kernel ends a lease by itself when nobody reacts to a writer, so nothing is pinned after a long silence of the
+ * thread that would react. */
+static void a_lease_is_trusted_for_a_while(void **state)
+{
+    (void)state;
+    struct place place;
+    struct cuts cuts = {.unused = true};
+    open_place(&place, 1, 8, lease_signal());
+    struct td_blob *blob = map(&place, 0);
+    bool leases = grants_leases(&place);
+    assert_int_equal(td_blob_pinned(blob), leases);
+    atomic_store(&place.cache.trusted_ns, 0); /* as after half of fs.lease-break-time */
+    assert_false(td_blob_pinned(blob));
+    assert_true(td_blob_unchanged(blob));
+    assert_true(td_mapping_cache_break_leases(&place.cache, note_cut, &cuts));
+    assert_int_equal(td_blob_pinned(blob), leases);
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
 static void note_left(void *context)
 {
     *(bool *)context = true;
@@ -487,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writer_waits_for_the_last_blob),
+        cmocka_unit_test(a_lease_is_trusted_for_a_while),
         cmocka_unit_test(writer_does_not_wait_for_copies),
         cmocka_unit_test(immutable_files_need_no_lease),
         cmocka_unit_test(no_lease_where_others_write_unseen),
