@@ -23,7 +23,7 @@ struct joining {
 static int numbers_compare(const uint64_t *a, const uint64_t *b, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (a[i] != b[i])
+        if (a[i] != b[i]) // NOLINT(clang-analyzer-core.NullDereference): of rank 0 alone there are none
             return a[i] < b[i] ? -1 : 1;
     return 0;
 }
@@ -170,17 +170,22 @@ struct td_joined_tensors *td_boxes_join(const struct td_entry *const *parts, siz
     size_t count = 0;
     for (size_t i = 0; i < part_count; i++)
         count += parts[i]->file->manifest.tensor_count;
-    struct box *boxes = calloc(count + 1, sizeof *boxes);
     struct joining j = {.join = td_joined_tensors_create(err), .err = err};
-    bool ok = j.join != NULL && (boxes != NULL || td_error_no_memory(err));
+    struct box *boxes = j.join == NULL ? NULL : calloc(count + 1, sizeof *boxes);
+    *unfilled = NULL;
+    if (boxes == NULL) {
+        (void)td_error_no_memory(err);
+        td_joined_tensors_unref(j.join);
+        return NULL;
+    }
     count = 0;
-    for (size_t i = 0; ok && i < part_count; i++) {
+    for (size_t i = 0; i < part_count; i++) {
         const struct td_manifest *manifest = &parts[i]->file->manifest;
         for (size_t k = 0; k < manifest->tensor_count; k++)
             boxes[count++] =
                 (struct box){.tensor = &manifest->tensors[k], .starts = manifest->starts[k], .part = (uint32_t)i};
     }
-    ok = ok && join_boxes(&j, boxes, count);
+    bool ok = join_boxes(&j, boxes, count);
     free(boxes);
     *unfilled = j.unfilled;
     if (ok)

@@ -594,20 +594,24 @@ static bool collect_boxes(struct builder *b)
  * engines read together. Sets *ok to false for want of memory. */
 static bool are_numbered_parts(struct builder *b, bool *ok)
 {
-    struct td_checkpoint all = {.parts = calloc(b->count + 1, sizeof(*all.parts))};
+    const struct td_entry **parts = calloc(b->count + 1, sizeof *parts);
     bool is_safetensors = true;
-    *ok = all.parts != NULL || td_error_no_memory(b->err);
-    for (size_t i = 0; *ok && i < b->count; i++) {
+    size_t count = 0;
+    *ok = parts != NULL || td_error_no_memory(b->err);
+    if (parts == NULL)
+        return false;
+    for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
         if (b->claimed[i] || candidate->part != TD_CANDIDATE_NUMBERED || !is_usable(candidate))
             continue;
         is_safetensors = is_safetensors && candidate->entry->file->format == &td_format_safetensors;
-        all.parts[all.part_count++] = candidate->entry;
+        parts[count++] = candidate->entry;
     }
-    *ok = *ok && td_shards_merge(&all, b->err);
+    struct td_checkpoint all = {.parts = parts, .part_count = count};
+    *ok = td_shards_merge(&all, b->err);
     bool are_parts = *ok && (!is_safetensors || td_shards_duplicate(&all) > 0);
     free(all.refs);
-    free(all.parts);
+    free(parts);
     return are_parts;
 }
 

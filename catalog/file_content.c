@@ -67,6 +67,8 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
     bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
     if (file->format == NULL)
         file->kind = TD_FILE_PLAIN;
+    else if (file->kind == TD_FILE_MAYBE_TENSORS)
+        file->kind = TD_FILE_TENSORS;
     return ok &&
            (file->format == NULL || td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
 }
@@ -112,6 +114,9 @@ const char *td_file_damage(const struct td_file *file)
 
 void td_file_fail(struct td_file *file, const struct td_error *why)
 {
+    if (file->kind == TD_FILE_MAYBE_TENSORS) /* with a fault of its bytes it is one, else nobody has seen them */
+        file->kind =
+            why->code == TD_INVALID_ARGUMENT || why->code == TD_RESOURCE_EXHAUSTED ? TD_FILE_TENSORS : TD_FILE_PLAIN;
     if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)
         td_file_refuse(file, why);
     else if (why->code != TD_INVALID_ARGUMENT)
@@ -138,7 +143,7 @@ struct td_file *td_file_create(const char *path, const char *name, const struct 
     file->facts_kind = td_facts_kind_of(name);
     if (file->kind == TD_FILE_PLAIN && file->facts_kind == TD_FACTS_NONE && td_has_extension_any_case(name, ".json"))
         file->json_shape = TD_JSON_SHAPE_UNREAD;
-    if (file->format != NULL)
+    if (file->format != NULL || file->kind == TD_FILE_MAYBE_TENSORS)
         td_manifest_init(&file->manifest, limits->max_memory_bytes);
     if (file->source.path == NULL || !td_file_identity_tag(id, file->identity_tag)) {
         td_file_unref(file);

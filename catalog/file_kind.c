@@ -26,6 +26,11 @@ bool td_is_keras_map(const char *path)
     return td_has_extension(td_base_name(path), ".weights.json");
 }
 
+bool td_is_checkpoint_kind(enum td_file_kind kind)
+{
+    return kind != TD_FILE_PLAIN && kind != TD_FILE_MAYBE_TENSORS;
+}
+
 enum td_file_kind td_file_kind_of(const char *path)
 {
     const char *name = td_base_name(path);
@@ -34,5 +39,7 @@ enum td_file_kind td_file_kind_of(const char *path)
         return TD_FILE_DCP_METADATA;
     if (format != NULL)
         return format == &td_format_distcp ? TD_FILE_DCP_PART : TD_FILE_TENSORS;
+    if (td_format_may_have_name(name))
+        return TD_FILE_MAYBE_TENSORS;
     return is_shard_index(name) || td_is_keras_map(name) ? TD_FILE_SHARD_INDEX : TD_FILE_PLAIN;
 }

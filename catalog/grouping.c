@@ -36,7 +36,7 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
     g->candidates[g->candidate_count++] =
         (struct td_candidate){.path = path,
                               .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
-                              .kind = td_file_kind_of(name),
+                              .kind = entry == NULL ? td_file_kind_of(name) : entry->file->kind,
                               .entry = entry,
                               .error = error};
     return true;

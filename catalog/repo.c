@@ -164,7 +164,7 @@ static bool holds_only_data(const struct builder *b, struct td_text name)
     for (size_t i = first; i < first + count; i++) {
         const struct td_entry *entry = &b->snapshot->entries[i];
         const char *base = td_base_name(entry->path);
-        if (b->in_cache[i] || entry->file->kind != TD_FILE_PLAIN)
+        if (b->in_cache[i] || td_is_checkpoint_kind(entry->file->kind))
             return false;
         any = any || td_row_format_of(base) != NULL || td_is_image_file(base) ||
               entry->file->json_shape == TD_JSON_SHAPE_LINES;
@@ -301,7 +301,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         const struct td_file *file = entry->file;
         const char *path = td_repo_relative(repo, entry);
         const char *sha256 = td_file_sha256(file);
-        repo->has_checkpoint = repo->has_checkpoint || file->kind != TD_FILE_PLAIN;
+        repo->has_checkpoint = repo->has_checkpoint || td_is_checkpoint_kind(file->kind);
         repo->error_count += file->error != NULL ? 1 : 0;
         if (file->source.id.mtime_ns > repo->updated_ns)
             repo->updated_ns = file->source.id.mtime_ns;

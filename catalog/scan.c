@@ -420,7 +420,7 @@ static bool build_entries(struct scan *s)
         if (atomic_load(s->stop))
             return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
         if (found->error != NULL) {
-            if (kind == TD_FILE_PLAIN)
+            if (!td_is_checkpoint_kind(kind))
                 td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
             else if (!td_grouping_add(&s->grouping, found->path, NULL, found->error))
                 return false;
@@ -595,6 +595,7 @@ static bool check_name(const char *name, struct td_error *err)
     struct td_buffer known;
     switch (td_file_kind_of(name)) {
     case TD_FILE_TENSORS:
+    case TD_FILE_MAYBE_TENSORS:
         return true;
     case TD_FILE_SHARD_INDEX:
     case TD_FILE_DCP_METADATA:
@@ -624,8 +625,10 @@ static bool parse_alone(struct td_file *file, int fd, const struct td_limits *li
         return false;
     file->readable = file->kind != TD_FILE_PLAIN;
     return file->readable ||
-           td_error_set(err, TD_INVALID_ARGUMENT,
-                        "its bytes are in none of the formats that a .bin is read as: PyTorch, HDF5, GGUF");
+           td_error_set(
+               err, TD_INVALID_ARGUMENT,
+               "its bytes are in none of the formats that a file of such a name is read as: PyTorch, HDF5, GGUF, "
+               "safetensors");
 }
 
 /* Makes the file the snapshot's one entry and model. Takes over the file's reference, even when it fails. */

@@ -39,30 +39,83 @@ const struct td_format *td_format_at(size_t i)
     return i < sizeof formats / sizeof *formats ? formats[i] : NULL;
 }
 
+static bool ends_in(const char *file_name, const char *const *extensions)
+{
+    for (; *extensions != NULL; extensions++)
+        if (td_has_extension_any_case(file_name, *extensions))
+            return true;
+    return false;
+}
+
 const struct td_format *td_format_for_name(const char *file_name)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        for (const char *const *extension = formats[i]->extensions; *extension != NULL; extension++)
-            if (td_has_extension(file_name, *extension))
-                return formats[i];
+        if (ends_in(file_name, formats[i]->extensions)) // NOLINT(clang-analyzer-core.NullDereference): no entry is NULL
+            return formats[i];
     return NULL;
 }
 
-/* Returns the format of a file by its name and first bytes, or NULL. PyTorch's and HDF5's extensions are used for each
- * other's files, and .bin for any file, so there the first bytes decide. One byte alone, such as a pickle's 0x80, is
- * not enough. */
-static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len)
+bool td_format_may_have_name(const char *file_name)
 {
-    const struct td_format *by_name = td_format_for_name(file_name);
-    if (by_name != &td_format_torch && by_name != &td_format_hdf5)
-        return by_name;
+    static const char *const extensions[] = {".tar", ".pkl", ".pickle", ".model", ".mdl", NULL};
+    return td_format_for_name(file_name) == NULL && ends_in(file_name, extensions);
+}
+
+/* Returns whether files of many kinds have such a name, so that only the bytes make one a checkpoint. */
+static bool says_little(const char *file_name)
+{
+    static const char *const extensions[] = {".bin", ".pth.tar", ".pt.tar", ".ckpt.tar", ".th",
+                                             ".ptl", ".pyth",    ".sft",    NULL};
+    if (td_has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) == 0)
+        return false;
+    return td_format_for_name(file_name) == NULL || ends_in(file_name, extensions);
+}
+
+/* Returns whether these may be the first bytes of a safetensors file: the length of a header, which begins with '{'. */
+static bool is_safetensors(const uint8_t *head, size_t len, uint64_t size_bytes)
+{
+    enum { PREFIX_BYTES = 8 };
+    uint64_t header = 0;
+    if (len <= PREFIX_BYTES || head[PREFIX_BYTES] != '{')
+        return false;
+    for (size_t i = PREFIX_BYTES; i-- > 0;)
+        header = header << 8 | head[i];
+    return header <= size_bytes - PREFIX_BYTES;
+}
+
+/* Returns the format of a file whose name says little, by its bytes; NULL: it is no checkpoint. Any program may have
+ * written a zip archive, so one of PyTorch must have a data.pkl. */
+static const struct td_format *choose_by_bytes(const struct td_format *by_magic, const uint8_t *head, size_t len,
+                                               const struct td_input *input, const struct td_limits *limits)
+{
+    if (by_magic == &td_format_torch && !td_torch_is_legacy(head, len))
+        return td_torch_is_archive(input, limits) ? by_magic : NULL;
+    if (by_magic == NULL && is_safetensors(head, len, input->size_bytes))
+        return &td_format_safetensors;
+    return by_magic;
+}
+
+/* Returns the format that the first bytes tell, or NULL. One byte alone, such as a pickle's 0x80, is not enough. */
+static const struct td_format *format_of_head(const uint8_t *head, size_t len)
+{
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
         if (td_text_begins(td_text_n((const char *)head, len), magics[i].bytes))
             return magics[i].format;
-    if (td_torch_is_legacy(head, len))
-        return &td_format_torch;
-    if (td_has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
-        return NULL;
+    return td_torch_is_legacy(head, len) ? &td_format_torch : NULL;
+}
+
+/* Returns the format of a file by its name and first bytes, or NULL. PyTorch's and HDF5's extensions are used for each
+ * other's files, and .bin and others for any file, so there the bytes decide. */
+static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len,
+                                      const struct td_input *input, const struct td_limits *limits)
+{
+    const struct td_format *by_name = td_format_for_name(file_name);
+    const struct td_format *by_magic = format_of_head(head, len);
+    const bool is_bin = td_has_extension_any_case(file_name, ".bin"); /* a zip archive in one is one of PyTorch */
+    if (says_little(file_name))
+        return is_bin ? by_magic : choose_by_bytes(by_magic, head, len, input, limits);
+    if ((by_name == &td_format_torch || by_name == &td_format_hdf5) && by_magic != NULL)
+        return by_magic;
     return by_name;
 }
 
@@ -87,13 +140,13 @@ bool td_format_parse(const char *file_name, const struct td_input *input, const 
     uint8_t head[HEAD_BYTES];
     size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
     *format = td_format_for_name(file_name);
-    if (*format == NULL)
+    if (*format == NULL && !td_format_may_have_name(file_name))
         return true;
     if (!td_input_read(input, 0, head, len, err))
         return false;
     if (td_lfs_pointer_begins(head, len))
         return td_error_at(err, TD_INVALID_ARGUMENT, 0, TD_LFS_POINTER_REASON);
-    *format = choose(file_name, head, len);
+    *format = choose(file_name, head, len, input, limits);
     if (*format == NULL)
         return true;
     return (*format)->parse(input, limits, manifest, err) && name_bare_tensor(manifest, file_name, err);

@@ -505,15 +505,15 @@ static bool read_box(struct td_json *json, const struct td_tensor *tensor, struc
 static bool read_boxes(struct td_manifest *manifest, struct td_text text, struct td_error *err)
 {
     struct td_json json;
-    enum td_json_token token;
     const uint64_t **starts = td_arena_array(&manifest->arena, manifest->tensor_count + 1, sizeof *starts);
-    char *name = malloc(text.len + 1);
-    bool ok = (starts != NULL && name != NULL) || td_error_no_memory(err);
-    for (size_t i = 0; ok && i < manifest->tensor_count; i++)
+    char *name = starts == NULL ? NULL : malloc(text.len + 1);
+    if (name == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < manifest->tensor_count; i++)
         starts[i] = NULL;
     td_json_init(&json, text, 0, err);
-    ok = ok && td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object of tensor names");
-    while (ok && (token = td_json_next(&json)) == TD_JSON_KEY) {
+    bool ok = td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object of tensor names");
+    while (ok && td_json_next(&json) == TD_JSON_KEY) {
         size_t len;
         ok = td_json_string(&json, name, text.len + 1, &len);
         const struct td_tensor *tensor = ok ? td_manifest_find(manifest, td_text_n(name, len)) : NULL;
@@ -572,7 +572,7 @@ static bool safetensors_parse(const struct td_input *input, const struct td_limi
     return ok;
 }
 
-static const char *const extensions[] = {".safetensors", NULL};
+static const char *const extensions[] = {".safetensors", ".sft", NULL};
 
 const struct td_format td_format_safetensors = {
     .name = "safetensors",

@@ -141,8 +141,9 @@ bool td_repo_view_fits(const struct td_repo_view *view)
 /* Returns whether the name is one of pickles, also of those that tensord does not read. */
 static bool is_pickles_name(const char *name)
 {
-    static const char *const extensions[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
-                                             ".pth", ".ckpt",   ".bin", ".distcp", ".npy",  ".npz", ".nemo"};
+    static const char *const extensions[] = {".pkl", ".pickle", ".pk",   ".joblib",  ".dill",   ".pt",      ".pt2",
+                                             ".pth", ".ckpt",   ".bin",  ".distcp",  ".npy",    ".npz",     ".nemo",
+                                             ".th",  ".ptl",    ".pyth", ".pth.tar", ".pt.tar", ".ckpt.tar"};
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
         if (td_has_extension_any_case(name, extensions[i]))
             return true;
@@ -156,7 +157,7 @@ static bool is_kept(const struct td_repo_view *view, const struct td_repo_models
     const char *name = td_base_name(entry->path);
     if (view->kind == TD_REVISION_FILES)
         return true;
-    if (td_file_kind_of(entry->path) == TD_FILE_PLAIN)
+    if (entry->file->kind == TD_FILE_PLAIN)
         return !is_pickles_name(name);
     if (view->kind != TD_REVISION_SAFETENSORS ||
         (!td_has_extension(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))

@@ -5,6 +5,7 @@
 #include "parser/lfs_pointer.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/tokens.h"
+#include "parser/rows/webdataset.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -155,6 +156,8 @@ bool td_data_file_of(const struct td_data_files *files, const struct td_entry *e
     *out = (struct td_data_file){0};
     if (!by_name(files, entry, out))
         return false;
+    if (entry->file->kind == TD_FILE_TENSORS && out->format == &td_row_format_webdataset)
+        return false; /* a .tar that torch.save wrote */
     if (entry->file->is_lfs_pointer)
         *out = (struct td_data_file){.reason = TD_LFS_POINTER_REASON};
     return true;

@@ -91,6 +91,8 @@ static bool read_tensors(struct td_wire_reader *in, struct td_file *file, struct
         file->kind = TD_FILE_PLAIN;
         return true;
     }
+    if (file->kind == TD_FILE_MAYBE_TENSORS)
+        file->kind = TD_FILE_TENSORS;
     return td_manifest_read(in, file->source.id.size_bytes, &file->manifest, err) &&
            (td_wire_check(in, !is_part || are_plain(&file->manifest)) || td_wire_refuse(in, err)) &&
            td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err);

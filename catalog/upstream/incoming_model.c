@@ -54,7 +54,7 @@ static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
     for (size_t i = 0; ok && i < snapshot->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[i];
         /* a .metadata belongs to a checkpoint only beside its parts, which have kinds of their own */
-        if (entry->file->kind != TD_FILE_PLAIN && entry->file->kind != TD_FILE_DCP_METADATA)
+        if (td_is_checkpoint_kind(entry->file->kind) && entry->file->kind != TD_FILE_DCP_METADATA)
             ok = td_grouping_add(&grouping, entry->path, entry, NULL);
     }
     ok = ok && td_grouping_build(&grouping);

@@ -299,6 +299,41 @@ struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t 
     return inner;
 }
 
+/* Returns whether the name is FOLDER/data.pkl. */
+static bool is_data_pickle(struct td_text name)
+{
+    static const struct td_text data = TD_TEXT("data.pkl");
+    struct td_text folder = td_text_take_until(&name, '/');
+    return folder.len > 0 && td_text_compare(name, data) == 0;
+}
+
+/* Returns whether the first local header of an archive is that of FOLDER/data.pkl. */
+static bool begins_with_data_pickle(const struct td_input *input)
+{
+    enum { NAME_LEN_AT = 26, NAME_AT = 30, NAME_MAX_BYTES = 1024 };
+    uint8_t head[NAME_AT];
+    char name[NAME_MAX_BYTES];
+    if (input->size_bytes < sizeof head || !td_input_read(input, 0, head, sizeof head, NULL))
+        return false;
+    size_t len = td_load_le16(head + NAME_LEN_AT);
+    return len <= sizeof name && len <= input->size_bytes - sizeof head &&
+           td_input_read(input, sizeof head, name, len, NULL) && is_data_pickle(td_text_n(name, len));
+}
+
+bool td_torch_is_archive(const struct td_input *input, const struct td_limits *limits)
+{
+    struct td_zip zip;
+    struct td_arena arena;
+    struct td_error why = TD_ERROR_INIT;
+    bool found = false;
+    td_arena_init(&arena, limits->max_memory_bytes);
+    bool is_read = td_zip_read(&zip, input, limits, &arena, &why);
+    for (size_t i = 0; is_read && i < zip.count && !found; i++)
+        found = is_data_pickle(td_text_of(zip.entries[i].name));
+    td_arena_fini(&arena);
+    return is_read ? found : begins_with_data_pickle(input);
+}
+
 /* ---- the format ---------------------------------------------------------------------------------------- */
 
 /* Returns whether the file is a tar archive, as torch.save wrote before 0.4: "ustar" is at byte 257 of a member's
@@ -329,6 +364,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
                        "neither a zip archive nor a pickle, so torch.save did not write it");
 }
 
-static const char *const extensions[] = {".pt", ".pth", ".ckpt", ".bin", NULL};
+static const char *const extensions[] = {".pt",       ".pth", ".ckpt", ".bin",  ".pth.tar", ".pt.tar",
+                                         ".ckpt.tar", ".th",  ".ptl",  ".pyth", NULL};
 
 const struct td_format td_format_torch = {.name = "pytorch", .extensions = extensions, .parse = parse};

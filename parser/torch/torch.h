@@ -17,6 +17,10 @@ struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t 
 
 extern const struct td_format td_format_torch; /* "pytorch": dispatches on the first bytes */
 
+/* Returns whether a zip archive is one of torch.save, by its members: one is data.pkl in the folder of the archive. Of
+ * a damaged archive the first member counts, which torch.save writes first. Other faults return false. */
+bool td_torch_is_archive(const struct td_input *input, const struct td_limits *limits);
+
 struct td_torch_record {
     uint64_t offset, nbytes; /* in the file; valid where reason is NULL */
     const char *reason;      /* why the bytes cannot be served from the file ("compressed"); NULL: they can */

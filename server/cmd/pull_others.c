@@ -37,7 +37,8 @@ static void find_staying(const struct td_pull_directory *directory, const struct
         return;
     }
     while ((entry = readdir(opened)) != NULL) // NOLINT(concurrency-mt-unsafe): no other thread reads this stream
-        if (entry->d_name[0] != '.' && entry->d_type != DT_DIR && td_file_kind_of(entry->d_name) != TD_FILE_PLAIN &&
+        if (entry->d_name[0] != '.' && entry->d_type != DT_DIR &&
+            td_is_checkpoint_kind(td_file_kind_of(entry->d_name)) &&
             !belonging->belongs(belonging->context, entry->d_name))
             count(out, entry->d_name);
     (void)closedir(opened);

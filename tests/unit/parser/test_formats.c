@@ -44,7 +44,15 @@ static void extension_decides(void **state)
         {".safetensors", NULL} /* an extension without a name */,
         {"model.safetensors.index.json", NULL},
         {"model.safetensors.tmp", NULL},
-        {"model.SafeTensors", NULL},
+        {"model.SafeTensors", &td_format_safetensors},
+        {"MODEL.PT", &td_format_torch},
+        {"a.sft", &td_format_safetensors},
+        {"model_best.pth.tar", &td_format_torch},
+        {"a.th", &td_format_torch},
+        {"a.ptl", &td_format_torch},
+        {"a.tar", NULL},
+        {"a.pkl", NULL},
+        {"tokenizer.model", NULL},
         {"model.safetensor", NULL},
         {"modelsafetensors", NULL},
         {"pt", NULL},
@@ -54,6 +62,17 @@ static void extension_decides(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         CHECK(td_format_for_name(cases[i].name) == cases[i].format, "%s", cases[i].name);
+}
+
+static void names_that_may_be_checkpoints(void **state)
+{
+    (void)state;
+    static const char *const may[] = {"a.tar", "A.TAR", "a.pkl", "a.pickle", "tokenizer.model", "a.mdl"};
+    static const char *const no[] = {"a.pth.tar", "a.pt", "a.tar.gz", ".tar", "tar", "a.json", ""};
+    for (size_t i = 0; i < COUNT_OF(may); i++)
+        CHECK(td_format_may_have_name(may[i]), "%s", may[i]);
+    for (size_t i = 0; i < COUNT_OF(no); i++)
+        CHECK(!td_format_may_have_name(no[i]), "%s", no[i]);
 }
 
 /* Parses bytes that are not a valid file. *format is the format that was chosen for them. */
@@ -221,15 +240,20 @@ static void format_knows_its_name(void **state)
     (void)state;
     assert_string_equal(td_format_safetensors.name, "safetensors");
     assert_string_equal(td_format_safetensors.extensions[0], ".safetensors");
-    assert_null(td_format_safetensors.extensions[1]);
+    assert_string_equal(td_format_safetensors.extensions[1], ".sft");
+    assert_null(td_format_safetensors.extensions[2]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extension_decides),      cmocka_unit_test(content_decides_where_the_name_does_not),
-        cmocka_unit_test(lfs_pointers_are_named), cmocka_unit_test(bare_tensors_are_named_by_the_file),
-        cmocka_unit_test(only_bare_tensors_are),  cmocka_unit_test(format_knows_its_name),
+        cmocka_unit_test(extension_decides),
+        cmocka_unit_test(names_that_may_be_checkpoints),
+        cmocka_unit_test(content_decides_where_the_name_does_not),
+        cmocka_unit_test(lfs_pointers_are_named),
+        cmocka_unit_test(bare_tensors_are_named_by_the_file),
+        cmocka_unit_test(only_bare_tensors_are),
+        cmocka_unit_test(format_knows_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
