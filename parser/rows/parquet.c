@@ -25,6 +25,7 @@ static const char reason[] = "rows of a Parquet file lie in encoded pages and ar
 /* A group of the schema whose children come next. */
 struct group {
     int64_t left;      /* children */
+    bool is_repeated;  /* it, or a group around it */
     size_t path_bytes; /* of the group's own path */
 };
 
@@ -41,6 +42,8 @@ struct parse {
     size_t depth;
     bool has_root, has_columns; /* the text is not too long */
     size_t word_capacity;
+    bool *leaves; /* of the schema: whether a row may have several values, or none */
+    size_t leaf_count, leaf_capacity;
     int64_t rows; /* as the footer says */
 };
 
@@ -52,7 +55,7 @@ static bool fail(const struct parse *p, const char *what, uint64_t number)
 /* ---- the schema ---- */
 
 struct element {
-    int64_t type, children, converted;
+    int64_t type, repetition, children, converted;
     int32_t logical; /* number of the member of the union LogicalType; 0: none */
     uint64_t name, name_bytes;
 };
@@ -99,7 +102,7 @@ static bool read_logical(struct parse *p, const struct td_thrift_field *field, i
 
 static bool read_element(struct parse *p, struct element *out)
 {
-    enum { TYPE = 1, NAME = 4, NUM_CHILDREN = 5, CONVERTED_TYPE = 6, LOGICAL_TYPE = 10 };
+    enum { TYPE = 1, REPETITION = 3, NAME = 4, NUM_CHILDREN = 5, CONVERTED_TYPE = 6, LOGICAL_TYPE = 10 };
     struct td_thrift_field field = {0};
     *out = (struct element){.type = -1, .converted = -1};
     while (td_thrift_next(&p->reader, &field)) {
@@ -107,6 +110,9 @@ static bool read_element(struct parse *p, struct element *out)
         switch (field.type == TD_THRIFT_STOP ? 0 : field.id) {
         case TYPE:
             ok = td_thrift_int(&p->reader, &field, &out->type);
+            break;
+        case REPETITION:
+            ok = td_thrift_int(&p->reader, &field, &out->repetition);
             break;
         case NAME:
             ok = td_thrift_binary(&p->reader, &field, &out->name, &out->name_bytes);
@@ -149,8 +155,11 @@ static bool append_name(struct parse *p, const struct element *element)
     return true;
 }
 
-static bool add_column(struct parse *p, const struct element *element)
+static bool add_column(struct parse *p, const struct element *element, bool is_repeated)
 {
+    if (!td_row_memory_reserve(&p->leaves, &p->leaf_capacity, p->leaf_count + 1, sizeof *p->leaves, &p->budget, p->err))
+        return false;
+    p->leaves[p->leaf_count++] = is_repeated;
     const char *physical = physical_name(element->type), *logical = logical_name(element);
     if (physical == NULL)
         return fail(p, "a column has a physical type that there is not", (uint64_t)element->type);
@@ -169,6 +178,7 @@ static bool add_column(struct parse *p, const struct element *element)
 /* Takes an element of the schema, whose groups come before what is in them. */
 static bool add_element(struct parse *p)
 {
+    enum { REPEATED = 2 };
     struct element element;
     if (!read_element(p, &element))
         return false;
@@ -179,16 +189,19 @@ static bool add_element(struct parse *p)
                     (uint64_t)element.children);
     if (element.children < 0 || element.children > INT32_MAX)
         return fail(p, "a group of the schema has a wrong number of children", (uint64_t)element.children);
+    bool is_repeated = false;
     if (p->has_root) {
         if (!append_name(p, &element))
             return false;
+        is_repeated = element.repetition == REPEATED || p->groups[p->depth - 1].is_repeated;
         p->groups[p->depth - 1].left--;
         if (element.children == 0 && element.type >= 0)
-            return add_column(p, &element);
+            return add_column(p, &element, is_repeated);
     }
     if (p->depth == MAX_DEPTH)
         return fail(p, "groups of the schema are nested too deep", MAX_DEPTH);
-    p->groups[p->depth++] = (struct group){.left = element.children, .path_bytes = p->has_root ? p->path.len : 0};
+    p->groups[p->depth++] = (struct group){
+        .left = element.children, .is_repeated = is_repeated, .path_bytes = p->has_root ? p->path.len : 0};
     p->has_root = true;
     return true;
 }
@@ -212,13 +225,20 @@ static bool read_schema(struct parse *p, const struct td_thrift_field *field)
 /* ---- row groups ---- */
 
 struct chunk {
-    int64_t bytes, data_page, dictionary_page;
-    bool has_place;
+    int64_t values, bytes, data_page, dictionary_page;
+    bool has_place, is_encrypted;
+};
+
+/* What the chunks of a row group span, and the rows that they have. */
+struct span {
+    uint64_t begin, end;
+    bool has_rows; /* a column has one value for each row */
+    int64_t rows;
 };
 
 static bool read_chunk_place(struct parse *p, const struct td_thrift_field *around, struct chunk *out)
 {
-    enum { COMPRESSED_BYTES = 7, DATA_PAGE = 9, DICTIONARY_PAGE = 11 };
+    enum { VALUES = 5, COMPRESSED_BYTES = 7, DATA_PAGE = 9, DICTIONARY_PAGE = 11 };
     struct td_thrift_field field = {0};
     if (around->type != TD_THRIFT_STRUCT)
         return fail(p, "the metadata of a column chunk is of type", (uint64_t)around->type);
@@ -226,10 +246,11 @@ static bool read_chunk_place(struct parse *p, const struct td_thrift_field *arou
     while (td_thrift_next(&p->reader, &field)) {
         if (field.type == TD_THRIFT_STOP)
             return true;
-        int64_t *number = field.id == COMPRESSED_BYTES  ? &out->bytes
-                          : field.id == DATA_PAGE       ? &out->data_page
-                          : field.id == DICTIONARY_PAGE ? &out->dictionary_page
-                                                        : NULL;
+        int64_t *number = field.id == VALUES             ? &out->values
+                          : field.id == COMPRESSED_BYTES ? &out->bytes
+                          : field.id == DATA_PAGE        ? &out->data_page
+                          : field.id == DICTIONARY_PAGE  ? &out->dictionary_page
+                                                         : NULL;
         if (number != NULL ? !td_thrift_int(&p->reader, &field, number) : !td_thrift_skip(&p->reader, &field))
             return false;
     }
@@ -238,7 +259,7 @@ static bool read_chunk_place(struct parse *p, const struct td_thrift_field *arou
 
 static bool read_chunk(struct parse *p, struct chunk *out)
 {
-    enum { FILE_PATH = 1, META_DATA = 3 };
+    enum { FILE_PATH = 1, META_DATA = 3, CRYPTO_METADATA = 8, ENCRYPTED_METADATA = 9 };
     struct td_thrift_field field = {0};
     *out = (struct chunk){.data_page = -1};
     while (td_thrift_next(&p->reader, &field)) {
@@ -246,6 +267,7 @@ static bool read_chunk(struct parse *p, struct chunk *out)
         bool ok;
         if (field.type == TD_THRIFT_STOP)
             return true;
+        out->is_encrypted = out->is_encrypted || field.id == CRYPTO_METADATA || field.id == ENCRYPTED_METADATA;
         if (field.id == FILE_PATH)
             ok = td_thrift_binary(&p->reader, &field, &at, &len);
         else if (field.id == META_DATA)
@@ -260,18 +282,36 @@ static bool read_chunk(struct parse *p, struct chunk *out)
     return false;
 }
 
-/* Reads the column chunks of a row group, and finds what they span: from *begin to *end. */
-static bool read_chunks(struct parse *p, const struct td_thrift_field *field, uint64_t *begin, uint64_t *end)
+/* Notes how many rows a chunk has whose column has one value for each row. */
+static bool count_rows(struct parse *p, const struct chunk *chunk, uint64_t column, struct span *span)
+{
+    if (p->leaves[column])
+        return true;
+    if (span->has_rows && chunk->values != span->rows)
+        return fail(p, "the column chunks of a row group have different numbers of rows; column", column);
+    span->has_rows = true;
+    span->rows = chunk->values;
+    return true;
+}
+
+/* Reads the column chunks of a row group, and finds what they span. */
+static bool read_chunks(struct parse *p, const struct td_thrift_field *field, struct span *span)
 {
     uint64_t count;
     if (!td_thrift_structs(&p->reader, field, &count))
         return false;
+    if (count != p->leaf_count)
+        return fail(p, "a row group has not as many column chunks as the schema before it has columns", count);
     for (uint64_t i = 0; i < count; i++) {
         struct chunk chunk;
         if (!read_chunk(p, &chunk))
             return false;
+        if (chunk.is_encrypted)
+            return fail(p, "a column chunk is encrypted, of column", i);
         if (!chunk.has_place)
             return fail(p, "a column chunk whose metadata is missing or encrypted", i);
+        if (!count_rows(p, &chunk, i, span))
+            return false;
         int64_t first = chunk.data_page;
         if (chunk.dictionary_page > 0 && (first <= 0 || chunk.dictionary_page < first))
             first = chunk.dictionary_page; /* which lies before the data pages; there may be none */
@@ -280,8 +320,8 @@ static bool read_chunks(struct parse *p, const struct td_thrift_field *field, ui
         if (first < MAGIC_BYTES || chunk.bytes < 0 ||
             !td_range_within((uint64_t)first, (uint64_t)chunk.bytes, p->footer))
             return fail(p, "a column chunk lies outside of the file", i);
-        *begin = (uint64_t)first < *begin ? (uint64_t)first : *begin;
-        *end = (uint64_t)(first + chunk.bytes) > *end ? (uint64_t)(first + chunk.bytes) : *end;
+        span->begin = (uint64_t)first < span->begin ? (uint64_t)first : span->begin;
+        span->end = (uint64_t)(first + chunk.bytes) > span->end ? (uint64_t)(first + chunk.bytes) : span->end;
     }
     return true;
 }
@@ -291,14 +331,14 @@ static bool add_row_group(struct parse *p)
     enum { COLUMNS = 1, NUM_ROWS = 3 };
     struct td_row_index *out = p->out;
     struct td_thrift_field field = {0};
-    uint64_t begin = p->footer, end = 0;
+    struct span span = {.begin = p->footer};
     int64_t rows = -1;
     do {
         if (!td_thrift_next(&p->reader, &field))
             return false;
         bool ok = true;
         if (field.type != TD_THRIFT_STOP)
-            ok = field.id == COLUMNS    ? read_chunks(p, &field, &begin, &end)
+            ok = field.id == COLUMNS    ? read_chunks(p, &field, &span)
                  : field.id == NUM_ROWS ? td_thrift_int(&p->reader, &field, &rows)
                                         : td_thrift_skip(&p->reader, &field);
         if (!ok)
@@ -306,14 +346,16 @@ static bool add_row_group(struct parse *p)
     } while (field.type != TD_THRIFT_STOP);
     if (rows < 0)
         return fail(p, "a row group does not say how many rows it has", out->word_count / WORDS);
+    if (span.has_rows && span.rows != rows)
+        return fail(p, "a row group has another number of rows than its columns", out->word_count / WORDS);
     if (!td_add_u64(out->row_count, (uint64_t)rows, &out->row_count))
         return fail(p, "more than 2^64 rows in row groups", out->word_count / WORDS);
     if (!td_row_memory_reserve(&out->words, &p->word_capacity, out->word_count + WORDS, sizeof *out->words, &p->budget,
                                p->err))
         return false;
     uint64_t *words = out->words + out->word_count;
-    words[0] = end == 0 ? MAGIC_BYTES : begin;
-    words[1] = end == 0 ? 0 : end - begin;
+    words[0] = span.end == 0 ? MAGIC_BYTES : span.begin;
+    words[1] = span.end == 0 ? 0 : span.end - span.begin;
     words[2] = (uint64_t)rows;
     out->word_count += WORDS;
     return true;
@@ -424,6 +466,7 @@ static bool build_index(const struct td_row_build *build, struct td_row_index *o
     bool ok = find_footer(&p) && read_footer(&p) && finish(&p);
     td_buffer_fini(&p.columns);
     td_buffer_fini(&p.path);
+    td_row_memory_free(p.leaves, p.leaf_capacity, sizeof *p.leaves, &p.budget);
     return ok;
 }
 

@@ -421,3 +421,64 @@ def test_errors_name_what_is_wrong(tmp_path):
         cut(path, 11, 8)
     with pytest.raises(Refused, match="^record batch 1: "):
         gather(path, [14])
+
+
+# schemas of one size: what pyarrow writes of them differs in the schema alone
+TWINS = {
+    "name": (pa.schema([("a", pa.int32())]), pa.schema([("b", pa.int32())])),
+    "type": (pa.schema([("a", pa.int32())]), pa.schema([("a", pa.uint32())])),
+    "width": (pa.schema([("a", pa.int32())]), pa.schema([("a", pa.int64())])),
+    "not null": (pa.schema([pa.field("a", pa.int32())]), pa.schema([pa.field("a", pa.int32(), nullable=False)])),
+    "time zone": (pa.schema([("a", pa.timestamp("s", "UTC"))]), pa.schema([("a", pa.timestamp("s", "CET"))])),
+    "unit": (pa.schema([("a", pa.timestamp("s"))]), pa.schema([("a", pa.timestamp("ms"))])),
+    "field's metadata": (pa.schema([pa.field("a", pa.int32(), metadata={"k": "v"})]),
+                         pa.schema([pa.field("a", pa.int32(), metadata={"k": "w"})])),
+    "metadata": (pa.schema([("a", pa.int32())], {"k": "v"}), pa.schema([("a", pa.int32())], {"k": "w"})),
+    "inner name": (pa.schema([("a", pa.struct([("x", pa.int32())]))]),
+                   pa.schema([("a", pa.struct([("y", pa.int32())]))])),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_footer_with_another_schema_is_refused(tmp_path, name):
+    """pyarrow reads a file by the footer's schema, and the stream in it by that of the first message."""
+    files = []
+    for schema in TWINS[name]:
+        field = schema.field("a" if "a" in schema.names else "b")
+        value = {"x": 1, "y": 2} if pa.types.is_struct(field.type) else 1
+        files.append(write_file(tmp_path / "t.arrow", pa.table([pa.array([value], field.type)], schema)).read_bytes())
+    one, two = files
+    ends = [len(data) - 10 - struct.unpack_from("<i", data, len(data) - 10)[0] for data in files]
+    mixed = tmp_path / "t.arrow"
+    mixed.write_bytes(one[:ends[0]] + two[ends[1]:])
+    if ends[0] == ends[1]:
+        assert pa.ipc.open_file(mixed).schema.equals(TWINS[name][1], check_metadata=True)
+        with pa.ipc.open_stream(mixed.read_bytes()[8:]) as reader:
+            assert reader.schema.equals(TWINS[name][0], check_metadata=True)
+    with pytest.raises(Refused, match="the footer has another schema than the first message of the file") as refused:
+        index_of(mixed)
+    assert refused.value.code == INVALID_ARGUMENT
+    for data in files:
+        mixed.write_bytes(data)
+        assert index_of(mixed)["rows"] == 1
+
+
+def test_a_footer_that_says_something_else_of_a_batch(tmp_path):
+    """Of each block of the footer, one number after the other is changed: pyarrow reads no such file, or the same."""
+    table = pa.table({"a": pa.array(range(40), pa.int32()), "d": pa.array(["x", "y"] * 20).dictionary_encode()})
+    path = write_file(tmp_path / "t.arrow", table, 10)
+    data = path.read_bytes()
+    footer = len(data) - 10 - struct.unpack_from("<i", data, len(data) - 10)[0]
+    words = index_of(path)["words"]
+    refused = 0
+    for offset in words[0::6]:
+        at = data.index(struct.pack("<q", offset), footer)
+        for place in (at, at + 8, at + 16):
+            for change in (8, -8):
+                changed = bytearray(data)
+                struct.pack_into("<i", changed, place, struct.unpack_from("<i", changed, place)[0] + change)
+                path.write_bytes(changed)
+                with pytest.raises(Refused):
+                    index_of(path)
+                refused += 1
+    assert refused == 6 * 5

@@ -1,8 +1,10 @@
 """The index of Parquet files, as parser/rows reads their footers, beside what pyarrow says of them."""
+import base64
 import decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 from test_arrow_rows import INVALID_ARGUMENT, Refused, index_of
@@ -90,3 +92,34 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(Refused, match=message) as refused:
             index_of(path)
         assert refused.value.code == INVALID_ARGUMENT
+
+
+class Keys(pe.KmsClient):
+    """Keeps keys by adding the name of the master key, which hides nothing."""
+
+    def wrap_key(self, key_bytes, master_key_identifier):
+        return base64.b64encode(master_key_identifier.encode() + key_bytes)
+
+    def unwrap_key(self, wrapped_key, master_key_identifier):
+        return base64.b64decode(wrapped_key)[len(master_key_identifier):]
+
+
+@pytest.mark.parametrize("plaintext", [True, False], ids=["plain footer", "encrypted footer"])
+@pytest.mark.parametrize("columns", [["i"], ["s"], ["i", "s", "f"]], ids=",".join)
+def test_encrypted_columns_are_refused(tmp_path, plaintext, columns):
+    """A plain footer tells columns, row groups and places, but the pages of encrypted columns are for key holders."""
+    path, factory, connection = tmp_path / "t.parquet", pe.CryptoFactory(lambda _: Keys()), pe.KmsConnectionConfig()
+    config = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": columns}, plaintext_footer=plaintext)
+    written = table().select(["i", "s", "f"])
+    with pq.ParquetWriter(path, written.schema,
+                          encryption_properties=factory.file_encryption_properties(connection, config)) as writer:
+        writer.write_table(written)
+    properties = factory.file_decryption_properties(connection)
+    assert pq.read_table(path, decryption_properties=properties).equals(written)
+    with pytest.raises(OSError):
+        pq.read_table(path)
+    first = ["i", "s", "f"].index(columns[0])
+    with pytest.raises(Refused, match=f"a column chunk is encrypted, of column: {first}" if plaintext else
+                       "the footer is encrypted") as refused:
+        index_of(path)
+    assert refused.value.code == INVALID_ARGUMENT

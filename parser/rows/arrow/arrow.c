@@ -15,10 +15,11 @@ static const char magic[] = "ARROW1";
 
 enum {
     MAGIC_BYTES = 6,
-    FILE_HEAD_BYTES = 8,     /* the magic, padded */
-    FILE_TAIL_BYTES = 10,    /* the footer's length, and the magic */
-    FOOTER_BLOCK_BYTES = 24, /* offset i64, metadata bytes i32, 4 unused, body bytes i64 */
-    FOOTER_BLOCK_BODY = 16,  /* where the body's bytes stand in it */
+    FILE_HEAD_BYTES = 8,       /* the magic, padded */
+    FILE_TAIL_BYTES = 10,      /* the footer's length, and the magic */
+    FOOTER_BLOCK_BYTES = 24,   /* offset i64, metadata bytes i32, 4 unused, body bytes i64 */
+    FOOTER_BLOCK_METADATA = 8, /* where the metadata's bytes stand in it */
+    FOOTER_BLOCK_BODY = 16,    /* where the body's bytes stand in it */
 };
 
 struct dictionary {
@@ -36,6 +37,7 @@ struct builder {
     struct td_arrow_reader reader;
     struct td_arrow_schema schema;
     struct td_buffer columns;
+    struct td_buffer traits; /* of the first message's schema, in a file */
     struct dictionary *dictionaries;
     size_t dictionary_count, dictionary_capacity;
     uint64_t *words; /* of the record batches */
@@ -110,7 +112,8 @@ static bool add_schema(struct builder *b, uint64_t offset, uint64_t end, uint64_
     b->out->params[TD_ARROW_PARAM_SCHEMA] = offset;
     b->out->params[TD_ARROW_PARAM_SCHEMA_BYTES] = message.metadata_bytes + message.body_bytes;
     *behind = offset + message.metadata_bytes + message.body_bytes;
-    return td_arrow_schema_read(&message.metadata, &message.header, &b->budget, &b->columns, &b->schema, b->err);
+    const struct td_arrow_texts texts = {.columns = &b->columns, .traits = b->is_file ? &b->traits : NULL};
+    return td_arrow_schema_read(&message.metadata, &message.header, &b->budget, &texts, &b->schema, b->err);
 }
 
 static bool add_message(struct builder *b, const struct td_arrow_message *message)
@@ -154,7 +157,8 @@ static bool read_blocks(struct builder *b, const struct td_flatbuffer *footer, c
         struct td_arrow_message message;
         if (!td_arrow_message_read(&b->reader, td_load_le64(block), footer->base, &message, &inner))
             return fail_in(b, what, i, &inner);
-        if (message.type != type || message.body_bytes != td_load_le64(block + FOOTER_BLOCK_BODY))
+        if (message.type != type || message.body_bytes != td_load_le64(block + FOOTER_BLOCK_BODY) ||
+            message.metadata_bytes != td_load_le32(block + FOOTER_BLOCK_METADATA))
             return td_error_at(b->err, TD_INVALID_ARGUMENT, message.offset,
                                "%s %" PRIu32 ": the footer says something else of it than its message", what, i);
         if (!add_message(b, &message))
@@ -163,12 +167,41 @@ static bool read_blocks(struct builder *b, const struct td_flatbuffer *footer, c
     return true;
 }
 
+static bool is_equal(const struct td_buffer *a, const struct td_buffer *b)
+{
+    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
+}
+
+/* Refuses a footer whose schema is not that of the first message: readers of a file take the footer's, readers of the
+ * rows that are answered have the message's. */
+static bool check_schema(struct builder *b, const struct td_flatbuffer *footer, const struct td_flat_table *table)
+{
+    enum { SCHEMA = 1 };
+    struct td_flat_table schema_table;
+    struct td_arrow_schema schema = {.budget = &b->budget};
+    struct td_buffer columns;
+    struct td_buffer traits;
+    const struct td_arrow_texts texts = {.columns = &columns, .traits = &traits};
+    td_buffer_init_budget(&columns, &b->budget);
+    td_buffer_init_budget(&traits, &b->budget);
+    bool ok = td_flat_child(footer, table, SCHEMA, &schema_table) &&
+              td_arrow_schema_read(footer, &schema_table, &b->budget, &texts, &schema, b->err);
+    if (ok && !(td_arrow_schema_equal(&b->schema, &schema) && is_equal(&b->columns, &columns) &&
+                is_equal(&b->traits, &traits)))
+        ok = td_error_at(b->err, TD_INVALID_ARGUMENT, footer->base,
+                         "the footer has another schema than the first message of the file");
+    td_arrow_schema_fini(&schema);
+    td_buffer_fini(&traits);
+    td_buffer_fini(&columns);
+    return ok;
+}
+
 static bool read_footer(struct builder *b, const struct td_flatbuffer *footer)
 {
     enum { DICTIONARIES = 2, BATCHES = 3 };
     struct td_flat_table table;
     struct td_flat_vector dictionaries, batches;
-    return td_flat_root(footer, &table) &&
+    return td_flat_root(footer, &table) && check_schema(b, footer, &table) &&
            td_flat_vector(footer, &table, DICTIONARIES, FOOTER_BLOCK_BYTES, &dictionaries) &&
            td_flat_vector(footer, &table, BATCHES, FOOTER_BLOCK_BYTES, &batches) &&
            read_blocks(b, footer, &dictionaries, TD_ARROW_DICTIONARY, "dictionary batch") &&
@@ -305,10 +338,12 @@ static bool build_index(const struct td_row_build *build, struct td_row_index *o
     b.reader = (struct td_arrow_reader){
         .input = &build->files->data, .budget = &b.budget, .max_metadata_bytes = build->limits->max_header_bytes};
     td_buffer_init_budget(&b.columns, &b.budget);
+    td_buffer_init_budget(&b.traits, &b.budget);
     bool ok = run(&b);
     td_arrow_schema_fini(&b.schema);
     td_arrow_reader_fini(&b.reader);
     td_buffer_fini(&b.columns);
+    td_buffer_fini(&b.traits);
     free(b.dictionaries);
     free(b.words);
     return ok;

@@ -53,6 +53,7 @@ struct field {
     struct td_flat_table details; /* of the type */
     struct td_flat_vector children;
     bool has_dictionary, is_ordered;
+    int64_t dictionary;  /* its number */
     unsigned index_bits; /* of a dictionary */
     bool index_is_signed;
     uint64_t items;       /* of a fixed-size list */
@@ -73,8 +74,9 @@ struct walk {
     const struct td_flatbuffer *buffer;
     struct td_arrow_schema *out;
     struct td_buffer *columns; /* NULL: no texts */
+    struct td_buffer *traits;  /* NULL: no traits */
     struct td_buffer text;     /* of the type of the column */
-    uint64_t fields_left, name_bytes_left;
+    uint64_t fields_left, name_bytes_left, metadata_bytes_left;
     struct td_error *err;
     size_t depth;
     struct level levels[TD_ARROW_MAX_DEPTH + 1];
@@ -437,17 +439,63 @@ static bool write_behind(struct walk *walk, const struct level *level, uint32_t 
 
 static bool read_dictionary(const struct walk *walk, const struct td_flat_table *table, struct field *out)
 {
-    enum { INDEX_TYPE = 1, IS_ORDERED };
+    enum { ID, INDEX_TYPE, IS_ORDERED };
     struct td_flat_table index;
     uint64_t is_ordered;
     out->has_dictionary = true;
     out->index_bits = 32; /* without an index type */
     out->index_is_signed = true;
     if (!td_flat_child(walk->buffer, table, INDEX_TYPE, &index) ||
-        !td_flat_unsigned(walk->buffer, table, IS_ORDERED, 1, 0, &is_ordered))
+        !td_flat_unsigned(walk->buffer, table, IS_ORDERED, 1, 0, &is_ordered) ||
+        !td_flat_signed(walk->buffer, table, ID, 8, 0, &out->dictionary))
         return false;
     out->is_ordered = is_ordered != 0;
     return index.vtable_bytes == 0 || read_int(walk, &index, &out->index_bits, &out->index_is_signed);
+}
+
+static bool add_text_trait(struct walk *walk, struct td_text text)
+{
+    td_buffer_u64(walk->traits, text.len);
+    td_buffer_putc(walk->traits, ' ');
+    if (text.len > walk->metadata_bytes_left)
+        return td_error_at(walk->err, TD_INVALID_ARGUMENT, walk->buffer->base, "fields share metadata of many bytes");
+    walk->metadata_bytes_left -= text.len;
+    td_buffer_append(walk->traits, text.p, text.len);
+    return td_row_memory_check(walk->traits, walk->err);
+}
+
+/* Adds the pairs of keys and values that a table has as its field `number`. */
+static bool add_metadata_traits(struct walk *walk, const struct td_flat_table *table, unsigned number)
+{
+    enum { KEY, VALUE, LEAST_PAIR_BYTES = 4 };
+    struct td_flat_vector pairs;
+    struct td_flat_table pair;
+    struct td_text key;
+    struct td_text value;
+    if (!td_flat_vector(walk->buffer, table, number, 4, &pairs))
+        return false;
+    for (uint32_t i = 0; i < pairs.count; i++) {
+        if (walk->metadata_bytes_left < LEAST_PAIR_BYTES)
+            return td_error_at(walk->err, TD_INVALID_ARGUMENT, walk->buffer->base, "fields share their metadata");
+        walk->metadata_bytes_left -= LEAST_PAIR_BYTES;
+        if (!td_flat_element(walk->buffer, &pairs, i, &pair) || !td_flat_text(walk->buffer, &pair, KEY, &key) ||
+            !td_flat_text(walk->buffer, &pair, VALUE, &value) || !add_text_trait(walk, key) ||
+            !add_text_trait(walk, value))
+            return false;
+    }
+    td_buffer_putc(walk->traits, ';');
+    return td_row_memory_check(walk->traits, walk->err);
+}
+
+static bool add_traits(struct walk *walk, const struct td_flat_table *table, const struct field *field)
+{
+    enum { METADATA = 6 };
+    if (walk->traits == NULL)
+        return true;
+    td_buffer_putc(walk->traits, field->is_nullable ? 'n' : '-');
+    if (field->has_dictionary)
+        td_buffer_printf(walk->traits, "d%" PRId64 " ", field->dictionary);
+    return add_metadata_traits(walk, table, METADATA);
 }
 
 static bool read_field(struct walk *walk, const struct level *level, uint32_t i, struct field *out)
@@ -476,7 +524,7 @@ static bool read_field(struct walk *walk, const struct level *level, uint32_t i,
     walk->name_bytes_left -= out->name.len;
     out->is_nullable = is_nullable != 0;
     out->type = (enum type)type;
-    return dictionary.vtable_bytes == 0 || read_dictionary(walk, &dictionary, out);
+    return (dictionary.vtable_bytes == 0 || read_dictionary(walk, &dictionary, out)) && add_traits(walk, &table, out);
 }
 
 /* Opens a field whose children are entered next. */
@@ -534,20 +582,24 @@ static bool check_text(struct walk *walk)
 }
 
 bool td_arrow_schema_read(const struct td_flatbuffer *buffer, const struct td_flat_table *schema,
-                          struct td_budget *budget, struct td_buffer *columns, struct td_arrow_schema *out,
+                          struct td_budget *budget, const struct td_arrow_texts *texts, struct td_arrow_schema *out,
                           struct td_error *err)
 {
-    enum { ENDIANNESS, FIELDS };
+    enum { ENDIANNESS, FIELDS, METADATA };
     struct td_flatbuffer own = *buffer;
-    struct walk walk = {.buffer = &own, .out = out, .columns = columns, .err = err};
+    struct td_buffer *columns = texts == NULL ? NULL : texts->columns;
+    struct walk walk = {
+        .buffer = &own, .out = out, .columns = columns, .traits = texts == NULL ? NULL : texts->traits, .err = err};
     int64_t endianness;
     own.err = err;
     *out = (struct td_arrow_schema){.budget = budget};
     walk.fields_left = buffer->len / LEAST_FIELD_BYTES;
     walk.name_bytes_left = buffer->len;
+    walk.metadata_bytes_left = buffer->len;
     struct field root = {.type = COLUMNS};
     if (!td_flat_signed(&own, schema, ENDIANNESS, 2, 0, &endianness) ||
-        !td_flat_vector(&own, schema, FIELDS, 4, &root.children))
+        !td_flat_vector(&own, schema, FIELDS, 4, &root.children) ||
+        (walk.traits != NULL && !add_metadata_traits(&walk, schema, METADATA)))
         return false;
     if (endianness != 0)
         meet_obstacle(out, TD_ARROW_BIG_ENDIAN);
@@ -565,6 +617,19 @@ bool td_arrow_schema_read(const struct td_flatbuffer *buffer, const struct td_fl
     }
     td_buffer_fini(&walk.text);
     return ok;
+}
+
+bool td_arrow_schema_equal(const struct td_arrow_schema *a, const struct td_arrow_schema *b)
+{
+    if (a->obstacle != b->obstacle || a->buffer_count != b->buffer_count || a->node_count != b->node_count)
+        return false;
+    for (size_t i = 0; i < a->node_count; i++) {
+        const struct td_arrow_node *x = &a->nodes[i];
+        const struct td_arrow_node *y = &b->nodes[i];
+        if (x->layout != y->layout || x->parent != y->parent || x->width != y->width)
+            return false;
+    }
+    return true;
 }
 
 void td_arrow_schema_fini(struct td_arrow_schema *schema)

@@ -55,13 +55,23 @@ struct td_arrow_schema {
 /* Returns how many buffers a node has. */
 size_t td_arrow_buffers_of(enum td_arrow_layout layout);
 
+/* What of a schema is asked for beside its nodes. Each may be NULL: nobody asks. */
+struct td_arrow_texts {
+    struct td_buffer *columns; /* gets the JSON array of td_row_index.columns, types as pyarrow prints them; an
+                                  extension type is shown as the type of its storage */
+    struct td_buffer *traits;  /* gets what columns does not tell, in a form of its own that is equal for schemas with
+                                  equal traits: which fields may be null, numbers of dictionaries, metadata */
+};
+
 /* Reads the schema table of a schema message or of a footer. The caller ends *out by td_arrow_schema_fini, after an
- * error too. `columns` (NULL: nobody asks) gets the JSON array of td_row_index.columns, types as pyarrow prints them;
- * an extension type is shown as the type of its storage. The budgets of *out and of columns bound the memory. Errors:
- * TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED. */
+ * error too. The budgets of *out and of the texts bound the memory. Errors: TD_INVALID_ARGUMENT with the position,
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_arrow_schema_read(const struct td_flatbuffer *buffer, const struct td_flat_table *schema,
-                          struct td_budget *budget, struct td_buffer *columns, struct td_arrow_schema *out,
+                          struct td_budget *budget, const struct td_arrow_texts *texts, struct td_arrow_schema *out,
                           struct td_error *err);
+
+/* Returns whether record batches of both schemas have the same buffers. */
+bool td_arrow_schema_equal(const struct td_arrow_schema *a, const struct td_arrow_schema *b);
 
 void td_arrow_schema_fini(struct td_arrow_schema *schema);
 

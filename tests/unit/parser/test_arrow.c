@@ -327,11 +327,26 @@ static void shared_fields_are_refused(void **state)
     free(flat);
 }
 
+/* Appends the schema message of the file, and lets the distance at `at` lead to the schema in it. */
+static void put_schema(struct flat_bytes *flat, size_t at, const char *file, const struct td_row_index *index)
+{
+    enum { PREFIX_BYTES = 8, HEADER = 2 }; /* the mark and the length before a message; number of a message's field */
+    const uint8_t *message = (const uint8_t *)file + index->params[TD_ARROW_PARAM_SCHEMA] + PREFIX_BYTES;
+    size_t len = (size_t)index->params[TD_ARROW_PARAM_SCHEMA_BYTES] - PREFIX_BYTES;
+    size_t root = td_load_le32(message);
+    size_t vtable = root - td_load_le32(message + root);
+    size_t header = root + td_load_le16(message + vtable + 4 + 2 * HEADER);
+    size_t schema = header + td_load_le32(message + header);
+    flat_set(flat, at, flat->len + schema - at);
+    for (size_t i = 0; i < len; i++)
+        (void)flat_put(flat, message[i], 1);
+}
+
 /* A footer that names one batch a thousand times. */
 static void overlapping_blocks_are_refused(void **state)
 {
     (void)state;
-    static const uint16_t fields[] = {0, 0, 0, 4};
+    static const uint16_t fields[] = {0, 4, 0, 8};
     size_t len;
     struct td_row_index index;
     struct td_error err;
@@ -342,8 +357,9 @@ static void overlapping_blocks_are_refused(void **state)
         size_t messages = (size_t)(index.words[TD_ARROW_OFFSET] + index.words[TD_ARROW_BYTES_WORD]);
         memcpy(flat->bytes, bytes, messages);
         flat->len = messages;
-        size_t root = flat_put(flat, 0, 4), table = flat_table(flat, 8, fields, COUNT_OF(fields));
+        size_t root = flat_put(flat, 0, 4), table = flat_table(flat, 12, fields, COUNT_OF(fields));
         flat_set(flat, root, table - root);
+        size_t schema = flat_put(flat, 0, 4);
         size_t vector = flat_put(flat, 0, 4);
         flat_lead(flat, vector);
         (void)flat_put(flat, blocks, 4);
@@ -352,6 +368,7 @@ static void overlapping_blocks_are_refused(void **state)
             (void)flat_put(flat, index.words[TD_ARROW_METADATA], 8);
             (void)flat_put(flat, index.words[TD_ARROW_BYTES_WORD] - index.words[TD_ARROW_METADATA], 8);
         }
+        put_schema(flat, schema, bytes, &index);
         (void)flat_put(flat, flat->len - messages, 4);
         memcpy(flat->bytes + flat->len, "ARROW1", 6);
         struct td_row_index other;

@@ -117,6 +117,21 @@ static void what_is_wrong_is_refused(void **state)
          "metadata is missing or encrypted"},
         {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x18\x01x\x00\x26\x02\x00\x00"),
          "lies in another file"},
+        /* its metadata, which are empty, and crypto_metadata: a union that holds an empty EncryptionWithFooterKey */
+        {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x3c\x00\x5c\x1c\x00\x00\x00\x26\x02\x00\x00"),
+         "a column chunk is encrypted, of column: 0"},
+        /* encrypted_column_metadata */
+        {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x3c\x00\x68\x01x\x00\x26\x02\x00\x00"),
+         "a column chunk is encrypted, of column: 0"},
+        {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x2c\x3c\x00\x00\x3c\x00\x00\x26\x02\x00\x00"),
+         "not as many column chunks as the schema before it has columns: 2"},
+        {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x0c\x26\x02\x00\x00"),
+         "not as many column chunks as the schema before it has columns: 0"},
+        {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x3c\x56\x04\x00\x00\x26\x02\x00\x00"),
+         "another number of rows than its columns"},
+        {FOOTER("\x29\x3c" ROOT("\x04") LEAF LEAF
+                "\x16\x02\x19\x1c\x19\x2c\x3c\x56\x02\x00\x00\x3c\x56\x04\x00\x00\x26\x02\x00\x00"),
+         "different numbers of rows; column: 1"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         refuses(cases[i].footer, cases[i].len, cases[i].says);
