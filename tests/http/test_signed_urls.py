@@ -60,6 +60,17 @@ def check_refused(r, *statuses):
     assert CONTENT[:64] not in r.body and len(r.body) < 2000, r
 
 
+@pytest.mark.parametrize("at", ["@", "%40"])
+def test_rank_files_of_an_engines_version_are_signed(srv, tokens, at):
+    """The model has no architecture, so that a valid signature ends in 422."""
+    url = f"http://127.0.0.1:{srv.port}/models/org/open/shards/vllm{at}0.33/tp2/rank-0.safetensors"
+    code, signed, err = sign_by_command(url, "--tokens", tokens, "--expires", "30m", "--as", "part")
+    assert code == 0, err
+    r = srv.get(signed.removeprefix(f"http://127.0.0.1:{srv.port}"))
+    assert r.status == 422 and "vllm@0.33" in r.json()["error"]["message"], r
+    check_refused(srv.get(signed.removeprefix(f"http://127.0.0.1:{srv.port}").replace("0.33", "0.13")), 403)
+
+
 def test_a_url_has_the_rights_of_who_signed(srv, tokens):
     for name in ("", "all", "part"):
         r = srv.get(tokens.sign(FILE, name))

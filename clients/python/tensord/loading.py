@@ -54,8 +54,9 @@ def load_rank(url: Source, engine: str, tp: int, rank: int, device: Any = "cpu",
               **options: Any) -> Dict[str, Any]:
     """Returns the tensors of one tensor-parallel rank as an engine of the server's cuts and joins them.
 
-    `engine`: "vllm", "nano-vllm", "fsdp", "none". `tp`: the number of ranks. `rank`: from 0. Reads the rank's bytes and
-    no others. Raises ValueError for a rank that is not below tp; AnswerError when the engine refuses the model.
+    `engine`: "vllm" (its newest version), "vllm@0.33", "vllm@0.13", "nano-vllm", "fsdp", "none". `tp`: the number of
+    ranks. `rank`: from 0. Reads the rank's bytes and no others. Raises ValueError for a rank that is not below tp;
+    AnswerError when the engine refuses the model.
     """
     with _opened(url, options) as model:
         return read_rank(model, engine, tp, rank, device, framework_of(framework))
