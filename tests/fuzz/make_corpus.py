@@ -142,6 +142,8 @@ def model_card_seeds():
         "open": b"---\na: 1\n",
         "blanks": b" \t\r\n---\r\na: 1\r\n---\r\n",
         "alias": b"---\na: &a [1]\nb: [*a, *a]\n---\n",
+        "merge": b"---\na: &a {x: 1, y: [2]}\nb: &b {<<: *a, x: 3}\nc: {<<: [*b, *a], z: *a}\n---\n",
+        "unfold": b"---\na: &a [x]\nb: &b [*a, *a, *a]\nc: &c [*b, *b]\n*a : [*c]\n&k k: *k\n---\n",
         "merge": b"---\n<<: {a: 1}\na: 2\n---\n",
         "twice": b"---\na: 1\nb: {c: 1, \"c\": 2}\n---\n",
         "tags": b"---\na: !!str 1\nb: !!int '2'\nc: !x y\n---\n",
@@ -1086,6 +1088,8 @@ def card_splits_seeds():
         "several": {"configs": configs("en/*.json", ["fr/**"], [{"split": "x", "path": "**"}])},
         "default": {"configs": [*configs("a"), {"config_name": "d", "default": True, "data_files": "b"}]},
         "sets": {"configs": configs("[a-c]*", "[!a]**/?", "[]a]", "[!]]*", "[", "a[z-a]", "**/**/x", "*a*a*a*b")},
+        "folders": {"configs": [{"config_name": "a", "data_dir": "en"}, {"config_name": 2, "data_dir": "./fr/",
+                                                                         "data_files": "sub/*"}, {"data_dir": ".."}]},
         "wrong": {"configs": [1, None, {}, {"data_files": {"a": "b"}}, {"data_files": [[], {"split": 1}]}], "x": []},
     }
     seeds = {name: json.dumps(card).encode() + b"\0" + paths for name, card in cards.items()}
