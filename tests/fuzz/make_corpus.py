@@ -142,7 +142,7 @@ def model_card_seeds():
         "open": b"---\na: 1\n",
         "blanks": b" \t\r\n---\r\na: 1\r\n---\r\n",
         "alias": b"---\na: &a [1]\nb: [*a, *a]\n---\n",
-        "merge": b"---\na: &a {x: 1, y: [2]}\nb: &b {<<: *a, x: 3}\nc: {<<: [*b, *a], z: *a}\n---\n",
+        "merges": b"---\na: &a {x: 1, y: [2]}\nb: &b {<<: *a, x: 3}\nc: {<<: [*b, *a], z: *a}\n---\n",
         "unfold": b"---\na: &a [x]\nb: &b [*a, *a, *a]\nc: &c [*b, *b]\n*a : [*c]\n&k k: *k\n---\n",
         "merge": b"---\n<<: {a: 1}\na: 2\n---\n",
         "twice": b"---\na: 1\nb: {c: 1, \"c\": 2}\n---\n",
