@@ -175,6 +175,34 @@ def test_parts_directly_in_the_served_directory(serve):
         assert server.get(f"/models/{name}/model.safetensors").status == 404
 
 
+def test_what_comes_from_an_upstream_has_the_same_groups(serve, root, tmp_path):
+    """Names alone are known of a model on its way. Once it is here, its groups are those of the upstream."""
+    import shutil
+
+    import harness
+    for what in ("meta", "deepspeed", "megatron", "one-rank", "beside"):
+        shutil.copytree(root / what, serve.root / "org" / what)
+    zero = serve.root / "org/zero"
+    for i in range(3):
+        write(zero / f"model-{i:05}-of-00002.safetensors", {f"w{i}": FULL.clone()})
+    write(serve.root / "org/tarred/best.tar", {"w": FULL.clone()})
+    write(serve.root / "org/tarred/model.th", {"w": FULL.clone()})
+    (serve.root / "org/tarred/config.json").write_text("{}")
+    upstream = serve()
+    ids = [model for model in upstream.ids() if model.startswith("org/")]
+    assert {"org/meta", "org/megatron/mp_rank_00", "org/zero", "org/tarred"} <= set(ids)
+    (tmp_path / "cache").mkdir()
+    with harness.Server(tmp_path / "cache", "--upstream", f"http://127.0.0.1:{upstream.port}") as near:
+        repos = {"/".join(model.split("/")[:2]) for model in ids}
+        for repo in repos:
+            near.get(f"/api/models/{repo}")
+        near.wait_for(lambda: set(ids) <= set(near.ids()), "all models are here", timeout=60)
+        for model in ids:
+            here, there = near.json(f"/models/{model}"), upstream.json(f"/models/{model}")
+            for member in ("checkpoints", "parts", "errors"):
+                assert here.get(member) == there.get(member), (model, member)
+
+
 # ---- what torch.distributed.checkpoint writes in safetensors files ------------------------------------------
 
 WRITE = textwrap.dedent("""
