@@ -410,7 +410,8 @@ static void check_plan(struct td_plan_piece *pieces, size_t count, uint64_t cell
     struct td_error err = TD_ERROR_INIT;
     uint64_t unused[1] = {0};
     struct td_plan plan = {.pieces = pieces, .piece_count = count};
-    struct td_plan_output output = {"out", world.tensors[0].dtype, 0, unused, world.len, axis, cells, 0, count};
+    struct td_plan_output output = {"out", world.tensors[0].dtype, 0, unused, world.len, axis, cells, 0, count, false,
+                                    0};
     list.count = world.count;
     list.get = world_get;
     struct td_layout *layout = new_layout();

@@ -54,7 +54,7 @@ name, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)
 
 
-def load_model(load_format, extra=None, source=name):
+def load_model(load_format, extra=None, source=name, dtype=torch.float32):
     load_config = LoadConfig(load_format=load_format, model_loader_extra_config=extra or {})
     model_config = ModelConfig(model=source, tokenizer=name, skip_tokenizer_init=True, dtype="auto",
                                enforce_eager=True)
@@ -66,7 +66,7 @@ def load_model(load_format, extra=None, source=name):
             initialize_model_parallel(tp)
         loader = get_model_loader(load_config)
         loader.download_model(model_config)
-        with set_default_torch_dtype(model_config.dtype):
+        with set_default_torch_dtype(dtype or model_config.dtype):
             model = loader.create_model(config, model_config)
         loader.load_weights(model, model_config)
         return model
@@ -85,8 +85,8 @@ def compare():
 
 def compare_states(load_format):
     """Return the differences between the states of the model's own files and of the rank's."""
-    wanted = ShardedStateLoader._filter_subtensors(load_model("safetensors").state_dict())
-    got = ShardedStateLoader._filter_subtensors(load_model(load_format, source=url).state_dict())
+    wanted = ShardedStateLoader._filter_subtensors(load_model("safetensors", dtype=None).state_dict())
+    got = ShardedStateLoader._filter_subtensors(load_model(load_format, source=url, dtype=None).state_dict())
     wrong = [key for key in wanted if key not in got or wanted[key].dtype != got[key].dtype
              or not torch.equal(wanted[key], got[key])]
     return {"wrong": wrong + sorted(set(got) - set(wanted)),

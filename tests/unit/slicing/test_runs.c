@@ -155,9 +155,9 @@ static void qwen3_on_two_ranks(void **state)
                                      {2, 512, 512, 1, 0, NULL},
                                      {3, 1024, 1024, 1, 0, NULL},
                                      {4, 1536, 1536, 1, 0, NULL}};
-    const struct td_plan_output outputs[] = {{"qkv_proj", bf16, 2, qkv, 4194304, 0, 1, 0, 3},
-                                             {"o_proj", bf16, 2, half_o, 2097152, 1, 1, 3, 1},
-                                             {"down_proj", bf16, 2, half_down, 3145728, 1, 1, 4, 1}};
+    const struct td_plan_output outputs[] = {{"qkv_proj", bf16, 2, qkv, 4194304, 0, 1, 0, 3, false, 0},
+                                             {"o_proj", bf16, 2, half_o, 2097152, 1, 1, 3, 1, false, 0},
+                                             {"down_proj", bf16, 2, half_down, 3145728, 1, 1, 4, 1, false, 0}};
     static const struct td_run wanted[] = {{1, 2097152, 2097152, 1, 0, 0},
                                            {2, 1048576, 1048576, 1, 0, 0},
                                            {3, 1048576, 1048576, 1, 0, 0},
@@ -204,7 +204,8 @@ static void blocks_are_not_split(void **state)
         (void)library_add(&library, "blk.0.w", "Q8_0", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
-        struct td_plan_output output = {"out", library.tensors[0].dtype, 2, cases[i].result, 0, cases[i].axis, 1, 0, 1};
+        struct td_plan_output output = {
+            "out", library.tensors[0].dtype, 2, cases[i].result, 0, cases[i].axis, 1, 0, 1, false, 0};
         output.nbytes = cases[i].result[0] * cases[i].result[1] / 32 * 34;
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
@@ -241,9 +242,17 @@ static void odd_rows_below_a_byte(void **state)
         (void)library_add(&library, "odd", "F4", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
-        const struct td_plan_output output = {
-            "out", library.tensors[0].dtype, 2, shape, cases[i].nbytes > 0 ? cases[i].nbytes : 3, cases[i].axis, 1, 0,
-            1};
+        const struct td_plan_output output = {"out",
+                                              library.tensors[0].dtype,
+                                              2,
+                                              shape,
+                                              cases[i].nbytes > 0 ? cases[i].nbytes : 3,
+                                              cases[i].axis,
+                                              1,
+                                              0,
+                                              1,
+                                              false,
+                                              0};
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
@@ -306,8 +315,8 @@ static void wrong_plans_are_refused(void **state)
         memcpy(pieces, cases[i].pieces, sizeof pieces);
         struct td_plan plan = {.pieces = pieces, .piece_count = 2};
         const struct td_plan_output output = {
-            "out",         library.tensors[0].dtype, 2, shape,         cases[i].nbytes,
-            cases[i].axis, cases[i].cells,           0, cases[i].count};
+            "out", library.tensors[0].dtype, 2,     shape, cases[i].nbytes, cases[i].axis, cases[i].cells,
+            0,     cases[i].count,           false, 0};
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
@@ -336,9 +345,9 @@ static void scalars_zeros_and_nothing(void **state)
                                      {2, 0, 0, 1, 0, NULL}};
     struct td_plan plan = {.pieces = pieces, .piece_count = COUNT_OF(pieces)};
     const struct td_plan_output outputs[] = {
-        {"one", f32, 0, NULL, 4, 0, 1, 0, 1},    {"stack", f32, 1, pair, 8, 0, 2, 0, 2},
-        {"zeros", f32, 1, pair, 8, 0, 1, 2, 2},  {"none", f32, 1, none, 0, 0, 1, 4, 1},
-        {"beside", f32, 1, pair, 8, 0, 1, 3, 2}, /* the empty source adds no bytes */
+        {"one", f32, 0, NULL, 4, 0, 1, 0, 1, false, 0},    {"stack", f32, 1, pair, 8, 0, 2, 0, 2, false, 0},
+        {"zeros", f32, 1, pair, 8, 0, 1, 2, 2, false, 0},  {"none", f32, 1, none, 0, 0, 1, 4, 1, false, 0},
+        {"beside", f32, 1, pair, 8, 0, 1, 3, 2, false, 0}, /* the empty source adds no bytes */
     };
     struct td_tensor_list list = library_list(&library);
     struct td_layout *layout = td_layout_create(NULL, NULL);
@@ -404,7 +413,7 @@ static void vast_shapes_are_refused(void **state)
         struct td_plan_piece piece = {i, 0, 1, 1, 0, NULL};
         struct td_selection selection = {2, {library.tensors[i].shape[0] - 1, 0}, {1, 1}, 0};
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
-        const struct td_plan_output output = {"out", f32, 2, shape, UINT64_C(1) << 63, 1, 1, 0, 1};
+        const struct td_plan_output output = {"out", f32, 2, shape, UINT64_C(1) << 63, 1, 1, 0, 1, false, 0};
         td_error_init(&err);
         assert_false(td_layout_append_output(layout, 1, &plan, &output, &list, &err));
         assert_true(err.code != TD_OK);
@@ -425,7 +434,7 @@ static void want_of_memory_is_an_error(void **state)
     (void)library_add(&library, "b", "F32", 2, shape);
     struct td_plan_piece pieces[] = {{0, 0, 4, 1, 0, NULL}, {1, 1, 4, 1, 0, NULL}};
     struct td_plan plan = {.pieces = pieces, .piece_count = 2};
-    const struct td_plan_output output = {"out", library.tensors[0].dtype, 2, result, 128, 1, 1, 0, 2};
+    const struct td_plan_output output = {"out", library.tensors[0].dtype, 2, result, 128, 1, 1, 0, 2, false, 0};
     struct td_tensor_list list = library_list(&library);
     size_t k = 1;
     for (;; k++) {
