@@ -186,7 +186,20 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
     }
 }
 
-bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *model, struct td_error *err)
+/* Returns whether the digests of all files are known that the model's tag is made of. */
+static bool is_hashed(const struct td_snapshot *snapshot, const struct td_model *model)
+{
+    for (size_t i = 0; i < model->entry_count; i++)
+        if (td_file_sha256(snapshot->entries[model->first_entry + i].file) == NULL)
+            return false;
+    for (size_t i = 0; i < model->checkpoint_count; i++) /* its files may lie in other folders */
+        if (strcmp(model->checkpoints[i].tag, model->checkpoints[i].former_tag) == 0)
+            return false;
+    return true;
+}
+
+static bool make_tag(const struct td_snapshot *snapshot, const struct td_model *model, bool of_contents,
+                     char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
@@ -195,7 +208,7 @@ bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *mode
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
         td_digest_add_cstring(digest, entry->path);
-        td_digest_add_cstring(digest, entry->file->identity_tag);
+        td_digest_add_cstring(digest, of_contents ? td_file_sha256(entry->file) : entry->file->identity_tag);
         td_digest_add_cstring(digest, entry->file->error == NULL ? "" : entry->file->error);
     }
     td_digest_add(digest, &model->checkpoint_count, sizeof model->checkpoint_count);
@@ -203,7 +216,7 @@ bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *mode
         const struct td_checkpoint *checkpoint = &model->checkpoints[i];
         td_digest_add_cstring(digest, checkpoint->id);
         td_digest_add_cstring(digest, checkpoint->format);
-        td_digest_add_cstring(digest, checkpoint->former_tag); /* of files that may lie in other folders */
+        td_digest_add_cstring(digest, of_contents ? checkpoint->tag : checkpoint->former_tag);
         td_digest_add(digest, &checkpoint->total_bytes, sizeof checkpoint->total_bytes);
         td_digest_add(digest, &checkpoint->tensor_count, sizeof checkpoint->tensor_count);
     }
@@ -211,7 +224,15 @@ bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *mode
         td_digest_add_cstring(digest, model->problems.items[i].path);
         td_digest_add_cstring(digest, model->problems.items[i].message);
     }
-    return td_digest_finish(digest, model->tag) || td_error_no_memory(err);
+    return td_digest_finish(digest, tag);
+}
+
+bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *model, struct td_error *err)
+{
+    model->content_tag[0] = '\0';
+    bool ok = make_tag(snapshot, model, false, model->tag) &&
+              (!is_hashed(snapshot, model) || make_tag(snapshot, model, true, model->content_tag));
+    return ok || td_error_no_memory(err);
 }
 
 /* Makes one model of the candidates [first, end). */

@@ -144,6 +144,9 @@ struct td_model {
     uint64_t file_bytes;    /* at most 2^64-1 */
     int64_t updated_ns;     /* mtime of the newest file, ns since 1970 */
     char tag[TD_TAG_BYTES]; /* changes whenever anything that is told of the model may change, digests aside */
+    /* A hash over the same with the files' digests in place of their identities: equal for equal models on every
+     * machine, whatever the files' times. Empty until all of the model's files are hashed. */
+    char content_tag[TD_TAG_BYTES];
 };
 
 struct td_snapshot {

@@ -79,7 +79,7 @@ static void answer_list(const struct td_call *call, size_t at, size_t limit, str
     char state[TD_TAG_BYTES];
     if (!list_state(call, state))
         return;
-    enum td_wait wait = td_wait_parameter(call, state);
+    enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)
         return;
     td_description_begin(&description, call);
@@ -199,16 +199,24 @@ static bool add_split(struct td_description *description, const struct td_datase
     return true;
 }
 
-/* Makes the state of the call's dataset, for td_wait_parameter: a hash over its files and problems. Neither digests nor
- * indexes of rows that become known change it. Returns false after it answered an error. */
-static bool dataset_state(const struct td_call *call, char state[TD_TAG_BYTES])
+static bool is_hashed(const struct td_dataset *dataset)
+{
+    for (size_t i = 0; i < dataset->split_count; i++)
+        if (!dataset->splits[i].is_hashed)
+            return false;
+    return true;
+}
+
+/* Makes the state of the call's dataset, for td_wait_parameter: a hash over its files, by their contents or identities,
+ * and its problems. Indexes of rows that become known do not change it. Returns false after it answered an error. */
+static bool dataset_state(const struct td_call *call, bool of_contents, char state[TD_TAG_BYTES])
 {
     const struct td_dataset *dataset = call->dataset;
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, dataset->id);
     td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
     for (size_t i = 0; i < dataset->split_count; i++)
-        td_digest_add_cstring(digest, dataset->splits[i].former_tag);
+        td_digest_add_cstring(digest, of_contents ? dataset->splits[i].tag : dataset->splits[i].former_tag);
     for (size_t i = 0; i < dataset->problems.count; i++) {
         td_digest_add_cstring(digest, dataset->problems.items[i].path);
         td_digest_add_cstring(digest, dataset->problems.items[i].message);
@@ -237,11 +245,11 @@ void td_handle_dataset(const struct td_call *call)
 {
     static const char *const known[] = {"file_start", "wait", "timeout", NULL};
     uint64_t start = 0;
-    char state[TD_TAG_BYTES];
+    char state[TD_TAG_BYTES], former[TD_TAG_BYTES];
     if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "file_start", UINT64_MAX, &start) ||
-        !dataset_state(call, state))
+        !dataset_state(call, is_hashed(call->dataset), state) || !dataset_state(call, false, former))
         return;
-    enum td_wait wait = td_wait_parameter(call, state);
+    enum td_wait wait = td_wait_parameter(call, state, former);
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
     describe(call, start);

@@ -145,7 +145,7 @@ static void answer_list(const struct td_call *call, size_t at, size_t limit, str
     char state[TD_TAG_BYTES];
     if (!list_state(call, state))
         return;
-    enum td_wait wait = td_wait_parameter(call, state);
+    enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)
         return;
     td_description_begin(&description, call);
@@ -229,13 +229,13 @@ static bool add_files(struct td_description *description)
     return true;
 }
 
-/* Adds where the model stands, if it comes from the upstream. */
-static void add_upstream(struct td_description *description)
+/* Adds where the model stands, if it comes from the upstream, also to the digest. */
+static void add_upstream(struct td_description *description, struct td_digest *digest)
 {
     const struct td_call *call = description->call;
     struct td_json_builder *json = &description->json;
-    struct td_upstream_progress progress;
-    struct td_kept_model kept;
+    struct td_upstream_progress progress = {0};
+    struct td_kept_model kept = {0};
     if (call->api->upstream == NULL)
         return;
     struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
@@ -252,6 +252,20 @@ static void add_upstream(struct td_description *description)
         td_json_add_u64(json, "total_bytes", progress.total_bytes);
     }
     td_json_end(json);
+    const uint64_t facts[] = {is_kept, kept.is_verified, progress.arrived_bytes, progress.total_bytes};
+    td_digest_add(digest, facts, sizeof facts);
+}
+
+/* Makes the tag of the description, 200 or an error. While digests are missing, it is one of the description's bytes.
+ * Else the state has all that the description tells but `updated`, since replicas have files with other times, and what
+ * is in the digest. Frees the digest. */
+static void set_tag(const struct td_call *call, const char *state, struct td_digest *digest)
+{
+    char rest[TD_TAG_BYTES];
+    td_digest_add_cstring(digest, TD_VERSION); /* another program may describe the same otherwise */
+    if (td_digest_finish(digest, rest) && call->response->status == 200 && call->model->content_tag[0] != '\0')
+        td_response_set_etag(call->response, rest);
+    td_wait_set_tag(call->response, state);
 }
 
 void td_handle_model(const struct td_call *call)
@@ -260,21 +274,24 @@ void td_handle_model(const struct td_call *call)
     struct td_description description;
     if (!td_call_check_parameters(call, known))
         return;
-    enum td_wait wait = td_wait_parameter(call, call->model->tag);
+    const struct td_model *model = call->model;
+    const char *state = model->content_tag[0] != '\0' ? model->content_tag : model->tag;
+    enum td_wait wait = td_wait_parameter(call, state, model->tag);
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
     if (wait == TD_WAIT_NONE && td_html_is_wanted(call)) {
         td_html_model(call);
         return;
     }
+    struct td_digest *digest = td_digest_create();
     td_description_begin(&description, call);
     bool ok = td_description_room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
               add_config(&description) && add_files(&description) &&
               td_description_add_problems(&description, &call->model->problems);
     if (ok)
-        add_upstream(&description);
+        add_upstream(&description, digest);
     td_description_finish(&description, ok);
-    td_wait_set_tag(call->response, call->model->tag);
+    set_tag(call, state, digest);
     td_html_add_vary(call);
     if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
         td_conditional_not_modified(call->response);

@@ -33,7 +33,7 @@ static bool goes_on(const struct td_call *call, uint64_t timeout_s)
     return true;
 }
 
-enum td_wait td_wait_parameter(const struct td_call *call, const char *state)
+enum td_wait td_wait_parameter(const struct td_call *call, const char *state, const char *former)
 {
     const struct td_text *wait = td_uri_parameter(call->uri, "wait");
     uint64_t timeout_s = TD_WAIT_DEFAULT_S;
@@ -41,7 +41,8 @@ enum td_wait td_wait_parameter(const struct td_call *call, const char *state)
         return TD_WAIT_ANSWERED;
     if (wait == NULL)
         return TD_WAIT_NONE;
-    if (!names_state(bare_tag(*wait), td_text_of(state)))
+    struct td_text tag = bare_tag(*wait);
+    if (!names_state(tag, td_text_of(state)) && !names_state(tag, td_text_of(former)))
         return TD_WAIT_CHANGED;
     return goes_on(call, timeout_s) ? TD_WAIT_ANSWERED : TD_WAIT_UNCHANGED;
 }

@@ -16,11 +16,11 @@ enum td_wait {
 };
 
 /* Compares `state`, a text without '-', with the entity tag in ?wait=; quotes and W/ around the tag are optional. Only
- * the part of the tag before its '-' counts (td_wait_set_tag), so that what does not belong to the state, such as
- * digests that became known since, is no change. A text that is no such tag names no state. The wait is over at the
- * timeout, when the server drains, when the client is gone, and at once when request->since_ns is 0. Does not wait
- * itself. */
-enum td_wait td_wait_parameter(const struct td_call *call, const char *state);
+ * the part of the tag before its '-' counts (td_wait_set_tag), so that what does not belong to the state is no change.
+ * `former` names the same state in tags of before digests became known; it may equal `state`. A text that is no such
+ * tag names no state. The wait is over at the timeout, when the server drains, when the client is gone, and at once
+ * when request->since_ns is 0. Does not wait itself. */
+enum td_wait td_wait_parameter(const struct td_call *call, const char *state, const char *former);
 
 /* Has the call wait until something has the path's name, if its `wait` is empty and its method is GET or HEAD. Answers
  * 400 for wrong parameters; `known` lists those that the path takes (NULL-terminated). Returns false, with nothing

@@ -314,11 +314,13 @@ static bool tag_split(struct builder *b, struct td_split *split)
         td_digest_add_cstring(digests[k], split->name);
         td_digest_add_cstring(digests[k], split->format->name);
     }
+    split->is_hashed = true;
     for (size_t i = 0; i < split->file_count; i++) {
         const struct td_split_file *file = &split->files[i];
         const struct td_entry *entries[2] = {file->entry, file->table};
         for (size_t k = 0; k < 2 && entries[k] != NULL; k++) {
             const char *path = td_repo_relative(b->repo, entries[k]);
+            split->is_hashed = split->is_hashed && td_file_sha256(entries[k]->file) != NULL;
             td_digest_add_cstring(digests[0], path);
             td_digest_add_cstring(digests[0], td_file_tag(entries[k]->file));
             td_digest_add_cstring(digests[1], path);

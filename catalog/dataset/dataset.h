@@ -43,6 +43,7 @@ struct td_split {
     uint64_t file_bytes;
     char tag[TD_TAG_BYTES];        /* of the files' paths and tags: changes whenever any row may change */
     char former_tag[TD_TAG_BYTES]; /* the tag until all its files are hashed */
+    bool is_hashed;                /* all its files were hashed when the tag was made */
     _Atomic(struct td_split_rows *) rows;
 };
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import kill_digests
-from harness import age, pattern, tensor, tensord_binary, write_by_hand
+from harness import age, enc, pattern, tensor, tensord_binary, write_by_hand
 
 LARGE = 5 << 20
 
@@ -145,6 +145,40 @@ def test_copies_have_equal_etags(root, tmp_path, start):
     one, two = etags(a), etags(b)
     assert one == two
     assert len(set(one.values())) >= len(one) - 1, "what differs has different tags"
+
+
+def test_equal_models_have_equal_tags_of_descriptions(root, tmp_path, start):
+    """Once their files are hashed, whatever their times; also datasets. What else is told makes another tag."""
+    (root / "datasets/rows").mkdir(parents=True)
+    (root / "datasets/rows/train.jsonl").write_text('{"n": 1}\n')
+    age(root)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    age(copy, 7200)
+    paths = ["/models/org/m", *(f"/models/{name}" for name in os.listdir(root) if name not in ("org", "datasets")),
+             "/datasets/rows"]
+    a, b = start(root, hash_threads=1), start(copy, hash_threads=1)
+    early = [a.get(path) for path in paths]
+    for s in (a, b):
+        wait_known(s)
+        s.wait_for(lambda s=s: s.json("/datasets/rows")["splits"][0]["index"]["state"] == "ready", "the index")
+    one, two = [a.get(path) for path in paths], [b.get(path) for path in paths]
+    assert [r.etag for r in one] == [r.etag for r in two]
+    assert len({r.etag for r in one}) == len(paths)
+    for r, other, first, path in zip(one, two, early, paths):
+        here, there = r.json(), other.json()
+        assert here.pop("updated", None) != there.pop("updated", None) or path.startswith("/datasets")
+        assert here == there
+        assert b.get(path, {"If-None-Match": r.etag}).status == 304
+        for tag in (r.etag, first.etag):        # of another replica, and of before its files were hashed
+            assert (b if tag == r.etag else a).get(f"{path}?wait={enc(tag)}&timeout=0").status == 304, path
+    (copy / "org/m/config.json").write_text((copy / "org/m/config.json").read_text().replace("64", "63"))
+    age(copy, 7200)
+    assert b.request("/rescan", method="POST").status == 200
+    b.wait_hashed()
+    assert b.get(paths[0]).etag != one[0].etag and b.get(paths[1]).etag == one[1].etag
+    assert b.get(f"{paths[0]}?wait={enc(one[0].etag)}&timeout=0").status == 200
+    assert b.request("/rescan", method="POST").status == 200
 
 
 def test_a_file_that_changes_in_place(root, start):
