@@ -1,5 +1,7 @@
 #include "http/origin.h"
 
+#include "http/uri.h"
+
 #include <ctype.h>
 #include <string.h>
 
@@ -19,7 +21,9 @@ const char *td_origin_scheme(const struct td_request *request)
 struct td_text td_origin_host(const struct td_request *request)
 {
     const struct td_header *field = td_request_single_header(request, "Host");
-    struct td_text host = field == NULL ? TD_TEXT("") : field->value;
+    struct td_text host = td_uri_authority(request->target); /* replaces Host: RFC 9112 section 3.2.2 */
+    if (host.p == NULL)
+        host = field == NULL ? TD_TEXT("") : field->value;
     for (size_t i = 0; i < host.len; i++)
         if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
             return TD_TEXT("");

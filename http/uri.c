@@ -33,19 +33,36 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, const char *what, char
     return true;
 }
 
-/* Returns the target without "http://authority" in front of the path (absolute-form). */
-static struct td_text without_authority(struct td_text target)
+/* Returns the length of "http://authority" in front of the target's path (absolute-form); 0: it has none. Sets *scheme
+ * to the length of "http://". */
+static size_t prefix_len(struct td_text target, size_t *scheme)
 {
     static const char *const schemes[] = {"http://", "https://"};
     for (size_t i = 0; i < 2; i++) {
         size_t n = strlen(schemes[i]);
         if (target.len < n || strncasecmp(target.p, schemes[i], n) != 0)
             continue;
+        *scheme = n;
         while (n < target.len && target.p[n] != '/' && target.p[n] != '?')
             n++;
-        return td_text_skip(target, n);
+        return n;
     }
-    return target;
+    return 0;
+}
+
+static struct td_text without_authority(struct td_text target)
+{
+    size_t scheme;
+    return td_text_skip(target, prefix_len(target, &scheme));
+}
+
+struct td_text td_uri_authority(struct td_text target)
+{
+    size_t scheme;
+    size_t len = prefix_len(target, &scheme);
+    if (len == 0)
+        return td_text_n(NULL, 0);
+    return td_text_n(target.p + scheme, len - scheme);
 }
 
 struct td_text td_uri_raw_path(struct td_text target)

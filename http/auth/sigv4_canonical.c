@@ -107,12 +107,19 @@ static void append_value(struct td_buffer *out, struct td_text value)
     }
 }
 
-/* Appends the field of this name: "name:value", with several lines' values separated by ','. Returns false when the
- * request has no such field. */
+/* Appends the field of this name: "name:value", with several lines' values separated by ','. The host of a target in
+ * absolute-form replaces the field Host (RFC 9112 section 3.2.2). Returns false when the request has no such field. */
 static bool append_field(struct td_buffer *out, const struct td_request *request, struct td_text name)
 {
     size_t found = 0;
+    struct td_text authority = td_uri_authority(request->target);
     td_buffer_append(out, name.p, name.len);
+    if (authority.p != NULL && td_sigv4_same_name(name, TD_TEXT("host"))) {
+        td_buffer_putc(out, ':');
+        td_buffer_append(out, authority.p, authority.len);
+        td_buffer_putc(out, '\n');
+        return true;
+    }
     for (size_t i = 0; i < request->header_count; i++) {
         if (!td_sigv4_same_name(request->headers[i].name, name))
             continue;

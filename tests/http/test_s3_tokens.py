@@ -73,6 +73,27 @@ def test_signed_requests_are_answered(s3, sign, presigned):
         assert s3.ask(*sign(target, "part", presigned=presigned)).status == 200, target
 
 
+def ask_absolute(s3, authority, host, target, headers):
+    """Send a target in absolute-form, RFC 9112 section 3.2.2, with a field Host that need not agree with it."""
+    lines = [f"GET http://{authority}{target} HTTP/1.1", f"Host: {host}",
+             *(f"{k}: {v}" for k, v in headers.items() if k.lower() != "host")]
+    with Conn(s3.port) as c:
+        c.send(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return c.read_response("GET", target)
+
+
+@pytest.mark.parametrize("presigned", [False, True])
+def test_the_authority_of_an_absolute_target_is_the_host_that_is_signed(s3, sign, presigned):
+    """It replaces the field Host: a signature for one host is none for a target at another one."""
+    target, headers = sign("/org/open/notes.bin", "part", presigned=presigned)
+    here = headers.get("Host") or headers["host"]
+    for authority, host, status in ((here, here, 200), (here, "other.example", 200), (f"user@{here}", here, 400),
+                                    ("other.example", here, 403), ("other.example", "other.example", 403)):
+        r = ask_absolute(s3, authority, host, target, headers)
+        assert r.status == status, (authority, host, r)
+        assert r.body == CONTENT if status == 200 else status == 400 or b"SignatureDoesNotMatch" in r.body
+
+
 def test_who_is_refused_and_why(s3, sign, tokens):
     target, plain = "/org/open/notes.bin", {"Host": f"127.0.0.1:{s3.port}"}
     access, secret = tokens.s3_keys("part")

@@ -258,10 +258,34 @@ static void raw_queries(void **state)
         CHECK(td_text_equals(td_uri_raw_query(td_text_of(cases[i].target)), cases[i].query), "%s", cases[i].target);
 }
 
+/* RFC 9112 section 3.2.2. */
+static void authorities_of_targets(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"http://a:80/b?c", "a:80"},
+                                           {"HTTPS://[::1]:8/x", "[::1]:8"},
+                                           {"http://a", "a"},
+                                           {"http://a?b", "a"},
+                                           {"http:///a", ""},
+                                           {"/a", NULL},
+                                           {"//a/b", NULL},
+                                           {"", NULL},
+                                           {"http:/a", NULL},
+                                           {"ftp://a/b", NULL},
+                                           {"/http://a", NULL}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_text authority = td_uri_authority(td_text_of(cases[i][0]));
+        CHECK((authority.p == NULL) == (cases[i][1] == NULL) &&
+                  (authority.p == NULL || td_text_equals(authority, cases[i][1])),
+              "%s", cases[i][0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(raw_queries),
+        cmocka_unit_test(authorities_of_targets),
         cmocka_unit_test(targets_are_taken_apart),
         cmocka_unit_test(parameters_are_limited),
         cmocka_unit_test(parameters_may_repeat),
