@@ -26,3 +26,16 @@ bool td_base64_read(struct td_text text, void *bytes, size_t *len)
     }
     return count < 6 && bits == 0;
 }
+
+void td_base64_write(const void *bytes, size_t len, char *text)
+{
+    const unsigned char *in = bytes;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t count = len - i < 3 ? len - i : 3; /* bytes of this group of four digits */
+        uint32_t bits =
+            (uint32_t)in[i] << 16 | (count > 1 ? (uint32_t)in[i + 1] << 8 : 0) | (count > 2 ? (uint32_t)in[i + 2] : 0);
+        for (size_t k = 0; k < 4; k++)
+            *text++ = k <= count ? digits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+    *text = '\0';
+}

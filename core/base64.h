@@ -1,4 +1,4 @@
-/* base64 with padding (RFC 4648 section 4), as credentials of the scheme Basic are written. */
+/* base64 with padding (RFC 4648 section 4), as credentials of the scheme Basic and S3's checksums are written. */
 #ifndef TD_CORE_BASE64_H
 #define TD_CORE_BASE64_H
 
@@ -11,5 +11,11 @@
  * missing. Returns false for other characters, a length that no bytes have, and unused bits that are not 0; `bytes` is
  * then undefined. */
 bool td_base64_read(struct td_text text, void *bytes, size_t *len);
+
+/* The length of the text of len bytes, without its NUL. */
+#define TD_BASE64_LEN(len) (((len) + 2) / 3 * 4)
+
+/* Writes the bytes as text with padding, and a NUL: TD_BASE64_LEN(len) + 1 characters. */
+void td_base64_write(const void *bytes, size_t len, char *text);
 
 #endif

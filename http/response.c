@@ -41,6 +41,7 @@ void td_response_init(struct td_response *response)
     response->last_modified_s = -1;
     response->cache_control = NULL;
     response->accept_ranges = false;
+    response->refuses_empty_ranges = false;
     response->close = false;
     response->changed = false;
     response->is_timed = false;

@@ -10,6 +10,7 @@
 #include "api/early_call.h"
 #include "api/incoming_call.h"
 #include "api/s3/s3_access.h"
+#include "api/s3/s3_attributes.h"
 #include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
@@ -78,7 +79,7 @@ static void list_buckets(const struct td_call *call)
         last = bucket;
         count++;
     }
-    td_buffer_puts(&xml, "</Buckets><Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>");
+    td_buffer_puts(&xml, "</Buckets>" TD_S3_OWNER);
     if (i < snapshot->bucket_count && last != NULL) {
         td_buffer_puts(&xml, "<ContinuationToken>");
         td_page_token_write(&xml, begin, td_text_of(last->name));
@@ -163,13 +164,22 @@ static const struct subresource *find_subresource(struct td_text name)
     return NULL;
 }
 
+/* Returns whether the call is GetObjectAttributes, if it is one for an object. */
+static bool asks_attributes(const struct td_call *call)
+{
+    return td_uri_parameter(call->uri, "attributes") != NULL && td_s3_names_attributes(call);
+}
+
 /* Returns the subresource that the query asks for, an unserved one before a served one; NULL: the bucket or the object
- * itself. */
-static const struct subresource *asked_subresource(const struct td_call *call)
+ * itself, or the attributes of an object (is_object). */
+static const struct subresource *asked_subresource(const struct td_call *call, bool is_object)
 {
     const struct subresource *asked = NULL;
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
-        const struct subresource *other = find_subresource(call->uri->parameters[i].name);
+        struct td_text name = call->uri->parameters[i].name;
+        const struct subresource *other = find_subresource(name);
+        if (is_object && td_text_equals(name, "attributes") && td_s3_names_attributes(call))
+            continue;
         if (other != NULL && (asked == NULL || other->document == NULL))
             asked = other;
     }
@@ -185,7 +195,7 @@ static void fail_subresource(const struct td_call *call, const struct subresourc
 
 static void answer_bucket(const struct td_call *call, const struct td_bucket *bucket)
 {
-    const struct subresource *asked = asked_subresource(call);
+    const struct subresource *asked = asked_subresource(call, false);
     if (asked != NULL && asked->document == NULL) {
         fail_subresource(call, asked);
     } else if (td_text_equals(call->request->method, "HEAD")) {
@@ -215,7 +225,7 @@ static bool check_object_query(const struct td_call *call)
 {
     const struct td_text *version = td_uri_parameter(call->uri, "versionId");
     const struct td_text *part = td_uri_parameter(call->uri, "partNumber");
-    const struct subresource *asked = asked_subresource(call);
+    const struct subresource *asked = asked_subresource(call, true);
     if (asked != NULL)
         fail_subresource(call, asked);
     else if (version != NULL && version->len > 0 && !td_text_equals(*version, "null"))
@@ -256,6 +266,11 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
         td_incoming_call_note_read(call, td_text_of(entry->path));
     bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
                             : answer_rank_file(call, bucket, key, &err);
+    const struct td_file *file = entry == NULL ? NULL : entry->file;
+    if (ok && asks_attributes(call))
+        td_s3_answer_attributes(call, file);
+    else if (ok && td_conditional_apply(call->request, call->response)) /* clients read the body of a 304 for it */
+        td_s3_add_checksum(call, file);
     if (ok)
         return;
     if (err.code != TD_OK && err.code != TD_NOT_FOUND) {
@@ -274,7 +289,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
  * into the host's; this is refused. */
 static void answer_root(const struct td_call *call)
 {
-    if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call) == NULL)
+    if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call, false) == NULL)
         list_buckets(call);
     else
         td_response_fail(call->response, 400, NULL,
@@ -329,6 +344,7 @@ static void finish(struct td_call *call)
                    td_request_next_header(call->request, "Range", &at) == NULL;
     if (is_part && td_conditional_apply(call->request, call->response))
         td_range_apply(&part, call->response);
+    call->response->refuses_empty_ranges = true;
     td_call_finish(call, head);
 }
 

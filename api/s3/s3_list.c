@@ -23,7 +23,7 @@ enum { PAGE_BYTES = 1024 * 1024 };
 
 /* The query of a listing; texts are borrowed from it. */
 struct listing {
-    bool is_v2, encode;
+    bool is_v2, encode, has_owner;
     struct td_text prefix, delimiter, token, start_after; /* in version 1, start_after is the marker */
     size_t max_keys;
     struct td_buffer scope; /* the listing that tokens belong to */
@@ -89,6 +89,7 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
     const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
     listing->is_v2 = type != NULL;
     listing->encode = encoding != NULL;
+    listing->has_owner = listing->is_v2 && td_text_equals_ignore_case(text_of(call, "fetch-owner"), "true");
     listing->prefix = text_of(call, "prefix");
     listing->delimiter = text_of(call, "delimiter");
     listing->start_after = text_of(call, listing->is_v2 ? "start-after" : "marker");
@@ -193,8 +194,8 @@ static bool write_object(struct page *page, const struct td_repo_item *item)
     td_s3_date(out, "LastModified", stat.updated_ns);
     td_buffer_printf(out,
                      "<ETag>&quot;%s" TD_S3_ETAG_END "&quot;</ETag><Size>%" PRIu64
-                     "</Size><StorageClass>STANDARD</StorageClass></Contents>",
-                     stat.tag, stat.size_bytes);
+                     "</Size>%s<StorageClass>STANDARD</StorageClass></Contents>",
+                     stat.tag, stat.size_bytes, page->listing->has_owner ? TD_S3_OWNER : "");
     return true;
 }
 

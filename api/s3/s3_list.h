@@ -12,6 +12,9 @@
 
 #define TD_S3_XMLNS "http://s3.amazonaws.com/doc/2006-03-01/"
 
+/* The owner of all buckets and objects. */
+#define TD_S3_OWNER "<Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>"
+
 enum { TD_S3_PAGE_KEYS = 1000 };
 
 /* Answers with the page that the query asks for. The page bounds work and memory, whatever the bucket holds: keys below

@@ -1,4 +1,6 @@
 """The S3 port over a socket: raw requests, and documents read by an XML parser. Real clients are in tests/clients."""
+import base64
+import hashlib
 import re
 import signal
 import socket
@@ -391,3 +393,101 @@ def test_a_page_of_long_keys_ends_by_its_bytes(tmp_path):
                 break
             query["continuation-token"] = page.find("s3:NextContinuationToken", NS).text
     assert [k.rsplit("/", 1)[1] for k in keys] == names and pages > 1
+
+
+def checksum(content):
+    return base64.b64encode(hashlib.sha256(content).digest()).decode()
+
+
+ASKS = {"x-amz-checksum-mode": "ENABLED"}
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory):
+    """A server that has hashed its files."""
+    root = tmp_path_factory.mktemp("summed")
+    for path, content in (("org/m/a.bin", BIG), ("org/m/empty.txt", b"")):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    write_by_hand(root / "org/m/model.safetensors", [tensor("w", "F32", [4])])
+    age(root)
+    with Server(root, "--s3-listen", "127.0.0.1:0", hash_threads=1) as s:
+        s.wait_hashed()
+        yield S3(s)
+
+
+def test_checksums_of_objects(summed):
+    """Of whole objects, if they are asked for; never beside a part, whose bytes a client would compare with them."""
+    for key, content in (("a.bin", BIG), ("empty.txt", b"")):
+        for method in ("GET", "HEAD"):
+            r = summed.ask(f"/org/m/{key}", ASKS, method)
+            assert (r.status, r.get("x-amz-checksum-sha256"), r.get("x-amz-checksum-type")) == (
+                200, checksum(content), "FULL_OBJECT")
+            for headers in ((), {"x-amz-checksum-mode": "DISABLED"}):
+                assert summed.ask(f"/org/m/{key}", headers, method).get("x-amz-checksum-sha256") is None
+    assert summed.ask("/org/m/a.bin", {**ASKS, "Range": "bytes=0-9"}).get("x-amz-checksum-sha256") is None
+    assert summed.ask("/org/m/a.bin?partNumber=1", ASKS).get("x-amz-checksum-sha256") is None
+    etag = summed.ask("/org/m/a.bin").get("ETag")
+    for condition, status in ({"If-None-Match": etag}, 304), ({"If-Match": '"x"'}, 412), ({"If-Match": etag}, 200):
+        r = summed.ask("/org/m/a.bin", {**ASKS, **condition})
+        assert r.status == status and (r.get("x-amz-checksum-sha256") is None) == (status != 200), condition
+    assert summed.ask("/org/m/none", ASKS).get("x-amz-checksum-sha256") is None
+
+
+def attributes(s3, target, names, method="GET"):
+    return s3.ask(target + "?attributes", names if isinstance(names, list) else
+                  {"x-amz-object-attributes": names}, method)
+
+
+def test_attributes_of_objects(summed):
+    every = "ETag,Checksum,ObjectParts,StorageClass,ObjectSize"
+    for key, content in (("a.bin", BIG), ("empty.txt", b"")):
+        etag = summed.ask(f"/org/m/{key}").get("ETag").strip('"')
+        wanted = {"ETag": etag, "Checksum": None, "ChecksumSHA256": checksum(content), "ChecksumType": "FULL_OBJECT",
+                  "StorageClass": "STANDARD", "ObjectSize": str(len(content))}
+        r = attributes(summed, f"/org/m/{key}", every)
+        doc = ET.fromstring(r.body)
+        assert r.status == 200 and doc.tag == f"{{{NS['s3']}}}GetObjectAttributesResponse"
+        assert {e.tag.split("}")[1]: e.text for e in doc.iter()} == {"GetObjectAttributesResponse": None, **wanted}
+        assert r.get("Last-Modified") and r.get("Content-Type") == "application/xml"
+        two = [("x-amz-object-attributes", "ObjectSize"), ("X-Amz-Object-Attributes", " ETag ")]
+        doc = ET.fromstring(attributes(summed, f"/org/m/{key}", two).body)
+        assert {e.tag.split("}")[1]: e.text for e in doc} == {"ETag": etag, "ObjectSize": str(len(content))}
+    assert attributes(summed, "/org/m/a.bin", every, "HEAD").body == b""
+    key = next(k for k in summed.keys("org", prefix="m/shards/fsdp/tp1/") if k.endswith(".safetensors"))
+    size = len(summed.ask("/org/" + key).body)      # of a file that does not exist on disk
+    doc = ET.fromstring(attributes(summed, "/org/" + key, every).body)
+    assert doc.findtext("s3:ObjectSize", namespaces=NS) == str(size) and doc.find("s3:Checksum", NS) is None
+    check_s3_error(attributes(summed, "/org/m/a.bin", "Size"), 400, "InvalidArgument")
+    check_s3_error(attributes(summed, "/org/m/a.bin", ""), 400, "InvalidArgument")
+    check_s3_error(attributes(summed, "/org/m/none", every), 404, "NoSuchKey")
+    check_s3_error(attributes(summed, "/org", every), 501, "NotImplemented")
+    check_s3_error(summed.ask("/org/m/a.bin?attributes"), 501, "NotImplemented")    # names no attributes
+    check_s3_error(summed.ask("/org/m/a.bin?attributes&acl", {"x-amz-object-attributes": every}), 501,
+                   "NotImplemented")
+
+
+def test_owners_are_listed_when_they_are_asked_for(summed):
+    def owners(**query):
+        return [(e.findtext("s3:ID", namespaces=NS), e.findtext("s3:DisplayName", namespaces=NS))
+                for e in summed.list("org", **query).iterfind("s3:Contents/s3:Owner", NS)]
+    keys = len(summed.list("org").findall("s3:Contents", NS))
+    assert owners(**{"fetch-owner": "true"}) == [("tensord", "tensord")] * keys
+    assert owners() == owners(**{"fetch-owner": "false"}) == owners(**{"fetch-owner": ""}) == []
+
+
+def test_ranges_of_an_empty_object(summed):
+    """S3 answers each valid one with InvalidRange; conditions come first, and what is no range is ignored."""
+    key = "/org/m/empty.txt"
+    for value in ("bytes=0-", "bytes=0-0", "bytes=-1", "bytes=5-9", "bytes=0-1,2-3"):
+        r = summed.ask(key, {"Range": value})
+        check_s3_error(r, 416, "InvalidRange")
+        assert r.get("Content-Range") == "bytes */0"
+    for value in ("bytes=x", "bytes=2-1", "rows=0-1"):
+        assert (summed.ask(key, {"Range": value}).status, summed.ask(key, {"Range": value}).body) == (200, b"")
+    etag = summed.ask(key).get("ETag")
+    assert summed.ask(key, {"Range": "bytes=0-", "If-None-Match": etag}).status == 304
+    assert summed.ask(key, {"Range": "bytes=0-", "If-Match": '"x"'}).status == 412
+    assert summed.ask(key, {"Range": "bytes=0-", "If-Range": '"x"'}).status == 200
+    assert summed.ask(key + "?partNumber=1").status == 200
+    assert summed.ask(key, {"Range": "bytes=0-"}, "HEAD").status == 200

@@ -173,7 +173,7 @@ static void objects_and_parts_of_them(void **state)
     expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", NULL, 206, "0123456789");
     expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", "Range: bytes=0-0", 206, "0");
     expect_object(&place, "HEAD", "/local/qwen3/notes.txt?partNumber=1", NULL, 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 200, "");
+    expect_s3_error(&place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 416, "InvalidRange", "");
     expect_object(&place, "GET", "/local/qwen3/empty?partNumber=1", NULL, 200, "");
     expect_object(&place, "GET", "/local/qwen3/with%20space+%26%3C%3E%22'%C3%A9.txt", NULL, 200, "");
     expect_object(&place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "lies here");

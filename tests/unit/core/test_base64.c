@@ -20,6 +20,10 @@ static void vectors_of_the_rfc(void **state)
                    {"\xFB\xEF\xBE", 3, "++++", "++++"},
                    {"\xFF\xFF\xFF\x00", 4, "////AA==", "////AA"}};
     for (size_t i = 0; i < COUNT_OF(vectors); i++) {
+        char written[16];
+        td_base64_write(vectors[i].bytes, vectors[i].len, written);
+        assert_string_equal(written, vectors[i].text);
+        assert_int_equal(strlen(written), TD_BASE64_LEN(vectors[i].len));
         const char *const texts[] = {vectors[i].text, vectors[i].bare};
         for (size_t k = 0; k < COUNT_OF(texts); k++) {
             char bytes[16];
