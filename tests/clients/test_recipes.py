@@ -66,11 +66,14 @@ def test_mirror(srv, root, tmp_path):
 
 def test_follow_a_trainer(tmp_path, root):
     """The loop tells each checkpoint once, as soon as the trainer's line has published it, and ends with the model."""
-    follow, publish = shell_of("Follow a trainer")
+    follow, publish, names = shell_of("Follow a trainer")
     place, folder = tmp_path / "root", tmp_path / "folder"
     shutil.copytree(root, place)
+    shutil.copytree(root / "demo", place / "run/step-2000", copy_function=shutil.copy2)
     folder.mkdir()
     with harness.Server(place, settle="0", rescan="0") as s:
+        listed = run(s, folder, "tag=\n" + names)
+        assert re.findall(r'"id":"([^"]*)"', listed) == ["run/step-2000"] * 2, listed
         with subprocess.Popen(**command(s, folder, follow), stdout=subprocess.PIPE) as loop:
             for step in range(3):
                 assert re.match(r"next: \d{4}-", loop.stdout.readline())
