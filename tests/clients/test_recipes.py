@@ -73,7 +73,8 @@ def test_follow_a_trainer(tmp_path, root):
     folder.mkdir()
     with harness.Server(place, settle="0", rescan="0") as s:
         listed = run(s, folder, "tag=\n" + names)
-        assert re.findall(r'"id":"([^"]*)"', listed) == ["run/step-2000"] * 2, listed
+        of_list, of_name = map(json.loads, listed.splitlines())
+        assert [m["id"] for m in of_list["models"]] == ["run/step-2000"] == [of_name["id"]]
         with subprocess.Popen(**command(s, folder, follow), stdout=subprocess.PIPE) as loop:
             for step in range(3):
                 assert re.match(r"next: \d{4}-", loop.stdout.readline())
