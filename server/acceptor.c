@@ -250,7 +250,7 @@ static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *s
 /* What the first bytes of a connection tell. */
 struct first_bytes {
     bool is_tls;       /* they begin a handshake */
-    enum td_lane lane; /* of a connection without TLS */
+    enum td_lane lane; /* for the connection, if the port speaks what they begin */
 };
 
 /* Looks at the first bytes, without taking them from the socket. Returns their number and fills in *out, or returns 0
@@ -262,9 +262,9 @@ static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_byt
     char bytes[LOOK_BYTES];
     ssize_t n = recv(fd, bytes, acceptor->has_tls ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (n > 0) {
+        bool is_plain = bytes[0] != handshake && !acceptor->has_tls;
         out->is_tls = bytes[0] == handshake;
-        if (!acceptor->has_tls && !out->is_tls)
-            out->lane = td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n));
+        out->lane = is_plain ? td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n)) : TD_LANE_TLS;
     }
     return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
 }
@@ -285,13 +285,13 @@ static void begin(struct td_acceptor *acceptor, struct silent *silent, const str
     if (acceptor->has_tls != first->is_tls)
         refuse_protocol(acceptor, silent);
     else
-        pass_on(acceptor, silent, acceptor->has_tls ? TD_LANE_TLS : first->lane);
+        pass_on(acceptor, silent, first->lane);
 }
 
 /* Begins with a connection that has sent something, and closes one that has ended. */
 static void hear(struct td_acceptor *acceptor, struct silent *silent)
 {
-    struct first_bytes first;
+    struct first_bytes first = {.lane = TD_LANE_OWN};
     ssize_t n = look(acceptor, silent->connection->fd, &first);
     if (n < 0)
         return;
@@ -307,7 +307,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
 {
     struct in6_addr address = address_of(from);
     /* Of a connection that cannot be watched: libmicrohttpd waits for its first bytes. */
-    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = TD_LANE_OWN};
+    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN};
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
