@@ -212,7 +212,8 @@ static void one_file_may_be_refused(void **state)
         const char *said;
     } cases[] = {
         {"absent.safetensors", TD_NOT_FOUND, "cannot open"},
-        {"x.bin", TD_INVALID_ARGUMENT, "none of the formats that a .bin is read as: PyTorch, HDF5, GGUF"},
+        {"x.bin", TD_INVALID_ARGUMENT,
+         "none of the formats that a file of such a name is read as: PyTorch, HDF5, GGUF"},
         {"bad.safetensors", TD_INVALID_ARGUMENT, "header"},
         {"pipe.safetensors", TD_FAILED_PRECONDITION, "regular"},
         {"folder.safetensors", TD_FAILED_PRECONDITION, "regular"},
@@ -220,7 +221,7 @@ static void one_file_may_be_refused(void **state)
         {".metadata", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
         {"__0_0.distcp", TD_INVALID_ARGUMENT, "a part of a distributed checkpoint"},
         {"readme.md", TD_INVALID_ARGUMENT,
-         "known extensions are .safetensors .pt .pth .ckpt .bin .h5 .hdf5 .keras .gguf .npy .npz"},
+         "known extensions are .safetensors .sft .pt .pth .ckpt .bin .pth.tar .pt.tar .ckpt.tar .th .ptl .pyth .h5"},
     };
     struct place place;
     struct td_limits limits = td_limits_default();
