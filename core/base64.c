@@ -31,7 +31,7 @@ void td_base64_write(const void *bytes, size_t len, char *text)
 {
     const unsigned char *in = bytes;
     for (size_t i = 0; i < len; i += 3) {
-        size_t count = len - i < 3 ? len - i : 3; /* bytes of this group of four digits */
+        size_t count = len - i < 3 ? len - i : 3; /* input bytes of this group of four digits */
         uint32_t bits =
             (uint32_t)in[i] << 16 | (count > 1 ? (uint32_t)in[i + 1] << 8 : 0) | (count > 2 ? (uint32_t)in[i + 2] : 0);
         for (size_t k = 0; k < 4; k++)

@@ -1,4 +1,4 @@
-/* base64 with padding (RFC 4648 section 4), as credentials of the scheme Basic and S3's checksums are written. */
+/* base64 with padding (RFC 4648 section 4), for Basic credentials and the checksums of S3. */
 #ifndef TD_CORE_BASE64_H
 #define TD_CORE_BASE64_H
 
@@ -12,10 +12,10 @@
  * then undefined. */
 bool td_base64_read(struct td_text text, void *bytes, size_t *len);
 
-/* The length of the text of len bytes, without its NUL. */
+/* Length of the base64 text of len bytes, without its NUL. */
 #define TD_BASE64_LEN(len) (((len) + 2) / 3 * 4)
 
-/* Writes the bytes as text with padding, and a NUL: TD_BASE64_LEN(len) + 1 characters. */
+/* Writes the bytes as base64 text with padding and a NUL. `text` has room for TD_BASE64_LEN(len) + 1 characters. */
 void td_base64_write(const void *bytes, size_t len, char *text);
 
 #endif

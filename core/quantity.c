@@ -9,7 +9,7 @@
 
 #define NS UINT64_C(1000000000)
 
-/* The units of times, the largest first. A number without a unit is in seconds. */
+/* Units of time, the largest first. A number without a unit is in seconds. */
 static const struct {
     const char *name;
     uint64_t ns;
@@ -17,7 +17,8 @@ static const struct {
 
 enum { TIME_UNITS = sizeof time_units / sizeof *time_units, MOST_FRACTION_DIGITS = 9 };
 
-/* Takes a number with up to nine digits behind its point as a count of billionths. The number has a digit at least. */
+/* Takes a decimal number as a count of billionths. Returns false for a number without digits, with more than nine
+ * digits after its point, or of more than 2^64-1 billionths. */
 static bool take_billionths(struct td_text *text, uint64_t *out)
 {
     uint64_t whole;
