@@ -57,7 +57,7 @@ struct td_facade {
     const char *crowded; /* the body of a 429 for an address with too many connections; NULL: busy */
     const char *not_tls; /* the body of a 400 for a client that does not speak TLS on a port that does; not NULL where
                           * busy is not */
-    const char *is_tls;  /* the body of a 400 for a client that speaks TLS on a port that does not; not NULL where busy
+    const char *is_tls;  /* the body of a 400 for a client that speaks TLS on a port without it; not NULL where busy
                           * is not */
 };
 

@@ -74,7 +74,7 @@ struct td_response {
     int64_t last_modified_s;         /* since 1970; < 0: none */
     const char *cache_control;       /* static; NULL: none */
     bool accept_ranges;              /* ranges apply; also sends Accept-Ranges: bytes */
-    bool refuses_empty_ranges;       /* a range of an empty body is 416, rather than ignored */
+    bool refuses_empty_ranges;       /* answers a range of an empty body with 416 instead of ignoring it */
     bool close;                      /* end the connection after this answer */
     bool changed;                    /* a file changed since the snapshot: a scan should start */
     bool is_timed;                   /* a header field tells how long the answer took (td_response_add_timing) */

@@ -33,8 +33,8 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, const char *what, char
     return true;
 }
 
-/* Returns the length of "http://authority" in front of the target's path (absolute-form); 0: it has none. Sets *scheme
- * to the length of "http://". */
+/* Returns the length of "http://authority" before the path of a target in absolute-form, and sets *scheme to the length
+ * of "http://". Returns 0 for any other target. */
 static size_t prefix_len(struct td_text target, size_t *scheme)
 {
     static const char *const schemes[] = {"http://", "https://"};

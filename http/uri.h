@@ -38,8 +38,8 @@ void td_uri_fini(struct td_uri *uri);
 /* Returns the path of a target before decoding, without authority and query; borrowed from the target. */
 struct td_text td_uri_raw_path(struct td_text target);
 
-/* Returns the host, and the port if it has one, of a target in absolute-form; borrowed from the target. Its p is NULL
- * for a target in origin-form. RFC 9112 section 3.2.2: it then replaces the field Host. */
+/* Returns the host and the port, if it has one, of a target in absolute-form; borrowed from the target. They replace
+ * the field Host (RFC 9112 section 3.2.2). Returns a text whose p is NULL for a target in another form. */
 struct td_text td_uri_authority(struct td_text target);
 
 /* Returns the query of a target before decoding, without its '?'; empty when there is none. Borrowed from the target.
