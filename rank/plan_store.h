@@ -17,7 +17,7 @@ struct td_stored_plan {
     _Atomic int refs;
     uint64_t tp_size;                    /* number of ranks */
     bool by_engine, by_config, is_boxes; /* as in td_rank_name */
-    struct td_text stands_for;           /* likewise; static */
+    struct td_text stands_for;           /* likewise; static text */
     char manifest[TD_TAG_BYTES];         /* the tag of the manifest that the plan is bound to; empty: it is not bound */
     size_t len;                          /* of the text */
     char text[];                         /* the plan as canonical JSON, without a NUL */

@@ -12,16 +12,16 @@
 /* Identifies the rank files of an engine for some number of ranks, or those of a registered plan. Text is borrowed. */
 struct td_rank_name {
     struct td_text engine;     /* its own name; empty for a registered plan */
-    struct td_text stands_for; /* own name of the engine that a registered plan gives by another name; else empty */
+    struct td_text stands_for; /* own name of the engine that a registered plan gives by an alias; else empty */
     struct td_text id;         /* id of a registered plan; else empty */
     uint64_t tp_size;          /* number of ranks */
     bool by_engine, by_config; /* an engine's rules make the files; these rules read config.json */
     bool is_boxes;             /* a registered plan of boxes: it has one file, which is not for a rank */
 };
 
-/* Sets *out to the name of an engine's files for tp_size ranks; "vllm" becomes its newest version. Returns false when
- * there is no such engine. Does not check tp_size: a caller that does not know it yet gives 0 and sets out->tp_size
- * later. */
+/* Sets *out to the name of an engine's files for tp_size ranks; "vllm" becomes the name of its newest version. Returns
+ * false when there is no such engine. Does not check tp_size: a caller that does not know it yet gives 0 and sets
+ * out->tp_size later. */
 bool td_rank_name_engine(struct td_text engine, uint64_t tp_size, struct td_rank_name *out);
 
 /* Reads "tp{n}", n from 1 to TD_MAX_TP_SIZE. The next functions read a whole text in the same way:

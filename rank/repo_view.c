@@ -175,7 +175,7 @@ static size_t stem_len(const char *part)
     return len > 0 ? len : strlen(part) - strlen(".bin");
 }
 
-/* The name of a model's weights, by which transformers and others look for them. */
+/* The file name under which transformers and other libraries look for a model's weights. */
 #define WEIGHTS "model.safetensors"
 
 /* Writes the name of the file in place of a checkpoint: the one that the libraries that load it look for. */

@@ -92,10 +92,10 @@ const char *td_repo_view_format(const struct td_repo_view *view, const struct td
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
-/* Finds the item at this path and sets *item; the path of a rank file is copied into the arena. A view of RANK also
- * finds its rank file by either name, model.safetensors or that of a sharded state
- * (model-rank-{r}-part-0.safetensors); td_repo_view_list lists the one that the engine reads. Errors: TD_NOT_FOUND,
- * TD_RESOURCE_EXHAUSTED. */
+/* Finds the item at this path and sets *item; the path of a rank file is copied into the arena. In a view of RANK,
+ * finds the rank file under two names: model.safetensors and the name of a sharded state
+ * (model-rank-{r}-part-0.safetensors). td_repo_view_list lists only the name that the engine expects. Errors:
+ * TD_NOT_FOUND, TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 

@@ -25,7 +25,7 @@ enum td_rows_form {
     TD_ROWS_RAW,   /* rows as they lie: lines joined by LF, with one at the end; others one behind the other */
     TD_ROWS_TAR,   /* runs of a tar, and the 1,024 zero bytes that end one */
     TD_ROWS_ARROW, /* an IPC stream; by td_arrow_rows_append (arrow_rows.h), not by td_row_answer_append */
-    TD_ROWS_JSON,  /* a document of JSON; by td_row_json_append (row_json.h) */
+    TD_ROWS_JSON,  /* a JSON document; by td_row_json_append (row_json.h) */
     TD_ROWS_BARE,  /* the bytes of rows alone: of a single row */
     TD_ROWS_FORMS
 };

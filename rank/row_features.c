@@ -1,5 +1,6 @@
-/* Plan: the types are a tree of nodes, each with the list of its children, in the order in which they were met. A walk
- * over the tokens of a row keeps the open nodes in a stack. Children are found by a hash of their parent and name. */
+/* The types form a tree. Each node has a list of its children, in the order of their first appearance; a hash table
+ * finds a child by its parent and name. A walk over the tokens of a row keeps a stack of the nodes whose objects and
+ * arrays are open. */
 #include "rank/row_features.h"
 
 #include "core/mix64.h"
@@ -14,13 +15,13 @@ struct td_row_feature {
     enum kind kind;
     uint32_t parent, first, last, next; /* numbers of nodes; 0: none */
     uint32_t name_len;
-    size_t name_at; /* in `names` */
-    uint64_t group; /* the last one that it was added for */
+    size_t name_at; /* offset in `names` */
+    uint64_t group; /* the last group for which td_row_features_add_string added it */
 };
 
 enum { SLOTS = 2 * TD_ROW_FEATURES_MOST, NOTHING = UINT32_MAX };
 
-/* The bytes that a td_row_features takes but for the names. */
+/* Bytes that a td_row_features takes, without the names. */
 enum { MEMORY_BYTES = TD_ROW_FEATURES_MOST * sizeof(struct td_row_feature) + SLOTS * sizeof(uint32_t) };
 
 bool td_row_features_init(struct td_row_features *features, struct td_budget *budget, struct td_error *err)
@@ -37,7 +38,7 @@ bool td_row_features_init(struct td_row_features *features, struct td_budget *bu
         return td_error_no_memory(err);
     }
     if (getrandom(&features->key, sizeof features->key, GRND_NONBLOCK) != (ssize_t)sizeof features->key)
-        features->key = (uint64_t)(uintptr_t)features->nodes; /* hard to foresee, too */
+        features->key = (uint64_t)(uintptr_t)features->nodes; /* also hard to predict */
     features->nodes[0].kind = STRUCT;
     features->count = 1;
     return true;
@@ -55,7 +56,7 @@ void td_row_features_fini(struct td_row_features *features)
 
 /* ---- the tree ---- */
 
-/* Returns a hash that nobody can foresee, so that no file makes lookups slow. */
+/* Returns a keyed hash. Since nobody can predict it, no file can make lookups slow. */
 static uint64_t hash_of(const struct td_row_features *features, uint32_t parent, struct td_text name)
 {
     uint64_t hash = td_mix64(features->key ^ parent) ^ name.len;
@@ -68,7 +69,7 @@ static uint64_t hash_of(const struct td_row_features *features, uint32_t parent,
     return td_mix64(hash);
 }
 
-/* Returns the slot of the child with this name, or the free one where it belongs. */
+/* Returns the slot of the child with this name, or the free slot for it. */
 static uint32_t *slot_of(const struct td_row_features *features, uint32_t parent, struct td_text name)
 {
     for (size_t slot = hash_of(features, parent, name) % SLOTS;; slot = (slot + 1) % SLOTS) {
@@ -80,8 +81,8 @@ static uint32_t *slot_of(const struct td_row_features *features, uint32_t parent
     }
 }
 
-/* Returns the child with this name, which is made when it is missing; NOTHING: there are too many nodes, or there is no
- * memory. */
+/* Returns the child with this name, and adds it if it is missing. Returns NOTHING if there are too many nodes or memory
+ * is short. */
 static uint32_t child_of(struct td_row_features *features, uint32_t parent, struct td_text name)
 {
     uint32_t *slot = slot_of(features, parent, name);
@@ -107,7 +108,7 @@ static uint32_t child_of(struct td_row_features *features, uint32_t parent, stru
     return number;
 }
 
-/* Notes that a place has a value of this kind. */
+/* Widens the node's kind so that it covers a value of this kind. */
 static void meet(struct td_row_feature *node, enum kind kind)
 {
     bool are_numbers = (node->kind == INT64 && kind == FLOAT64) || (node->kind == FLOAT64 && kind == INT64);
@@ -117,7 +118,7 @@ static void meet(struct td_row_feature *node, enum kind kind)
         node->kind = are_numbers ? FLOAT64 : JSON;
 }
 
-/* Returns whether a number without a fraction and an exponent fits a signed number of 64 bits. */
+/* Returns whether a whole number fits a signed integer of 64 bits. */
 static bool fits_int64(struct td_text number)
 {
     bool is_negative = number.len > 0 && number.p[0] == '-';
@@ -151,13 +152,13 @@ static enum kind kind_of(enum td_json_token token, const struct td_json *json)
 
 /* ---- one row ---- */
 
-/* A walk over a row. `stack` has the nodes of the objects and arrays that are open. */
+/* A walk over a row. `stack` holds the nodes of the open objects and arrays. */
 struct walk {
     struct td_row_features *features;
     struct td_json *json;
     uint32_t stack[TD_ROW_FEATURES_DEPTH];
     size_t depth;
-    uint32_t place; /* where the next value belongs */
+    uint32_t place; /* the node of the next value */
 };
 
 /* Skips an object or array that has just begun. */
@@ -170,7 +171,8 @@ static bool skip_rest(struct td_json *json)
     return true;
 }
 
-/* Sets where the next value of the innermost object or array belongs. A place that cannot be is that of the whole. */
+/* Sets `place` to the child with this name of the innermost open object or array. If the child cannot be added, the
+ * object or array as a whole becomes JSON, and `place` is its node. */
 static void go_to(struct walk *walk, struct td_text name)
 {
     uint32_t parent = walk->stack[walk->depth - 1], found = child_of(walk->features, parent, name);
@@ -194,7 +196,7 @@ static bool take_value(struct walk *walk, enum td_json_token token)
     return true;
 }
 
-/* Reads a value, whose first token was read, into the place. */
+/* Reads the rest of a value, whose first token was read already, and widens the node `place` and those below it. */
 static bool read_value(struct td_row_features *features, struct td_json *json, enum td_json_token token, uint32_t place)
 {
     struct walk walk = {.features = features, .json = json, .place = place};
@@ -218,7 +220,7 @@ static bool read_value(struct td_row_features *features, struct td_json *json, e
     return true;
 }
 
-/* Sets *place to the column with this name. */
+/* Sets *place to the column with this name, and adds it if it is missing. */
 static bool find_column(struct td_row_features *features, struct td_text name, uint32_t *place, struct td_error *err)
 {
     *place = child_of(features, 0, name);
@@ -273,7 +275,7 @@ static void write_name(const struct td_row_features *features, const struct td_r
     td_buffer_putc(out, '"');
 }
 
-/* Writes the text before a node's children: the whole text of a node without any. */
+/* Writes the part of a type before its children; for a type without children, all of it. */
 static void open_type(const struct td_row_feature *node, struct td_buffer *out)
 {
     static const char *const dtypes[] = {
@@ -302,7 +304,7 @@ static bool has_children(const struct td_row_feature *node)
     return node->first != 0 && (node->kind == STRUCT || node->kind == LIST);
 }
 
-/* Writes the type of a column: walks through the nodes below it. */
+/* Writes the type of a column, in a walk over the nodes below it. */
 static void write_type(const struct td_row_features *features, uint32_t column, struct td_buffer *out)
 {
     const struct td_row_feature *nodes = features->nodes;

@@ -1,11 +1,12 @@
-/* The features of rows: the names and types of their members, found from the values of the rows that are seen, and
- * written as the library `datasets` describes them (Features.to_dict):
+/* Infers the features of rows, which are the names and types of their members, from the values of these rows, and
+ * writes them in the format of the library `datasets` (Features.to_dict):
  *
  *     strings {"dtype":"string","_type":"Value"}, and likewise bool, int64 (whole numbers), float64 and null
  *     arrays {"feature":TYPE,"_type":"List"}, objects {"NAME":TYPE,...}
  *     values of different types in one place, and arrays or objects too deep or with too many names: {"_type":"Json"}
  *
- * Names are compared as they are spelled in JSON. Time and memory are bounded by the text. Threads: one at a time. */
+ * Names are equal if their spellings in JSON are. Time and memory are bounded by the length of the rows. Threads: one
+ * at a time. */
 #ifndef TD_RANK_ROW_FEATURES_H
 #define TD_RANK_ROW_FEATURES_H
 
@@ -20,16 +21,16 @@
 enum {
     TD_ROW_COLUMNS_MOST = 4096,   /* members of a row */
     TD_ROW_FEATURES_MOST = 16384, /* names and elements at all depths; more become Json */
-    TD_ROW_FEATURES_DEPTH = 32    /* of arrays and objects in a row; what lies deeper becomes Json */
+    TD_ROW_FEATURES_DEPTH = 32    /* levels of arrays and objects in a row; deeper values become Json */
 };
 
 struct td_row_feature;
 
 struct td_row_features {
     struct td_row_feature *nodes; /* [0] is the row; owned */
-    uint32_t *slots;              /* numbers of nodes by parent and name; open addressing; owned */
+    uint32_t *slots;              /* hash table of node numbers by parent and name; owned */
     uint32_t count, column_count;
-    uint64_t key;           /* of hashes */
+    uint64_t key;           /* secret, of the hashes */
     struct td_buffer names; /* of the nodes, back to back */
     struct td_budget *budget;
 };
@@ -40,14 +41,14 @@ bool td_row_features_init(struct td_row_features *features, struct td_budget *bu
 
 void td_row_features_fini(struct td_row_features *features);
 
-/* Reads a row, which is one value of JSON. Sets *is_object. A row that is no object counts as an object with the one
- * member "row". Errors: TD_INVALID_ARGUMENT with the position in the text when it is not JSON; TD_FAILED_PRECONDITION
+/* Reads a row, which is one JSON value. Sets *is_object. A row that is not an object counts as an object with one
+ * member, "row". Errors: TD_INVALID_ARGUMENT with the position in the text when it is not JSON; TD_FAILED_PRECONDITION
  * for more than TD_ROW_COLUMNS_MOST members; TD_RESOURCE_EXHAUSTED. */
 bool td_row_features_read(struct td_row_features *features, struct td_text row, bool *is_object, struct td_error *err);
 
-/* Adds a member that is a string in all rows of a group, such as a file; numbers of groups are not 0. The name is
- * spelled as in JSON, without quotes. Sets *again when the group has a member of this name already. Errors: as
- * td_row_features_read. */
+/* Adds a member that is a string in all rows of a group, such as the rows of one file. Group numbers are not 0. The
+ * name is spelled as in JSON, without quotes. Sets *again to whether the group had a member of this name already.
+ * Errors: as td_row_features_read. */
 bool td_row_features_add_string(struct td_row_features *features, struct td_text name, uint64_t group, bool *again,
                                 struct td_error *err);
 

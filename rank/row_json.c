@@ -13,21 +13,21 @@
 
 /* The names of the columns of a CSV file, as they are spelled in JSON. */
 struct header {
-    size_t file; /* number in the split, plus 1; 0: none was read */
+    size_t file; /* number of the file in the split, plus 1; 0: none was read */
     char delimiter;
     struct td_buffer text;
-    size_t *ends; /* of the names in the text; owned */
+    size_t *ends; /* the end of each name in `text`; owned */
     size_t count, capacity;
 };
 
-enum { MOST_RENAMED = 65536 }; /* tries to find another name, in all headers of an answer */
+enum { MOST_RENAMED = 65536 }; /* tries to make names unique, over all headers of an answer */
 
 struct making {
     const struct td_split_view *view;
     struct td_split_files files;
     struct td_row_features features;
     struct header header;
-    struct td_buffer rows;    /* the text behind "rows":[ */
+    struct td_buffer rows;    /* the text after "rows":[ */
     struct td_buffer scratch; /* one row */
     size_t renamed_count;
     struct td_error *err;
@@ -43,7 +43,7 @@ bool td_row_json_has(const struct td_row_format *format)
     return strcmp(format->row_type, "application/json") == 0 || is_csv(format);
 }
 
-/* Records what is wrong with a row. */
+/* Sets TD_FAILED_PRECONDITION with the row's number and the reason. Returns false. */
 static bool fail_row(struct making *m, uint64_t number, const char *why)
 {
     return td_error_set(m->err, TD_FAILED_PRECONDITION,
@@ -59,7 +59,7 @@ static struct td_text name_at(const struct header *header, size_t i)
     return td_text_n(header->text.data + begin, header->ends[i] - begin);
 }
 
-/* Adds a column, by the name that pandas gives it when it has none, or the same as another one. */
+/* Adds a column. If its name is empty or taken, adds it under the name that pandas would choose. */
 static bool add_name(struct making *m, struct td_text name)
 {
     struct header *header = &m->header;
@@ -87,7 +87,7 @@ static bool add_name(struct making *m, struct td_text name)
                                   "the header has too many columns of the same name for format=json");
 }
 
-/* Reads the header of a file of CSV, by the columns of its index: [{"name": ...}, ...]. */
+/* Reads the column names of a CSV file from its index: [{"name": ...}, ...]. */
 static bool read_header(struct making *m, size_t number)
 {
     const struct td_split_file *file = &m->view->split->files[number];
@@ -158,7 +158,7 @@ static bool write_json(struct making *m, uint64_t number)
 
 /* ---- the document ---- */
 
-/* Reads the bytes of a row to the scratch memory. */
+/* Reads a row into m->scratch. */
 static bool load_row(struct making *m, uint64_t number)
 {
     struct td_row_place place;
@@ -194,7 +194,7 @@ static bool write_row(struct making *m, uint64_t number, bool is_first)
     return !m->rows.failed || td_buffer_refuse(&m->rows, m->err);
 }
 
-/* Moves a text to the end of the body. */
+/* Appends the text to the body, which takes it over. */
 static bool append_text(struct making *m, struct td_buffer *text, struct td_body *body)
 {
     struct td_blob *blob = NULL;

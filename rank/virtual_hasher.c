@@ -139,7 +139,7 @@ static bool is_rank_file(const struct td_virtual_file *file)
     return file->origin.kind != TD_REVISION_FILES;
 }
 
-/* Counts the jobs of an owner or of a client: all, and those for rank files. */
+/* Numbers of jobs of an owner or of a client: all jobs, and those for rank files. */
 struct share {
     size_t files, ranks;
 };
@@ -159,7 +159,7 @@ static struct share share_of_client(const struct td_virtual_hasher *hasher, uint
     return share;
 }
 
-/* Checks that the file does not wait behind files of another owner that nobody asked for. Under the lock. */
+/* Refuses a file that nobody asked for by name while such a file of another owner is in the queue. Under the lock. */
 static bool check_unasked(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file,
                           struct td_error *err)
 {
@@ -171,7 +171,7 @@ static bool check_unasked(const struct td_virtual_hasher *hasher, const struct t
                                        "try again, or ask for the tag first");
 }
 
-/* Checks that the file's owner and its client have room for the file in their shares. Under the lock. */
+/* Checks that the shares of the file's owner and client have room for it. Under the lock. */
 static bool has_share(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct td_error *err)
 {
     bool is_rank = is_rank_file(file);
@@ -191,15 +191,16 @@ static bool has_share(const struct td_virtual_hasher *hasher, const struct td_vi
     return true;
 }
 
-/* Returns whether the queue, or that of rank files, has no place for the file. Under the lock. */
+/* Returns whether the queue has no place for the file, or none for a rank file. Under the lock. */
 static bool is_full(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
 {
     return hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE ||
            (is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS);
 }
 
-/* Returns the job that the file may displace from the full queue: the latest one that no thread has taken of the client
- * that has most, at least two. NULL: there is none, or the file's client has files there. Under the lock. */
+/* Returns the job that the file may displace from the full queue: the last job, not yet taken by a thread, of the
+ * client that has the most jobs in the queue, at least two. Returns NULL if there is none, or if the file's own client
+ * has jobs there. Under the lock. */
 static struct job *find_displaced(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
 {
     bool of_ranks = hasher->job_count < TD_VIRTUAL_HASHER_QUEUE;
@@ -213,7 +214,7 @@ static struct job *find_displaced(const struct td_virtual_hasher *hasher, const 
             continue;
         struct share share = share_of_client(hasher, job->file.client);
         size_t files = of_ranks ? share.ranks : share.files;
-        found = files >= most ? job : found; /* the list is sorted: later ones come later */
+        found = files >= most ? job : found; /* the list is sorted by turn: the last match is the latest */
         most = files > most ? files : most;
     }
     return found;
@@ -278,8 +279,8 @@ static void remove_job(struct td_virtual_hasher *hasher, const struct job *job)
     hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
 }
 
-/* Makes room for the file. Sets *displaced to a job that has left the queue for that, whose reference the caller drops
- * when it has let go the lock, or to NULL. Under the lock. */
+/* Makes room for the file. Sets *displaced to the job that was removed for it, or to NULL. The caller drops the job's
+ * reference after it has released the lock. Under the lock. */
 static bool make_room(struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct job **displaced,
                       struct td_error *err)
 {
@@ -301,7 +302,7 @@ static bool make_room(struct td_virtual_hasher *hasher, const struct td_virtual_
     return true;
 }
 
-/* Adds the file's job to the list. *displaced as make_room. Under the lock. */
+/* Adds the file's job to the list. Sets *displaced as make_room does. Under the lock. */
 static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct job **displaced,
                     struct td_error *err)
 {

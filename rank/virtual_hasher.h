@@ -14,11 +14,11 @@
 enum {
     TD_VIRTUAL_HASHER_QUEUE = 512,       /* most files that wait to be hashed or are being hashed */
     TD_VIRTUAL_HASHER_OWN = 128,         /* most among them of one owner */
-    TD_VIRTUAL_HASHER_CLIENT = 384,      /* most among them that one client has asked for */
+    TD_VIRTUAL_HASHER_CLIENT = 384,      /* most among them that one client asked for */
     TD_VIRTUAL_HASHER_RANKS = 64,        /* most rank files among them, since each takes memory of the rank store */
     TD_VIRTUAL_HASHER_OWN_RANKS = 32,    /* most rank files among them of one owner */
-    TD_VIRTUAL_HASHER_CLIENT_RANKS = 48, /* most rank files that one client has asked for: more than of one owner, so
-                                            that it has room for another one */
+    TD_VIRTUAL_HASHER_CLIENT_RANKS = 48, /* most rank files among them that one client asked for: more than OWN_RANKS,
+                                            so that a client can have files of a second owner hashed */
     TD_VIRTUAL_QUICK_BYTES = 64 * 1024 * 1024, /* files up to this size have a thread of their own */
 };
 
@@ -39,7 +39,7 @@ struct td_virtual_file {
     struct td_virtual_revision origin; /* see td_virtual_digest */
     uint64_t size_bytes;
     uint64_t owner;  /* td_virtual_owner of a repository or a model */
-    uint64_t client; /* stands for whoever asked first */
+    uint64_t client; /* identifies the client that asked first */
     bool is_unasked; /* nobody asked for it by name: a digest that is looked for may be its own */
     struct td_virtual_recipe recipe;
     struct td_snapshot *snapshot; /* that the recipe needs; borrowed; NULL: none */
@@ -74,12 +74,12 @@ struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *h
  * td_virtual_hasher_begin. Lives as long as the hasher. */
 const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher);
 
-/* Puts the file into the queue, unless its digest is known or it is there already. Takes the recipe over, also on
- * failure, and a reference on the snapshot, which ends with the hashing. When the queue, or that of rank files, is
- * full, a client for whom no such file waits displaces the latest one of the client that has most, at least two, there;
- * whoever waits for that one gets TD_RESOURCE_EXHAUSTED. Errors: TD_RESOURCE_EXHAUSTED when the queue or the share of
- * the owner or of the client is full, or memory is short, and for a file that nobody asked for, while such files of
- * another owner are in it. */
+/* Puts the file into the queue, unless its digest is known or it is there already. Takes over the recipe, also on
+ * failure, and holds a reference on the snapshot until the file is hashed. When the queue, or its part for rank files,
+ * is full, a client without a file in it displaces the last file of the client that has the most there, at least two;
+ * requests that wait for the displaced file get TD_RESOURCE_EXHAUSTED. Errors: TD_RESOURCE_EXHAUSTED when the queue,
+ * the owner's share or the client's share is full, when memory is short, and for a file that nobody asked for by name
+ * while such files of another owner are in the queue. */
 bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct td_error *err);
 
 /* Returns how many bytes were hashed since the start, of all files. */

@@ -31,8 +31,8 @@ static bool is_safetensors(const struct td_virtual_revision *revision)
     return strcmp(td_engine_name_of(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
 
-/* Reads "tp{n}-rank{r}-{engine}", the engine as in a tag. A name that begins with tp and a digit is meant to be of this
- * kind. */
+/* Reads "tp{n}-rank{r}-{engine}", with the engine as in a tag (td_engine_of_tag). A name that begins with "tp" and a
+ * digit counts as one of this kind. */
 static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     struct td_text engine = name;

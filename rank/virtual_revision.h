@@ -15,9 +15,9 @@ enum td_revision_kind {
     TD_REVISION_FILES = 0, /* the files as they are on disk */
     /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
     TD_REVISION_SAFETENSORS = 1,
-    /* "tp{n}-rank{r}-{engine}", the engine with '-' in place of '@', which tags of registries do not allow: each model
-     * has that rank's file in place of its checkpoint; but where the repository's own directory has a checkpoint,
-     * models below it have none if the engine reads config.json and they lack it */
+    /* "tp{n}-rank{r}-{engine}", with '-' for '@' in the engine, since registries do not allow '@' in tags: each model
+     * has that rank's file in place of its checkpoint. But if the repository's own directory has a checkpoint, models
+     * below it have no rank file if the engine reads config.json and they lack it */
     TD_REVISION_RANK = 2,
     /* not a revision: one model, with the files of all ranks, named as a sharded state, in place of all checkpoints */
     TD_REVISION_RANKS = 3,
