@@ -33,7 +33,7 @@ struct td_blob_class {
     bool (*unchanged)(struct td_blob *blob);
     /* Returns true while nobody can change the bytes without waiting for this program. NULL: always. */
     bool (*pinned)(struct td_blob *blob);
-    /* Returns true when nobody can ever change the bytes. NULL: somebody may, or nobody needs to know. */
+    /* Returns true when nobody can ever change the bytes of the blob's file. NULL: false. */
     bool (*fixed)(const struct td_blob *blob);
     /* Returns whether all of the range, which is not empty, is in memory; of a generated blob, whether the bytes are
      * that it is made of. NULL: they always are. */
@@ -95,7 +95,7 @@ bool td_blob_unchanged(struct td_blob *blob);
  * lease. */
 bool td_blob_pinned(struct td_blob *blob);
 
-/* Returns true when nobody can ever change the bytes of a mapped blob's file. */
+/* Returns true for a mapped blob when nobody can ever change the bytes of its file; false for other blobs. */
 bool td_blob_is_fixed(const struct td_blob *blob);
 
 /* Makes a heap blob with one reference for the caller. Takes ownership of data (from malloc; may be NULL when len is

@@ -260,8 +260,8 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return true;
 }
 
-/* Has leases count as held from now on for half the time that the kernel would let a writer wait for them. A process
- * that was stopped for longer (SIGSTOP, a frozen container) may have lost them without a sign. */
+/* Lets leases count as held for half of the time that the kernel lets a writer wait for them, from now on. A process
+ * that was stopped for longer (SIGSTOP, a frozen container) may have lost them without notice. */
 static void trust_leases(struct td_mapping_cache *cache)
 {
     atomic_store_explicit(&cache->trusted_ns, coarse_clock_ns() + td_lease_break_ns() / 2, memory_order_relaxed);

@@ -33,7 +33,7 @@ struct td_mapping_cache {
     size_t leased_count;
     struct td_mapping *leased;       /* all mappings under a lease, cached or only in use */
     uint64_t visits;                 /* number of calls of td_mapping_cache_break_leases */
-    _Atomic uint64_t trusted_ns;     /* until then leases count as held, by a coarse monotonic clock */
+    _Atomic uint64_t trusted_ns;     /* leases count as held until this time of a coarse monotonic clock */
     struct td_write_watcher watcher; /* of mappings without a lease */
     struct td_mapping *left;         /* large ones without references, which are still to be unmapped and closed */
     size_t left_count;
@@ -44,10 +44,10 @@ struct td_mapping_cache {
 /* Initialises an empty cache. lease_signal other than 0: each mapping tries to take a read lease on its file (fcntl
  * F_SETLEASE). The kernel grants a lease when nobody has the file open for writing and this process owns the file or
  * has CAP_LEASE. Under a lease the bytes are pinned: a process that opens the file for writing waits until the lease
- * ends. The kernel asks for the lease's end by lease_signal, which must be blocked in all threads; the thread that
+ * ends. The kernel asks for the lease's end by lease_signal, which must be blocked in all threads. The thread that
  * receives it calls td_mapping_cache_break_leases, and also calls it every second: the kernel ends a lease by itself
- * when nobody reacts (td_lease_break_ns), so bytes count as pinned for no longer than half of that after a call. A file
- * that cannot change (td_is_immutable) needs no lease: its bytes are always pinned. files_are_immutable: all files
+ * when nobody reacts within td_lease_break_ns, so bytes count as pinned only for half of that time after each call. A
+ * file that cannot change (td_is_immutable) needs no lease: its bytes are always pinned. files_are_immutable: all files
  * count as such. Errors: TD_INTERNAL. */
 bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, bool files_are_immutable,
                            struct td_error *err);

@@ -12,10 +12,10 @@
  * system. */
 bool td_sees_every_writer(int fd);
 
-/* Returns whether nobody can ever change the contents of the open file: the file has fs-verity, which cannot be taken
- * off, or its file system is read-only by kind (squashfs, EROFS, ISO 9660, cramfs, romfs). A change of the image behind
- * such a file system is not seen. The immutable attribute (chattr +i), a mount that is read-only for now and a mode
- * without the right to write do not count: each can end at any moment, also for those who have the file open. */
+/* Returns whether nobody can ever change the contents of the open file: the file has fs-verity, which cannot be
+ * removed, or its file system is read-only by kind (squashfs, EROFS, ISO 9660, cramfs, romfs). A change of the image
+ * behind such a file system is not seen. The immutable attribute (chattr +i), a read-only mount and a mode without
+ * write permission do not count: each can be undone at any moment, even while the file is open. */
 bool td_is_immutable(int fd);
 
 /* Returns for how long the kernel lets a writer wait for a lease (fs.lease-break-time). */

@@ -129,8 +129,8 @@ static bool never_resident(struct td_blob *blob, uint64_t off, uint64_t len)
     return false;
 }
 
-/* Waits a little for the byte at `off`, for HEAD only of a small file, and no longer once `cancel` (NULL: none) is
- * asked. A writer that is slow is no error: the answer begins, and its bytes follow. */
+/* Waits briefly for the byte at `off`; for HEAD only if the file is small. Stops waiting once `cancel` (NULL: none) is
+ * asked. A slow writer is not an error: the answer begins, and its bytes follow. */
 static bool prepare_byte(struct incoming *in, uint64_t off, bool for_head, const struct td_cancel *cancel,
                          struct td_error *err)
 {

@@ -25,8 +25,8 @@ enum { TD_INCOMING_HELD_BYTES = 1024 * 1024 };
  * fails soon becomes an error answer rather than an answer that is broken off. */
 #define TD_INCOMING_PREPARE_NS UINT64_C(3000000000)
 
-/* Of a file with fewer bytes than this, td_blob_prepare waits for HEAD, too: the writer may find that the file is not
- * what its name says, a Git LFS pointer, and the answer is an error then. */
+/* For a file with fewer bytes than this, td_blob_prepare waits for HEAD, too: the file may turn out to be a Git LFS
+ * pointer, and the answer is then an error. */
 enum { TD_INCOMING_SMALL_BYTES = 1024 };
 
 /* Makes a blob of len_bytes bytes (0: of an empty file), none of which has arrived, with one reference for the caller.
@@ -45,8 +45,8 @@ void td_incoming_advance(struct td_blob *blob, uint64_t bytes);
 /* Says that all bytes are in the file, and that they are right. Call td_incoming_attach before. */
 void td_incoming_finish(struct td_blob *blob);
 
-/* Says that the file will never be finished, or that its bytes are for nobody: reads that wait fail with this error,
- * and so do later ones, also of bytes that have arrived. Does nothing after td_incoming_finish. */
+/* Fails the file, since it will never be finished or must not be read: waiting and later reads fail with this error,
+ * also those of bytes that have arrived. Does nothing after td_incoming_finish. */
 void td_incoming_fail(struct td_blob *blob, const struct td_error *why);
 
 /* Returns how many bytes have arrived. Any thread. */

@@ -54,10 +54,10 @@ struct range {
     uint8_t prefix[16];
     unsigned bits;
     enum td_fetch_reach reach;
-    int ipv4_at; /* where the IPv4 address is that decides; NOTHING: reach decides */
+    int ipv4_at; /* offset of the embedded IPv4 address that decides; NOTHING: reach decides */
 };
 
-/* Returns the special range of an IPv6 address, or NULL. */
+/* Returns the special range that holds an IPv6 address, or NULL. */
 static const struct range *find_range(const uint8_t address[16])
 {
     enum { OF_IPV4_AT_2 = 2, OF_IPV4_AT_12 = 12 };
@@ -97,7 +97,7 @@ bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out)
     return true;
 }
 
-/* Reads an address as text. Returns false for other text. */
+/* Reads the text of an address; an IPv4 address becomes IPv4-mapped. Returns false for other text. */
 static bool read_address(const char *text, struct in6_addr *address)
 {
     uint8_t ipv4[4];
@@ -179,7 +179,7 @@ static bool refuse(struct td_fetch_guard *guard, const char *before, const char 
 /* The address that a request is going to, or has gone to. */
 struct place {
     char text[INET6_ADDRSTRLEN];
-    bool is_known; /* whether it is an address of the internet protocols */
+    bool is_known; /* whether it is an IPv4 or IPv6 address */
     struct in6_addr address;
     int port;
 };
@@ -196,8 +196,8 @@ static bool is_proxy(const struct td_fetch_guard *guard, const struct place *pla
     return place->port != request->port || (place->port == guard->port && strcmp(place->text, guard->address) == 0);
 }
 
-/* Decides whether a redirect may lead to a public address: not to one of this host or of its networks. The networks of
- * the first address do not count, unless that may be a proxy's. */
+/* Decides whether a redirect may lead to a public address: not if the address belongs to this host or to a network of
+ * it. Networks that also hold the first request's address do not count, unless that may be a proxy's address. */
 static bool may_go_to_public(struct td_fetch_guard *guard, const struct place *place)
 {
     struct in6_addr first;

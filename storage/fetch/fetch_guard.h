@@ -5,9 +5,8 @@
  *   to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
- * - So it is with a public address that this host has, or that is in a network of this host (fetch_near.h): a redirect
- * to it is followed only when the first request went to a private address, to this very address, or to another one of
- * the same network.
+ * - A redirect to a public address of this host, or of a network that this host is in (fetch_near.h), is followed only
+ *   when the first request went to a private address, to the same address, or to another address of the same network.
  * - A redirect does not lead from https to http.
  * - Without a digest nothing tells whether the bytes of another host are the right ones: a redirect to it needs https.
  *
@@ -49,8 +48,8 @@ struct td_fetch_guard {
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4]);
 enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
 
-/* Returns whether an IPv6 address holds an IPv4 one, to which it leads, and sets *out to that, mapped
- * (td_fetch_map_ipv4). */
+/* Returns whether an IPv6 address embeds the IPv4 address that it leads to (as in 6to4), and sets *out to that address,
+ * IPv4-mapped (td_fetch_map_ipv4). */
 bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out);
 
 /* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */

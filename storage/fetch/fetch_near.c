@@ -47,7 +47,7 @@ static unsigned count_bits(const struct in6_addr *mask)
     return bits;
 }
 
-/* Takes the address and the mask of an interface. Returns false for one that is not of the internet protocols. */
+/* Reads the address and the mask of an interface. Returns false if the address is neither IPv4 nor IPv6. */
 static bool take_network(const struct ifaddrs *interface, struct td_fetch_network *out)
 {
     enum { MAPPED_BITS = 96, BITS = 128 };
