@@ -29,7 +29,7 @@ struct td_model_config {
     uint64_t nextn_layers;         /* num_nextn_predict_layers: layers of a second model, stored after the last one */
     uint64_t experts;              /* num_experts, num_local_experts or n_routed_experts */
     uint64_t q_lora_rank;          /* of multi-head latent attention; 0: queries are not compressed */
-    bool attention_bias;           /* nano-vllm's Qwen3 has biases in place of norms then */
+    bool attention_bias;           /* if true, nano-vllm's Qwen3 has biases in place of norms */
     bool has_tied, tied;           /* tie_word_embeddings is there and not null; its value */
     bool new_decoder_architecture; /* Falcon's */
     bool multi_query;              /* Falcon's; true when missing */

@@ -355,7 +355,7 @@ static bool plan_constant(struct planner *p, const struct td_matched_constant *c
     return true;
 }
 
-/* Plans the constants from number *next on whose names come before this one; NULL: all of them. */
+/* Plans the constants from number *next on whose names come before the result of `before`; NULL: all of them. */
 static bool plan_constants(struct planner *p, size_t *next, const struct td_matched *before)
 {
     const struct td_plan_match *match = p->match;

@@ -26,8 +26,8 @@ struct td_plan_piece {
 
 /* A tensor of the rank's file (a result). It consists of cell_count cells, one after the other; each cell consists of
  * piece_count / cell_count pieces, joined along dimension `axis` of the cell, which is also that of the sources. A
- * stacked result has a cell for each index of its first dimension, any other result has one cell. A constant is of type
- * F32, has no dimensions, and no pieces. */
+ * stacked result has a cell for each index of its first dimension, any other result has one cell. A constant has type
+ * F32, no dimensions and no pieces. */
 struct td_plan_output {
     const char *name;
     const struct td_dtype *dtype;
@@ -63,8 +63,7 @@ void td_plan_fini(struct td_plan *plan);
  * the match's budget, which must outlive the plan. A plan that could not be made owns nothing. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: the ranks do not divide a size; parts do not make up the dimension;
  *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a tensor's result has
- *   the name of a constant; a cut lies within a
- *   block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
+ *   the name of a constant; a cut lies within a block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
  * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE, or tp_rank is not below tp_size.
  * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,

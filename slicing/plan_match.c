@@ -1,8 +1,8 @@
 /* Four steps. find_classes sorts the rules by `out` and slot, which gives the class of each rule and the number of
  * slots of each class. match_tensor finds the first rule for each tensor and makes the result's name and the index in a
- * stack; add_constants makes the constants that the tensor gives. sort_matches sorts the tensors by result,
- * settle_constants the constants by name. Rules and tensors may be many (10,000 rules, millions of names), so
- * the work is counted in steps and the memory comes from an arena with a limit and a budget. */
+ * stack; add_constants adds the constants of the rules that match the tensor. sort_matches sorts the tensors by result.
+ * settle_constants sorts the constants by name and keeps one of each. Rules and tensors may be many (10,000 rules,
+ * millions of names), so the work is counted in steps and the memory comes from an arena with a limit and a budget. */
 #include "slicing/plan_match.h"
 
 #include "core/digits.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A constant that a tensor gives. */
+/* A constant of a rule that matched a tensor. */
 struct made_constant {
     struct made_constant *before;
     struct td_matched_constant constant;
@@ -24,8 +24,8 @@ struct matching {
     struct td_matched *matches; /* the match's array, still writable */
     uint32_t *dropped;          /* likewise */
     bool *used;                 /* by the rule's number */
-    bool has_constants;         /* a rule is a constant */
-    struct made_constant *last; /* of the constants, a list in the arena; a name may recur */
+    bool has_constants;         /* some rule is a constant */
+    struct made_constant *last; /* of the constants, a list in the arena; a name may occur several times */
     size_t constant_count;
     uint64_t steps; /* left for the search */
     struct td_buffer name;
@@ -155,7 +155,7 @@ static bool read_index(const struct matching *p, struct td_matched *m, const str
     return true;
 }
 
-/* Refuses a tensor whose layout the rules do not know. */
+/* Refuses a tensor whose layout the rules do not know; the message ends with way_on. */
 static bool refuse_layout(const struct matching *p, const struct td_matched *m, const char *reason)
 {
     const char *way_on = p->match->rules->way_on;
@@ -200,7 +200,7 @@ static bool check_source(const struct matching *p, const struct td_matched *m)
     return true;
 }
 
-/* Writes the name of the result that the rule makes of the tensor. */
+/* Sets *out to the name of the result that the rule makes of the tensor. */
 static bool write_out(struct matching *p, const struct td_rule *rule, const struct td_tensor *tensor,
                       const struct td_captures *captures, const char **out)
 {
@@ -228,7 +228,7 @@ static bool too_many_steps(const struct matching *p)
                         p->match->tensors.count);
 }
 
-/* Makes the constants that the tensor gives. */
+/* Adds the constants of the rules that match the tensor. */
 static bool add_constants(struct matching *p, const struct td_tensor *tensor)
 {
     struct td_captures captures;
@@ -333,7 +333,7 @@ static bool two_values(const struct matching *p, const struct td_matched_constan
                         (double)a->value, (double)b->value);
 }
 
-/* Keeps one constant of each name; `all` is sorted by name. */
+/* Keeps one constant of each name, and refuses two values for a name. `all` is sorted by name. */
 static bool join_constants(struct matching *p, struct td_matched_constant *all)
 {
     size_t kept = 0;
@@ -401,7 +401,7 @@ struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, u
     const struct td_rule_list others = {.rules = match->rules->rules,
                                         .count = alone.is_constant ? match->rules->count : rule};
     struct td_unused_rule why = {.known = *steps > 0};
-    alone.is_constant = false; /* so that the search looks at it */
+    alone.is_constant = false; /* td_rules_find skips constants */
     for (size_t i = 0; why.known && !why.several && i < match->tensors.count; i++) {
         const struct td_tensor *tensor = match->tensors.get(match->tensors.context, i);
         struct td_captures captures;

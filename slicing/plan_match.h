@@ -56,7 +56,7 @@ struct td_plan_match {
     size_t constant_count;
     const uint32_t *dropped; /* numbers of the tensors that rules with `drop` leave out */
     size_t dropped_count;
-    const uint32_t *unused; /* numbers of the rules that no tensor has, and of the constants that none gives */
+    const uint32_t *unused; /* numbers of the rules, constants included, that no tensor uses */
     size_t unused_count;
 };
 
@@ -70,8 +70,8 @@ enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* most that a match may take, an
  * Takes the time of the search and of a sort of the tensors. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: no rule matches a tensor of two or more dimensions; the tensor's
  *   rule refuses it; the tensor has no bytes; plain_types_only does not allow its type; its index in a stack is not a
- *   number; one constant would have two values; there are more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS or
- * TD_PLAN_MAX_MEMORY_BYTES.
+ *   number; one constant would have two values; one of TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS and
+ *   TD_PLAN_MAX_MEMORY_BYTES is exceeded.
  * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
                    struct td_plan_match *out, struct td_error *err);
@@ -79,11 +79,11 @@ bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list
 /* Frees the match's memory. An empty match, or one that could not be made, is allowed. */
 void td_plan_match_fini(struct td_plan_match *match);
 
-/* Why no tensor has a rule: either it matches no name, or earlier rules take every tensor that it matches. For a
- * constant: every tensor that it matches is left out, by the taker. */
+/* Why no tensor uses a rule: it matches no name, or earlier rules take every tensor that it matches. Why no tensor uses
+ * a constant: it matches no name, or other rules drop every tensor that it matches. */
 struct td_unused_rule {
     bool known;                  /* false: the steps did not suffice to find out */
-    const struct td_rule *taker; /* the rule that takes the first tensor; NULL: the rule matches no name */
+    const struct td_rule *taker; /* the rule that takes the first tensor of this one; NULL: this one matches no name */
     bool several;                /* other rules take further tensors */
 };
 

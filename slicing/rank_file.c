@@ -114,7 +114,8 @@ static bool write_constants(const struct td_plan *plan, struct td_buffer *out, s
     return !out->failed || td_buffer_refuse(out, err);
 }
 
-/* Makes the blob of the file's own bytes, with the header's length in little-endian order. */
+/* Makes the blob of the file's own bytes: the header, which begins with its length in little-endian order, and the
+ * constants. */
 static bool make_own(struct td_rank_file *file, const struct td_plan *plan, const struct td_rank_metadata *metadata,
                      size_t metadata_count, bool header_wanted, struct td_error *err)
 {

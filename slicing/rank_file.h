@@ -14,11 +14,11 @@ enum { TD_RANK_SOURCE_OWN = 0, TD_RANK_SOURCE_TENSOR = 1 };
 
 struct td_rank_file {
     _Atomic int refs;
-    /* The bytes that are in no tensor: the header, which is 8 bytes of length, then JSON padded with spaces to a
-     * multiple of 8, and then the values of the constants, 4 bytes each, in the order of the file. NULL: there are none
-     * of both. */
+    /* The bytes that come from no tensor. First the header: 8 bytes of length, then JSON, padded with spaces to a
+     * multiple of 8. Then the values of the constants, 4 bytes each, in the order of the file. NULL: the file has
+     * neither. */
     struct td_blob *own;
-    uint64_t header_bytes; /* 0: raw */
+    uint64_t header_bytes; /* 0: the file is raw, without a header */
     struct td_layout *layout;
     uint64_t nbytes;          /* of the whole file */
     struct td_budget *budget; /* gave this struct's memory; `own` and layout give back their own shares; or NULL */

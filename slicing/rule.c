@@ -116,8 +116,8 @@ bool td_rule_match(const char *pattern, struct td_text name, struct td_captures 
     return match_all(&m);
 }
 
-/* Returns the first rule from number *at on that matches the name, and moves *at behind it. Looks at constants alone,
- * or at all other rules. */
+/* Returns the first rule from number *at on that matches the name, and sets *at to the number after it. `constants`:
+ * looks only at constants; false: only at other rules. */
 static const struct td_rule *find_from(const struct td_rule_list *rules, size_t *at, bool constants,
                                        struct td_text name, struct td_captures *captures, uint64_t *steps)
 {

@@ -48,9 +48,9 @@ struct td_rule_part {
 /* A rule: the tensors that it matches, the result that they become a part of, and how they are split. Texts are
  * NUL-terminated and borrowed from the maker of the rule.
  *
- * A rule with is_constant is another kind: it takes no tensor. For each tensor that match fits and that is not left
- * out, there is a result `out` without dimensions, of type F32, with the value `constant`. Tensors that give the same
- * name and value make one result. */
+ * A rule with is_constant takes no tensor. For each tensor that it matches and that no rule drops, it adds a result
+ * named `out`, of type F32, without dimensions, with the value `constant`. Results of the same name and value become
+ * one. */
 struct td_rule {
     /* A pattern for the whole name of a tensor. "*" stands for one component (no dot, not empty), "**" for any text;
      * both capture. A tensor belongs to the first rule of the list, other than constants, that matches. */
@@ -74,7 +74,7 @@ struct td_rule {
     enum td_uneven uneven;
     uint64_t pad_to; /* a single part is padded with zeros to a multiple of so many elements; 0 is 1 */
     bool is_constant;
-    float constant; /* of a constant; its rule has no other members but match and out */
+    float constant; /* value of a constant, whose rule has otherwise only match and out */
 };
 
 struct td_rule_list {
@@ -82,8 +82,8 @@ struct td_rule_list {
     size_t count;
     bool plain_types_only; /* tensors that are not dropped must be F64, F32, F16 or BF16, because the rules do not know
                               the layout of quantised ones */
-    const char *way_on;    /* ends the message when no layout is known for a tensor: how else the engine gets its
-                              part. Static; NULL: nothing */
+    const char *way_on; /* ends the message when the layout of a tensor is not known: another way for the engine to load
+                           its part. Static; NULL: none */
 };
 
 /* Checks that tp_size is from 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
@@ -114,7 +114,7 @@ const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_
                                     uint64_t *steps);
 
 /* Returns the first constant from rule number *at on that matches the name, and sets *at to the number after the
- * constant's; otherwise does as td_rules_find. */
+ * constant's; otherwise works like td_rules_find. */
 const struct td_rule *td_rules_next_constant(const struct td_rule_list *rules, size_t *at, struct td_text name,
                                              struct td_captures *captures, uint64_t *steps);
 

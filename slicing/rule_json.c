@@ -166,7 +166,7 @@ static bool read_slot(struct rule_reader *r, const cJSON *item, uint32_t *slot)
     return true;
 }
 
-/* Reads a number that F32 has: a larger one than its largest is refused, others are rounded. */
+/* Reads a number and rounds it to F32; refuses one that is larger than the largest F32. */
 static bool read_constant(struct rule_reader *r, const cJSON *item, struct td_rule *rule)
 {
     if (!cJSON_IsRaw(item))

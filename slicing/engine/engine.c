@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All names, sorted. A name without a version is that of the newest one. */
+/* All engine names, sorted. "vllm" stands for its newest version. */
 static const struct engine_name {
     const char *name;
     const struct td_table_engine *engine;
@@ -179,7 +179,7 @@ static void list_models(const struct td_table_engine *engine, char *out, size_t 
         (void)snprintf(out + len, capacity - len, " and %zu more", more);
 }
 
-/* Sets TD_FAILED_PRECONDITION: the text, and after it how else the engine gets its part. Returns false. */
+/* Sets TD_FAILED_PRECONDITION with the text and the engine's way_on. Returns false. */
 static bool refuse(const struct td_table_engine *engine, const char *text, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION, "%s%s%s", text, engine->way_on == NULL ? "" : "; ",
@@ -380,7 +380,8 @@ static bool allocate_rules(struct td_rule_list *list, size_t count, struct td_ar
     return list->rules != NULL || td_error_no_memory(err);
 }
 
-/* Returns whether the head is the embeddings: config.json says so, and the checkpoint has the embeddings. */
+/* Returns whether the head and the embeddings are one tensor: config.json says so, and the checkpoint has the
+ * embeddings. */
 static bool is_tied(const struct td_table_model *model, const struct td_model_config *config,
                     const struct td_tensor_list *tensors)
 {

@@ -23,7 +23,7 @@ enum td_table_split {
     TD_TABLE_HALVES,      /* dimension 0 is two equal parts; each is split */
     TD_TABLE_EXPERTS,     /* each tensor of a stack is split like COLUMN */
     TD_TABLE_EXPERTS_ROW, /* each tensor of a stack is split like ROW */
-    TD_TABLE_ONE,         /* no part of the tensor: a constant beside it, 1, of type F32 without dimensions */
+    TD_TABLE_ONE,         /* adds the constant 1, of type F32 without dimensions; takes no part of the tensor */
     TD_TABLE_DROP,        /* left out */
     TD_TABLE_REFUSE,      /* an error */
 };
@@ -43,7 +43,7 @@ enum td_table_condition {
     TD_TABLE_ALWAYS,
     TD_TABLE_Q_LORA,    /* q_lora_rank is given: DeepSeek-V2, DeepSeek-V3 */
     TD_TABLE_NO_Q_LORA, /* it is null or missing: DeepSeek-V2-Lite; of V3's architecture Moonlight-16B-A3B */
-    TD_TABLE_BIASES,    /* attention_bias is true: no published model, but Qwen3's classes and nano-vllm have it */
+    TD_TABLE_BIASES,    /* attention_bias is true; no published model sets it, but nano-vllm's Qwen3 supports it */
     TD_TABLE_NO_BIASES, /* it is false, null or missing */
 };
 
@@ -53,7 +53,7 @@ enum {
     TD_TABLE_HAS_EXPERTS = 2, /* config.json must give their number, the length of a stack: every model with experts */
     TD_TABLE_LATENT = 4,      /* attention by latent vectors: config.json gives no one size of a head (DeepSeek) */
     TD_TABLE_REFUSED = 8,     /* known, but without a layout: its rules only give the reason (gpt-oss) */
-    TD_TABLE_TIED_BY_DEFAULT = 16, /* tie_word_embeddings is true when config.json does not have it (Gemma, BLOOM) */
+    TD_TABLE_TIED_BY_DEFAULT = 16, /* tie_word_embeddings is true when missing (Gemma, BLOOM) */
 };
 
 /* An architecture that an engine knows. Its rules are those of all fragments in order. */
@@ -62,8 +62,8 @@ struct td_table_model {
     enum td_table_condition condition;
     unsigned particulars;
     const struct td_table_rule *fragments[TD_TABLE_MAX_FRAGMENTS]; /* up to the first NULL */
-    /* Rules that come before those of the fragments when config.json ties the head to the embeddings and the checkpoint
-     * has the embeddings, which are a tensor that one of these rules renames. NULL: none. */
+    /* Rules that come before the fragments when config.json ties the head to the embeddings and the checkpoint has the
+     * embeddings (a tensor that one of these rules renames). NULL: none. */
     const struct td_table_rule *tied;
 };
 
@@ -74,7 +74,7 @@ struct td_table_engine {
     uint64_t max_tp_size;                /* 0: no limit of its own */
     uint64_t vocabulary_pad;             /* rows of embeddings are padded to a multiple of this; 0 or 1: not padded */
     bool replicates_keys;                /* with fewer key-value heads than ranks, several ranks get the same head */
-    bool reads_states;                   /* it reads a rank's file by the name of a sharded state */
+    bool reads_states;                   /* as td_engine_reads_states */
     const char *way_on;                  /* as in td_rule_list; NULL: none */
     const struct td_table_rule *any;     /* rules for every model, without config.json; NULL: by model */
     const struct td_table_model *models; /* sorted by architecture */

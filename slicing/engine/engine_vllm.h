@@ -5,13 +5,13 @@
 
 #include "slicing/engine/engine_table.h"
 
-/* The beginnings of names that most models have. */
+/* Common prefixes of tensor names. */
 #define ATTENTION "model.layers.*.self_attn."
 #define MLP "model.layers.*.mlp."
 #define MIXTRAL "model.layers.*.block_sparse_moe."
 #define TRANSFORMER "transformer.h.*."
 
-/* How vLLM gets its part of a model that an engine refuses: by the Python client. */
+/* How vLLM loads its part of a model that an engine refuses: with the Python client. */
 #define TD_VLLM_WAY_ON "vLLM reads its part by --load-format tensord"
 
 enum { TD_VLLM_VOCABULARY_PAD = 64 }; /* vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE */

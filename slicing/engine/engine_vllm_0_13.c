@@ -165,7 +165,7 @@ static const struct td_table_model models[] = {
      NULL},
 };
 
-/* Its files have the name and the number from when there was no other version. */
+/* Keeps the label and the number from before there were versions, so that its files stay the same. */
 const struct td_table_engine td_engine_vllm_0_13 = {
     .name = "vllm@0.13",
     .label = "vllm",

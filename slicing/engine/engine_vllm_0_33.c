@@ -1,10 +1,10 @@
 /* vLLM 0.33: https://github.com/vllm-project/vllm, vllm/model_executor/models/ and
- * vllm/model_executor/model_loader/sharded_state_loader.py, whose loader wants every name of the model's state and no
- * other. tests/python/test_vllm_sharded.py loads the files by that loader.
+ * vllm/model_executor/model_loader/sharded_state_loader.py, whose loader accepts exactly the names of the model's
+ * state. tests/python/test_vllm_sharded.py loads files with that loader.
  *
- * Beside 0.13: every attention has four scales, which are 1 in a model that is not quantised; experts, shared experts
- * and some routers have other names; of a head and embeddings that are one tensor the first name in the alphabet
- * counts. */
+ * Differences from 0.13: every attention has four scales, which are 1 in a model that is not quantised; experts, shared
+ * experts and some routers have other names; if the head and the embeddings are one tensor, it has the name that comes
+ * first in the alphabet. */
 #include "slicing/engine/engine_vllm.h"
 
 static const struct td_table_rule attention_scales[] = {
@@ -35,7 +35,7 @@ static const struct td_table_rule transformer_scales[] = {
     {0},
 };
 
-/* The head is the embeddings: the one tensor has the head's name. */
+/* The head and the embeddings are one tensor, which has the head's name. */
 static const struct td_table_rule tied[] = {
     {"model.embed_tokens.weight", "lm_head.weight", TD_TABLE_VOCABULARY, 0},
     {"lm_head.weight", NULL, TD_TABLE_DROP, 0},
@@ -72,7 +72,7 @@ static const struct td_table_rule experts[] = {
     {0},
 };
 
-/* A router that belongs to the module of the experts: Qwen3-MoE's and DeepSeek's. */
+/* Routers of Qwen3-MoE and DeepSeek, which belong to the module of the experts. */
 static const struct td_table_rule router[] = {
     {MLP "gate.weight", MLP "experts.gate.weight", TD_TABLE_WHOLE, 0},
     {MLP "gate.e_score_correction_bias", MLP "experts.gate.e_score_correction_bias", TD_TABLE_WHOLE, 0},
