@@ -236,7 +236,8 @@ static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
         silent->next->previous = silent->previous;
 }
 
-/* Answers 400 to a client that speaks TLS on a port without it, or the other way round, and closes the connection. */
+/* Answers 400 to a client that speaks TLS on a port without it, or plain HTTP on a port with it, and closes the
+ * connection. */
 static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *silent)
 {
     const struct td_facade *facade = acceptor->facade;
@@ -247,10 +248,10 @@ static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *s
     free(silent);
 }
 
-/* What the first bytes of a connection tell. */
+/* What the first bytes of a connection show. */
 struct first_bytes {
-    bool is_tls;       /* they begin a handshake */
-    enum td_lane lane; /* for the connection, if the port speaks what they begin */
+    bool is_tls;       /* they begin a TLS handshake */
+    enum td_lane lane; /* for the connection, if the port speaks its protocol */
 };
 
 /* Looks at the first bytes, without taking them from the socket. Returns their number and fills in *out, or returns 0
@@ -258,7 +259,7 @@ struct first_bytes {
 static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_bytes *out)
 {
     enum { LOOK_BYTES = 4096 };
-    static const char handshake = 0x16; /* the type of a TLS record (RFC 8446 section 5.1); no HTTP request begins so */
+    static const char handshake = 0x16; /* type of a TLS record (RFC 8446 section 5.1); begins no HTTP request */
     char bytes[LOOK_BYTES];
     ssize_t n = recv(fd, bytes, acceptor->has_tls ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (n > 0) {
@@ -278,8 +279,8 @@ static void drop(struct silent *silent)
     free(silent);
 }
 
-/* Passes a connection on that has sent something, unless it speaks TLS where the port does not, or the other way
- * round. */
+/* Passes on a connection that has sent something, or refuses it if it speaks TLS on a port without it, or plain HTTP on
+ * a port with it. */
 static void begin(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
 {
     if (acceptor->has_tls != first->is_tls)
@@ -306,7 +307,7 @@ static void hear(struct td_acceptor *acceptor, struct silent *silent)
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
-    /* Of a connection that cannot be watched: libmicrohttpd waits for its first bytes. */
+    /* For a connection that cannot be watched: libmicrohttpd then waits for its first bytes. */
     struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN};
     bool admit;
     int on = 1;

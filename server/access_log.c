@@ -20,8 +20,8 @@ enum { BATCH_BYTES = 64 * 1024 };
 #define COLLECT_NS UINT64_C(25000000)
 
 struct td_access_log {
-    int fd;     /* the number stays the same when the file is opened again */
-    char *path; /* of the file; NULL: the log has none of its own */
+    int fd;     /* keeps its number when the file is reopened */
+    char *path; /* of the file; NULL: standard output, or off */
     _Atomic bool regular_file;
     _Atomic uint64_t *dropped;
     pthread_t writer;
@@ -169,7 +169,8 @@ bool td_access_log_reopen(struct td_access_log *log, bool *reopened, struct td_e
     int fd = open_file(log->path, &st, err);
     if (fd < 0)
         return false;
-    /* dup3 waits for no writer: a write that has begun ends in the old file, the next one goes to the new one. */
+    /* dup3 does not wait for the writer: a write that has begun ends in the old file, the next one goes to the new
+     * file. */
     *reopened = dup3(fd, log->fd, O_CLOEXEC) >= 0;
     if (*reopened)
         atomic_store(&log->regular_file, S_ISREG(st.st_mode));

@@ -119,7 +119,7 @@ static void run_answer(struct td_job *job)
 {
     struct td_session *session = (struct td_session *)(void *)job;
     if (make_answer(session, session->job_closes))
-        session->exchange.stage = TD_STAGE_WAIT_WANTED; /* the answer may need the body */
+        session->exchange.stage = TD_STAGE_WAIT_WANTED; /* keeps the body, which a later try may need */
     else
         td_session_drop_upload(session);
 }

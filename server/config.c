@@ -56,7 +56,7 @@ static size_t list_names(const char *names[TD_OPTIONS_MAX])
     return count;
 }
 
-/* The options by which other servers take an address and a port. */
+/* Options of other servers for an address or a port. */
 static const char *const address_options[] = {"-p", "--port", "--host", "--bind", "--address", "--addr", NULL};
 
 bool td_config_is_address_option(const char *argument)
@@ -211,7 +211,7 @@ static bool check_tls(const struct td_config *config, struct td_error *err)
     return true;
 }
 
-/* Refuses words that mean an access log is wanted or not, or where, and that nobody means as the name of its file. */
+/* Refuses words such as "none" and "stdout", which nobody means as the name of a file. */
 static bool check_access_log(const struct td_config *config, struct td_error *err)
 {
     static const struct {

@@ -40,7 +40,7 @@ const char *td_config_environment(const char *option);
  */
 bool td_config_has_option(const char *argument);
 
-/* Returns whether the argument is an option by which other servers take an address or a port: "-p", "--port=80". */
+/* Returns whether the argument is an option of other servers for an address or a port: "-p", "--port=80". */
 bool td_config_is_address_option(const char *argument);
 
 enum td_variable {

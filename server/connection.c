@@ -12,8 +12,8 @@
  *     this host. Its blob, and so the file's lease, is kept until there is proof that the client has read it. The
  *     reference goes from thread to thread by exchanging one pointer: the connection's own thread drops it when the
  *     next request begins, the thread that breaks leases when it finds the client's queue empty.
- *   - When both sides of a connection have ended, the kernel does not tell any more what the client has read. So this
- *     side looks before it ends (look_before_shutdown), and does not end before the answer is read (server/departed).
+ *   - After both sides of a connection have shut down, the kernel no longer shows what the client has read. So this
+ *     side looks before it shuts down (look_before_shutdown), and waits until the answer is read (server/departed).
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
  *     registered again (td_connection_open). */
 #include "server/connection.h"
@@ -53,7 +53,7 @@ void td_connection_shorten_queue(struct td_connection *connection)
     (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* Has the client see a reset when the connection is closed. Under the lock. */
+/* Makes the closing of the connection a reset for the client. Under the lock. */
 static void reset_at_close(struct td_connection *connection)
 {
     td_socket_reset_at_close(connection->fd);
@@ -170,13 +170,14 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
 
 /* ---- answers that may not have been read --------------------------------------------------------------- */
 
-/* Returns whether the client has reset the connection. Once this side has ended, too, the kernel does not tell. */
+/* Returns whether the client has reset the connection; false after this side has shut down, since the kernel then does
+ * not show it. */
 static bool was_reset(struct td_connection *connection)
 {
     return !atomic_load(&connection->has_ended) && td_socket_facts_of(connection->fd).is_closed;
 }
 
-/* Returns whether the connection's last answer by reference was read, as far as can be told. */
+/* Returns whether there is proof that the client has read the connection's last answer by reference. */
 static bool was_read(struct td_connection *connection)
 {
     enum td_delivery_state state;
@@ -189,9 +190,9 @@ static bool was_read(struct td_connection *connection)
     return is_proved;
 }
 
-/* Looks for proof before this side ends: after that the kernel tells a client that has closed its socket no more from
- * one that only sends no more, and may have unread bytes. As long as it has, this side does not end at all; then the
- * kernel goes on to show them (server/departed). Returns whether it may end. */
+/* Looks for proof before this side shuts down. After that, the kernel does not distinguish a client that has closed its
+ * socket from one that only sends no more and may have unread bytes. Returns whether this side may shut down: not while
+ * the client may have unread bytes, so that the kernel goes on showing them (server/departed). */
 static bool look_before_shutdown(void *context)
 {
     struct td_connection *connection = context;
@@ -209,11 +210,11 @@ static bool look_before_shutdown(void *context)
     return true;
 }
 
-/* Has the answer of a connection that ends keep its blob, whose reference it takes. Returns the blob if that is not
- * necessary or not possible, for the caller to drop without the lock. Under the lock. */
+/* Keeps the blob, with the caller's reference, for the unread answer of a connection that ends. Returns the blob if
+ * that is not necessary or not possible; the caller then drops it without the lock. Under the lock. */
 static struct td_blob *depart(struct td_registry *registry, struct td_connection *connection, struct td_blob *blob)
 {
-    /* What is not acknowledged when the descriptor is closed is lost with the reset. */
+    /* The reset discards the bytes that are not acknowledged when the descriptor is closed. */
     bool is_lost = atomic_load(&connection->is_reset_at_close) && td_socket_unacknowledged_bytes(connection->fd) > 0;
     if (is_lost || connection->departed == NULL)
         return blob;
@@ -237,7 +238,7 @@ size_t td_registry_count_unread(struct td_registry *registry)
     return count;
 }
 
-/* Learns the ends of the connection, once, and has its end watched. Returns whether they are known. */
+/* Reads the two ends of the connection and registers look_before_shutdown, once. Returns whether the ends are known. */
 static bool know_ends(struct td_connection *connection)
 {
     if (connection->departed != NULL)
@@ -249,11 +250,11 @@ static bool know_ends(struct td_connection *connection)
         free(departed);
         return false;
     }
-    connection->departed = departed; /* only with `unread` does anybody else use it */
+    connection->departed = departed; /* other threads use it only while `unread` is set */
     return true;
 }
 
-/* Returns whether the client has ended its side, or all of the connection. */
+/* Returns whether the client has shut down its sending side, or the connection has ended. */
 static bool client_has_ended(const struct td_connection *connection)
 {
     struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
@@ -276,7 +277,7 @@ bool td_connection_may_refer(struct td_connection *connection, const struct td_b
     return is_allowed && !client_has_ended(connection);
 }
 
-/* Keeps the blob of an answer that begins, if anybody may change it. */
+/* Keeps the blob of an answer that begins, unless its file can never change. */
 static void refer(struct td_connection *connection, struct td_blob *blob)
 {
     if (!td_blob_is_fixed(blob))
@@ -380,7 +381,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
     connection->referenced = NULL;
     if (is_sent)
         td_sender_end(connection->fd);
-    if (is_complete && blob != NULL) { /* NULL also where nobody can change the file */
+    if (is_complete && blob != NULL) { /* NULL also if the file can never change */
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */
     }
@@ -395,7 +396,8 @@ void td_connection_prove(struct td_connection *connection)
         td_blob_unref(atomic_exchange(&connection->unread, NULL));
 }
 
-/* Takes the connection's reference on the blob if its answer was read. */
+/* Takes over the connection's reference on the blob if there is proof that its answer was read. Returns whether it
+ * did. */
 static bool settle_connection(struct td_connection *connection, struct td_blob *blob)
 {
     struct td_blob *expected = blob;
@@ -458,7 +460,7 @@ static void *reaper_main(void *argument)
     struct td_registry *registry = argument;
     for (unsigned round = 0; !atomic_load(&registry->stop); round = (round + 1) % IDLE_ROUNDS) {
         if (round == 0) {
-            (void)td_registry_count_unread(registry); /* drops what was read */
+            (void)td_registry_count_unread(registry); /* drops the blobs of answers that were read */
             trim_memory(registry);
         }
         uint64_t now_ns = td_clock_ns();
@@ -513,7 +515,7 @@ void td_registry_fini(struct td_registry *registry)
         next = c->next;
         td_connection_close(c);
     }
-    /* With the process the leases end. */
+    /* The leases end with the process, so clients must not get the ends of their answers afterwards. */
     td_departed_free(td_departed_take_unacknowledged(&registry->departed, NULL));
     td_departed_free(registry->departed.first);
     td_delivery_fini(&registry->delivery);
@@ -647,7 +649,7 @@ void td_connection_close(struct td_connection *connection)
     td_connection_end_answer(connection, false);
     td_kept_response_destroy(connection->kept);
     td_sender_unwatch(connection->fd);
-    (void)look_before_shutdown(connection); /* libmicrohttpd has done so if it calls server/sender */
+    (void)look_before_shutdown(connection); /* unless libmicrohttpd called it, by server/sender */
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);
     if (dropped != NULL)

@@ -73,10 +73,10 @@ struct td_connection {
     /* a complete answer that was sent by reference and may not have been read */
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
-    struct td_departed *departed;     /* owned; made, with the ends, before the first answer by reference; NULL: none */
-    struct td_sender_end end;         /* for td_sender_watch, from then on */
-    _Atomic bool has_ended;           /* this side was shut down */
-    _Atomic bool is_reset_at_close;   /* the kernel then drops what is not acknowledged */
+    struct td_departed *departed; /* owned; allocated before the first answer by reference, with the ends; NULL: none */
+    struct td_sender_end end;     /* registered with td_sender_watch from then on */
+    _Atomic bool has_ended;       /* this side was shut down */
+    _Atomic bool is_reset_at_close; /* the kernel then discards what is not acknowledged */
     /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of the next request on an idle connection, or of the first one; used by the reaper alone */
@@ -86,8 +86,8 @@ struct td_connection {
     struct td_connection *next, *previous;
 };
 
-/* To whom answers go by reference (--sendfile): to everybody; not to clients of this host, unless the file can never
- * change; to nobody. */
+/* Which clients get answers by reference (--sendfile): all; those on other hosts, and those on this host only from
+ * files that can never change; none. */
 enum td_referring { TD_REFERRING_ALL, TD_REFERRING_REMOTE, TD_REFERRING_NONE };
 
 struct td_registry_limits {
@@ -170,11 +170,14 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
 /* Removes what td_connection_pin recorded. */
 void td_connection_unpin(struct td_connection *connection);
 
-/* Returns whether an answer may be sent by reference from the blob. That is so if nobody can ever change the file, or
- * if it can be found out whether the client has read the answer: not if it is on this host and its socket is not found;
- * not while there is no proof that an earlier one of another blob was read, since only one is kept for each connection;
- * not when the client has ended its side; not when too many closed connections have left answers without proof.
- * --sendfile may forbid it. Called by the connection's thread. */
+/* Returns whether an answer may be sent by reference from the blob: --sendfile allows it, and either the file can never
+ * change, or there will be proof of when the client has read the answer. There is none:
+ * - if the client is on this host and its socket is not found;
+ * - while an earlier answer of another blob is unproved, since a connection keeps only one;
+ * - after the client has shut down its sending side;
+ * - while too many closed connections have unproved answers (TD_DEPARTED).
+ *
+ * Called by the connection's thread. */
 bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob);
 
 /* Begins an answer that libmicrohttpd sends by reference (td_transfer_create): takes a reference on the blob, and holds
@@ -202,16 +205,17 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
  * end of the last answer was let go (the client pipelines), or the client has closed its sending side. */
 void td_connection_prove(struct td_connection *connection);
 
-/* Drops the references on the blob that wait for proof that their answers were read, as far as there is proof now: the
- * client's socket is empty; it was reset; or it is on another host or in another network namespace, and all bytes were
- * acknowledged 2 s ago. Returns the number of those that remain. Any thread. */
+/* Drops the references on the blob whose answers are now proved to be read: the client's socket is empty; it was reset;
+ * or it is on another host or in another network namespace, and acknowledged all bytes 2 s ago. Returns the number of
+ * references that remain. Any thread. */
 size_t td_registry_settle(struct td_registry *registry, const struct td_blob *blob);
 
-/* Returns the number of answers of closed connections that are not proved to be read. Any thread. */
+/* Drops the answers of closed connections that are proved to be read, and returns the number of the others. Any
+ * thread. */
 size_t td_registry_count_unread(struct td_registry *registry);
 
 /* Cuts the connections, also closed ones, whose complete answer from this blob is not acknowledged, so that the client
- * lacks its end. Any thread. */
+ * does not get the end. Any thread. */
 void td_registry_cut_unacknowledged(struct td_registry *registry, const struct td_blob *blob);
 
 /* Returns whether any connection is sending from this blob in place or by reference. Any thread. */

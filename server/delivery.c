@@ -1,11 +1,12 @@
 /* The kernel's socket diagnostics (sock_diag(7)) describe any TCP socket of this network namespace by its two ends,
  * that of another process, too: idiag_rqueue counts the bytes that nobody has read. What is hard:
- *   - A socket that is bound to an interface is found only if that is named, and one behind a DNAT or REDIRECT rule of
- *     this host only by the address that it is connected to. So a socket that is not found may still be on this host.
- *   - A socket whose both sides have ended is replaced by a short record (TIME_WAIT), or by nothing, while its process
- *     may go on reading from it. Until then a socket that no process has open any more is told by its lack of an inode.
- *   - Whether an address is this host's, the routing table tells (rtnetlink(7)), also of networks that are routed to
- *     this host as a whole. A transparent proxy has a socket here under another host's address. */
+ *   - A socket that is bound to an interface is found only if the query names the interface. A socket behind a DNAT or
+ *     REDIRECT rule of this host is found only by the address that it connected to. So a socket that is not found may
+ *     still be on this host.
+ *   - After both sides have shut down, the kernel replaces a socket by a short record (TIME_WAIT) or by nothing, but
+ *     its process may still read from it. Before that, a socket that no process has open any more has no inode.
+ *   - The routing table (rtnetlink(7)) shows whether an address is this host's, also for whole networks that are routed
+ *     to this host. A transparent proxy has a socket here under the address of another host. */
 #include "server/delivery.h"
 
 #include "core/clock.h"
@@ -29,7 +30,8 @@ union answer {
 
 /* ---- netlink ------------------------------------------------------------------------------------------- */
 
-/* Returns a socket of netlink, or -1. The kernel answers within the call to send; nobody waits for ever. */
+/* Opens a netlink socket. Returns -1 on failure. The kernel answers within the call to send; a limit keeps receivers
+ * from waiting for ever. */
 static int open_netlink(int protocol)
 {
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
@@ -41,8 +43,8 @@ static int open_netlink(int protocol)
     return fd;
 }
 
-/* Sends a request and receives the first part of the answer, of this type. Returns the part's payload if it has at
- * least `least` bytes, or NULL. */
+/* Sends a request and receives the first message of the answer. Returns its payload if the message has this type and at
+ * least `least` bytes; else NULL. */
 static const void *call(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type, size_t least)
 {
     if (netlink < 0 || send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
@@ -57,8 +59,8 @@ struct socket_query {
     struct inet_diag_req_v2 request;
 };
 
-/* Returns whether the kernel describes TCP sockets: asks for a list of those in no state, which ends without an error.
- */
+/* Returns whether the kernel describes TCP sockets: asks for the sockets in none of the states, and expects the end of
+ * the list without an error. */
 static bool describes_sockets(int netlink)
 {
     union answer answer;
@@ -97,7 +99,8 @@ void td_delivery_fini(struct td_delivery *delivery)
 
 /* ---- sockets ------------------------------------------------------------------------------------------- */
 
-/* Describes the client's socket. Returns false when this network namespace has none, or does not tell. */
+/* Describes the client's socket. Returns false when this network namespace does not have it, or the kernel does not
+ * show it. */
 static bool find_client(struct td_delivery *delivery, const struct td_ends *ends, struct inet_diag_msg *found)
 {
     union answer answer;
@@ -122,8 +125,8 @@ static bool find_client(struct td_delivery *delivery, const struct td_ends *ends
     return found->idiag_state != TCP_LISTEN; /* the kernel falls back to a listening socket of that port */
 }
 
-/* Returns what a description says of the bytes that the socket has received. A FIN counts as a byte until the reader
- * has seen it. */
+/* Returns the state of the bytes that the client's socket has received. A FIN counts as a byte until the reader has
+ * seen it. */
 static enum td_delivery_state state_of(const struct inet_diag_msg *client)
 {
     bool is_given_up = client->idiag_state == TCP_FIN_WAIT1 || client->idiag_state == TCP_FIN_WAIT2 ||
@@ -189,7 +192,8 @@ struct route_query {
     uint8_t address[16];
 };
 
-/* Returns whether the routing table leads to this host itself. An address without a route counts as this host's. */
+/* Returns whether the routing table sends the client's address to this host itself. An address without a route counts
+ * as this host's. */
 static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *ends)
 {
     union answer answer;

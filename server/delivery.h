@@ -1,7 +1,7 @@
 /* Tells whether the client of a TCP connection has read what was sent. An acknowledged byte was received, not read:
  * where the client's socket is on this host, the kernel may have put pages of the file itself into the socket's queue
- * (sendfile), and a write to the file still shows in them. Nor does the client's end (FIN) tell: a socket that sends no
- * more may still be read. Thread-safe, except init and fini. */
+ * (sendfile), and a write to the file still shows in them. A FIN of the client proves nothing either: a socket that
+ * sends no more may still be read from. Thread-safe, except init and fini. */
 #ifndef TD_SERVER_DELIVERY_H
 #define TD_SERVER_DELIVERY_H
 
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Asks the kernel about sockets and routes. */
+/* The means to ask the kernel about sockets and routes. */
 struct td_delivery {
     pthread_mutex_t lock;
     int sockets, routes; /* of netlink, under the lock; -1: the kernel or a sandbox allows none */
@@ -25,38 +25,39 @@ struct td_ends {
     in_port_t own_port, peer_port;
     uint32_t device; /* the interface that this side is bound to, as in a VRF and by link-local addresses; 0: none */
     bool is_local;   /* the client's address is one of this host's, or its socket was found */
-    bool is_found;   /* its socket was found in this network namespace, so that it can be looked into */
+    bool is_found;   /* its socket was found in this network namespace, so that its queue can be seen */
 };
 
-/* For so long a client that cannot be looked into may take to read what it has acknowledged. */
+/* How long an acknowledged answer counts as unread if the client's queue cannot be seen. */
 #define TD_DELIVERY_GRACE_NS UINT64_C(2000000000)
 
 enum td_delivery_state {
     TD_DELIVERY_PENDING, /* bytes are unacknowledged, or lie unread in a socket of this network namespace */
-    TD_DELIVERY_UNKNOWN, /* all bytes are acknowledged by a socket of this host that the kernel does not show, or of
-                            which it does not show the queue; it may hold unread bytes */
+    TD_DELIVERY_UNKNOWN, /* all bytes are acknowledged by a socket of this host, but the kernel does not show the socket
+                            or its queue, which may hold unread bytes */
     TD_DELIVERY_ARRIVED, /* all bytes are acknowledged, by a socket outside of this network namespace */
-    TD_DELIVERY_READ,    /* all bytes are read, or nobody has their reader's socket open any more, or the client was
-                            reset before it had all of them */
+    TD_DELIVERY_READ, /* all bytes are read, or no process has the client's socket open any more, or the connection was
+                         reset before all bytes arrived */
 };
 
-/* Opens what the other functions ask. Errors: TD_INTERNAL. */
+/* Opens the netlink sockets. Errors: TD_INTERNAL. */
 bool td_delivery_init(struct td_delivery *delivery, struct td_error *err);
 
 void td_delivery_fini(struct td_delivery *delivery);
 
 /* Sets *ends from an open connection's descriptor. Returns false for a descriptor that is not a TCP connection, also
- * for one that was reset. Takes some 15 us. A client of this host is not found if its socket is bound to an interface,
- * or behind a DNAT or REDIRECT rule, since it then names another peer than this side. */
+ * for one that was reset. Takes some 15 us. Does not find the socket of a client of this host that is bound to an
+ * interface, or that is behind a DNAT or REDIRECT rule and so has another peer than this side. */
 bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends);
 
 /* Looks at the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged before. Returns
  * TD_DELIVERY_READ and TD_DELIVERY_PENDING for unread bytes only if delivery->can_look. Takes some 4 us. */
 enum td_delivery_state td_delivery_look(struct td_delivery *delivery, int fd, const struct td_ends *ends);
 
-/* Returns whether an answer was read, as far as can be told: TD_DELIVERY_READ, or TD_DELIVERY_ARRIVED for
- * TD_DELIVERY_GRACE_NS, since the client may be in another network namespace of this host. *arrived_ns, 0 at first:
- * when the answer was first seen to have arrived. *state: as td_delivery_look returns it. */
+/* Returns whether an answer counts as read: it is TD_DELIVERY_READ, or has been TD_DELIVERY_ARRIVED for
+ * TD_DELIVERY_GRACE_NS, since the client may be in another network namespace of this host. *arrived_ns is when the
+ * answer was first seen to have arrived; the caller sets it to 0 before the first call. Sets *state to what
+ * td_delivery_look returns. */
 bool td_delivery_is_proved(struct td_delivery *delivery, int fd, const struct td_ends *ends, uint64_t *arrived_ns,
                            enum td_delivery_state *state);
 

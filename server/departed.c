@@ -24,7 +24,7 @@ bool td_departed_add(struct td_departed_list *list, struct td_departed *departed
     return true;
 }
 
-/* Has the kernel close the connection, since what follows is known without it. */
+/* Closes the connection's last descriptor, which is not needed any more. */
 static void let_go(struct td_departed *departed)
 {
     if (departed->fd >= 0)
@@ -32,7 +32,7 @@ static void let_go(struct td_departed *departed)
     departed->fd = -1;
 }
 
-/* Notes whether the answer goes on. */
+/* Sets known_ns if the client has acknowledged further bytes. */
 static void note_progress(struct td_departed *departed, uint64_t now_ns)
 {
     uint64_t bytes = td_socket_acknowledged_bytes(departed->fd);
@@ -41,7 +41,7 @@ static void note_progress(struct td_departed *departed, uint64_t now_ns)
     departed->acknowledged_bytes = bytes;
 }
 
-/* Returns whether the answer needs its blob no more. */
+/* Returns whether the answer does not need its blob any more. */
 static bool is_over(struct td_departed *departed, struct td_delivery *delivery)
 {
     enum td_delivery_state state;

@@ -8,21 +8,21 @@
 
 #include <stdatomic.h>
 
-/* While there are so many, no further answer is to be sent by reference. */
+/* While there are this many, no further answer is sent by reference. */
 enum { TD_DEPARTED = 1024 };
 
-/* For so long an answer is kept of which the kernel does not show whether it was read (TD_DELIVERY_UNKNOWN), and one of
- * which the client acknowledges nothing. */
+/* How long an answer is kept if the kernel does not show whether it was read (TD_DELIVERY_UNKNOWN), or if the client
+ * acknowledges nothing. */
 #define TD_DEPARTED_NS UINT64_C(60000000000)
 
-/* Made with the first answer of a connection that goes by reference, so that its end needs no memory. */
+/* Allocated before the first answer by reference of a connection, so that closing the connection needs no memory. */
 struct td_departed {
     struct td_ends ends;
     struct td_blob *blob; /* one reference */
     int fd;               /* a duplicate of the connection's, while it is needed; -1: none */
-    bool is_open;         /* this side was not shut down: the kernel then shows the client's queue as long as it is */
+    bool is_open;         /* this side was not shut down, so that the kernel still shows the client's queue */
     uint64_t arrived_ns;  /* as td_delivery_is_proved sets it */
-    uint64_t known_ns;    /* when something was last known of the answer: it goes on, or lies unread */
+    uint64_t known_ns;    /* when the answer was last seen to make progress or to be unread */
     uint64_t acknowledged_bytes;
     struct td_departed *next;
 };
@@ -33,24 +33,24 @@ struct td_departed_list {
     _Atomic size_t count;
 };
 
-/* Adds what the connection with this descriptor leaves, which is about to be closed. Takes *departed and the reference
- * on the blob over; ends and is_open are set. Returns false, with nothing added, when bytes are unacknowledged and no
- * descriptor is left to watch them. */
+/* Adds the answer of a connection that is about to be closed. `fd` is its descriptor; the caller has set ends and
+ * is_open. Takes over *departed and the reference on the blob. Returns false, with nothing added, when bytes are
+ * unacknowledged and the process has no free descriptor to watch them. */
 bool td_departed_add(struct td_departed_list *list, struct td_departed *departed, struct td_blob *blob, int fd);
 
-/* Takes those answers out of the list that are proved to be read, or are too old; of this blob, or of all (NULL).
- * Returns them, for td_departed_free. */
+/* Removes the answers from this blob (NULL: from any) that are proved to be read or are too old. Returns them, for
+ * td_departed_free. */
 struct td_departed *td_departed_take_read(struct td_departed_list *list, struct td_delivery *delivery,
                                           const struct td_blob *blob);
 
-/* Takes those out of which bytes are unacknowledged, and resets their connections, so that the clients lack the end. As
- * td_departed_take_read. */
+/* Removes the answers from this blob (NULL: from any) that have unacknowledged bytes, and resets their connections, so
+ * that the clients do not get the end. Returns them, for td_departed_free. */
 struct td_departed *td_departed_take_unacknowledged(struct td_departed_list *list, const struct td_blob *blob);
 
 /* Returns the number of answers from this blob in the list. */
 size_t td_departed_count(const struct td_departed_list *list, const struct td_blob *blob);
 
-/* Drops the blobs of all that were taken out together, and frees them. Without a lock. NULL: none. */
+/* Drops the blobs of removed answers and frees the answers. Call it without a lock. NULL is allowed. */
 void td_departed_free(struct td_departed *taken);
 
 #endif

@@ -63,7 +63,7 @@ static void help(FILE *out)
         out);
 }
 
-/* Writes what the program called without arguments prints. */
+/* Prints the short help for a call without arguments. */
 static void brief(FILE *out)
 {
     (void)fputs("tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"

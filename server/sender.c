@@ -1,8 +1,8 @@
-/* The dynamic linker binds libmicrohttpd's calls of send, sendmsg and shutdown to the program's, since the program
- * comes first in its search order. Nobody promises that libmicrohttpd calls these three. So nothing is sent this way
- * before a header and a body of libmicrohttpd's have come here, and if one of its other calls read the memory, it would
- * fail and end the connection, rather than send bytes of something else. Where it does not call shutdown, less is known
- * of what a client has read. */
+/* The dynamic linker binds libmicrohttpd's calls of send, sendmsg and shutdown to this program's functions, since the
+ * program comes first in its search order. libmicrohttpd does not promise to call these three. So no body is sent this
+ * way before a header and a body of libmicrohttpd have come here. If another call of it read the memory, that call
+ * would fail and end the connection, rather than send other bytes. If libmicrohttpd does not call shutdown, the server
+ * knows less about what a client has read. */
 #include "server/sender.h"
 
 #include <errno.h>
@@ -133,7 +133,7 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
     return send_both(socket, body, parts, flags);
 }
 
-/* In place of the C library's. */
+/* Replaces the C library's shutdown. Leaves the sending side open if the socket's td_sender_end asks for it. */
 int shutdown(int socket, int how)
 {
     const struct td_sender_end *end = socket < 0 || socket >= SOCKETS ? NULL : atomic_load(&ends[socket]);

@@ -1,5 +1,5 @@
 /* Sends bodies of answers in libmicrohttpd's place. libmicrohttpd has no way to send vectors or, beside other bytes,
- * runs of files by reference (sendfile), and nothing can be held back of what it was given.
+ * runs of files by reference (sendfile), and it cannot be told to withhold the last bytes of a body.
  *
  * sender.c defines send, sendmsg and shutdown in place of the C library's. libmicrohttpd is given td_sender_memory as
  * the body, which nobody can read. A call for bytes there calls the body that is registered for the socket; any other
@@ -38,18 +38,18 @@ ssize_t td_sender_pass(int socket, const struct msghdr *message, int flags);
 /* Ends the registration, before the socket is closed. Does nothing without one. */
 void td_sender_end(int socket);
 
-/* Called before this program, or libmicrohttpd in it, shuts a socket down (shutdown(2)), on the thread that does: until
- * then the state of the connection tells what the client has done. */
+/* A callback for the moment before this program or libmicrohttpd shuts a socket down (shutdown(2)), on the same thread.
+ * Only until then does the state of the connection show what the client has done. */
 struct td_sender_end {
     bool (*before)(void *context); /* returns whether the sending side may be shut down now */
     void *context;
 };
 
-/* Has *end called for this socket; it must stay until td_sender_unwatch. Returns false for a descriptor that is too
+/* Registers *end for this socket; *end must live until td_sender_unwatch. Returns false for a descriptor that is too
  * large for the table. */
 bool td_sender_watch(int socket, const struct td_sender_end *end);
 
-/* Ends that, before the socket is closed. Does nothing without it. */
+/* Ends the registration of td_sender_watch; call it before the socket is closed. Does nothing without one. */
 void td_sender_unwatch(int socket);
 
 #endif

@@ -3,8 +3,8 @@
  * is hard:
  *   - by reference: whether the client has read an answer is proved by its next request, if that comes after the
  *     answer's end was sent. So the end is sent by itself, after the look for a request that has come already.
- *   - files that are pinned by leases: the kernel may have ended them while this process was stopped. So they are
- *     looked at once more before the end.
+ *   - files that are pinned by leases: the kernel may have ended the leases while this process was stopped. So the
+ *     files are checked once more before the end is sent.
  *   - files that are not pinned: what the kernel has copied is of the version that was served if the files have not
  *     changed by the time at which the last bytes are copied here.
  *   - a mapping whose file has become shorter: the kernel fails with EFAULT where a load would raise SIGBUS.
@@ -101,14 +101,14 @@ static size_t length_of_part(const struct td_sent_body *sent, size_t end)
     return left > END_BYTES && sent->how.reference != NULL ? left - END_BYTES : left - end;
 }
 
-/* Returns whether the bytes that are sent in place or by reference are still of one version. A lease that is being
- * given up may have been lost meanwhile: then the files tell. */
+/* Returns whether the bytes that are sent in place or by reference are still of one version. If a lease no longer
+ * counts as held, checks the files themselves. */
 static bool is_one_version(const struct td_sent_body *sent)
 {
     return !sent->how.is_pinned || td_body_is_pinned(&sent->body) || td_body_unchanged(&sent->body);
 }
 
-/* Called before `len` bytes more are sent. Returns false when the answer must not end. */
+/* Called before the next `len` bytes are sent. Returns false when they would end the answer, but a file has changed. */
 static bool look_before_end(const struct td_sent_body *sent, size_t len)
 {
     if (len != left_of(sent))

@@ -23,12 +23,12 @@ uint64_t td_socket_acknowledged_bytes(int fd);
  * TCP. */
 uint64_t td_socket_given_bytes(int fd);
 
-/* Returns how many bytes the client has not acknowledged, this side's end (FIN) among them; after a reset, how many it
- * never will; 0 for a socket that is not TCP. */
+/* Returns how many bytes the client has not acknowledged, including this side's FIN; after a reset, how many it will
+ * never acknowledge; 0 for a socket that is not TCP. */
 int td_socket_unacknowledged_bytes(int fd);
 
-/* Has the kernel drop the send queue when the last descriptor of the socket is closed, so that the client sees a reset.
- */
+/* Makes the kernel drop the send queue when the last descriptor of the socket is closed: the client then sees a
+ * reset. */
 void td_socket_reset_at_close(int fd);
 
 /* Returns the number of bytes that were received and not yet read. */

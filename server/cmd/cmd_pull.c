@@ -168,10 +168,11 @@ static bool is_wanted(const struct td_pull_arguments *arguments, const char *pat
 
 enum { RANK_NAME_BYTES = 64 };
 
-/* A rank's weights in a virtual revision, unless the engine reads them by the name of a sharded state. */
+/* The name of a rank's weights in a virtual revision, unless the engine expects the name of a sharded state. */
 static const char rank_weights[] = "model.safetensors";
 
-/* Writes the name of this rank's weights: the one that the engine reads, or rank-R.safetensors. */
+/* Writes the file name of this rank's weights: the name of a sharded state if the engine expects it, else
+ * rank-R.safetensors. */
 static void write_rank_name(const struct td_pull_arguments *arguments, char out[RANK_NAME_BYTES])
 {
     if (arguments->reads_states)
@@ -180,15 +181,15 @@ static void write_rank_name(const struct td_pull_arguments *arguments, char out[
         (void)snprintf(out, RANK_NAME_BYTES, "rank-%" PRIu64 ".safetensors", arguments->rank);
 }
 
-/* Returns the length of the path's directories, with the '/' behind them. */
+/* Returns the length of the path's directories, with the '/' after them. */
 static size_t directories_len(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
-/* Gives a rank's weights, if the server lists them as model.safetensors, a name of their own, so that the files of
- * several ranks can be in one directory. */
+/* Renames a rank's weights that the server lists as model.safetensors, so that the files of several ranks can be in one
+ * directory. */
 static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
 {
     char name[RANK_NAME_BYTES];
@@ -408,7 +409,7 @@ static bool list_files(struct pull *pull, struct td_error *err)
            td_error_set(err, why.code, "%.96s: %s", arguments->model, why.message);
 }
 
-/* Returns whether the pull fetches a file of this name below the path's directories. */
+/* Returns whether the pull fetches a file of this name in the directory of the path. */
 static bool fetches_beside(const struct pull *pull, const char *path, const char *name)
 {
     char beside[PATH_MAX];
@@ -440,7 +441,7 @@ static bool belongs(void *context, const char *path)
     return td_remote_listing_find(&pull->model.listing, path) != NULL && is_wanted(pull->arguments, path);
 }
 
-/* Opens the directory, and tells when it holds another model. Ranks of one engine and size may come together, since
+/* Opens the directory, and warns if it holds another model. Ranks of one engine and size may share a directory, since
  * their files have different names. */
 static bool open_directory(struct pull *pull, struct td_error *err)
 {

@@ -4,9 +4,9 @@
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
  *   - A signal about a lease that is lost would let a writer wait for long, so leases are looked at every second, too
  *     (server/lease_breaks).
- *   - SIGHUP reads the configuration file, the certificate and the tokens again, and opens the access log again. Parts
- *     get the settings that may change by functions that lock or store atomically (apply_live); they borrow the others
- *     from a copy that never changes (`used`).
+ *   - SIGHUP reads the configuration file, the certificate and the tokens again, and reopens the access log. Parts get
+ *     the settings that may change by functions that lock or store atomically (apply_live); they borrow the others from
+ *     a copy that never changes (`used`).
  *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
  *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
@@ -320,7 +320,7 @@ static bool start_upstream(struct service *service, struct td_error *err)
     return true;
 }
 
-/* Checks that DIR is a directory. */
+/* Refuses a URL, a missing path and a regular file as DIR, with advice. */
 static bool check_directory(const char *path, struct td_error *err)
 {
     struct stat st;
@@ -332,7 +332,7 @@ static bool check_directory(const char *path, struct td_error *err)
             "\"%.200s\" is not a directory: serve the one that holds this file, and all in it is served; "
             "tensord inspect FILE prints the file's tensors without a server",
             path);
-    return true; /* the catalog opens it, and tells other faults */
+    return true; /* the catalog opens it, and reports other faults */
 }
 
 /* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
@@ -506,7 +506,7 @@ static void reload_config(struct service *service)
     td_buffer_fini(&kept);
 }
 
-/* Opens the access log's file again, so that a program that rotates logs may rename it first. */
+/* Reopens the access log's file, since a program that rotates logs may have renamed it. */
 static void reopen_log(struct service *service)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -517,8 +517,8 @@ static void reopen_log(struct service *service)
         td_log(TD_LOG_INFO, "SIGHUP: opened the access log \"%s\" again", service->used.access_log);
 }
 
-/* Reads the configuration, the certificate and the tokens again, reopens the access log and scans, and tells systemd
- * that the service reloads, once it is known to be ready. */
+/* Reopens the access log, reads the configuration, the certificate and the tokens again, and scans. If systemd knows
+ * that the service is ready, tells it of the reload. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
@@ -565,14 +565,14 @@ static void serve(struct service *service)
     }
 }
 
-/* Returns whether connections are open, or answers of closed ones may be unread: these need the leases of their files,
- * which end with this process. */
+/* Returns whether connections are open, or answers of closed connections may be unread. Unread answers need the leases
+ * of their files, which end with this process. */
 static bool is_busy(struct service *service)
 {
     return td_registry_count(&service->registry) > 0 || td_registry_count_unread(&service->registry) > 0;
 }
 
-/* Logs what draining leaves. */
+/* Logs what the end of draining cuts. */
 static void log_cut(struct service *service, const char *why)
 {
     size_t open = td_registry_count(&service->registry);

@@ -1,4 +1,4 @@
-/* Mistakes in the path of a file or directory that is given to a command. */
+/* Finds mistakes in the paths that are given to commands. */
 #ifndef TD_SERVER_CMD_LOCAL_PATH_H
 #define TD_SERVER_CMD_LOCAL_PATH_H
 
@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Refuses a URL, and what does not exist. `command` is the command's name. Errors: TD_NOT_FOUND, with what to do. */
+/* Refuses a URL, and a path that does not exist. `command` is the command's name, for the message. Errors:
+ * TD_NOT_FOUND, with advice. */
 bool td_local_path_check(const char *path, const char *command, struct td_error *err);
 
 #endif

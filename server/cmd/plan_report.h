@@ -8,10 +8,10 @@
 
 /* The make-up of a rank's file. A run is a contiguous stretch of one tensor's bytes. */
 struct td_plan_tally {
-    uint64_t nbytes;                          /* length of the file */
-    uint64_t header_bytes;                    /* length of its header */
-    uint64_t padding_bytes;                   /* zeros that are in no tensor of the checkpoint */
-    uint64_t constant_bytes;                  /* constants of the engine or the rules, which are in none either */
+    uint64_t nbytes;         /* length of the file */
+    uint64_t header_bytes;   /* length of its header */
+    uint64_t padding_bytes;  /* zeros that are in no tensor of the checkpoint */
+    uint64_t constant_bytes; /* constants of the engine or the rules, also in no tensor of the checkpoint */
     uint64_t runs, smallest_run, largest_run; /* their number; the shortest and longest in bytes, 0 without runs */
 };
 

@@ -132,8 +132,8 @@ static bool read_numbers(const struct values *values, struct td_pull_arguments *
     return true;
 }
 
-/* Reads the engine into the end of the revision, where '-' stands for '@', and whether the engine reads states. A
- * server may have engines that this program does not know. */
+/* Appends the engine to the revision, with '-' in place of '@', and sets reads_states. Takes unknown names, too, since
+ * a server may have engines that this program does not know. */
 static bool read_engine(const char *name, struct td_pull_arguments *out)
 {
     static const char fault[] = "--engine takes the name of an engine, such as vllm, not ";

@@ -23,7 +23,7 @@ struct td_pull_arguments {
     const char *directory;
     char revision[TD_PULL_REVISION_BYTES]; /* to ask for */
     bool has_rank;
-    bool reads_states; /* with has_rank: the engine reads the weights as model-rank-{rank}-part-0.safetensors */
+    bool reads_states; /* with has_rank: the engine expects the weights as model-rank-{rank}-part-0.safetensors */
     uint64_t rank;
     const char *token_file, *ca, *cert, *key;
     uint64_t connections, retry_s, stall_s;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Some files, and the name of one of them: the first in the alphabet. */
+/* A number of files, and the name of one of them: the first in the alphabet. */
 struct some {
     size_t count;
     char name[NAME_MAX + 1];
@@ -24,7 +24,7 @@ static void count(struct some *some, const char *name)
     some->count++;
 }
 
-/* Finds the checkpoint files that do not belong to the pull. A directory that cannot be read has none. */
+/* Counts the checkpoint files of the directory that do not belong to the pull; none if it cannot be read. */
 static void find_staying(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                          struct some *out)
 {
@@ -44,7 +44,7 @@ static void find_staying(const struct td_pull_directory *directory, const struct
     (void)closedir(opened);
 }
 
-/* Finds the files in whose places others of another size are. */
+/* Counts the files of the pull that are in the directory already with another size. */
 static void find_replaced(const struct td_pull_directory *directory, struct td_pull_files files, struct some *out)
 {
     struct stat st;

@@ -1,4 +1,4 @@
-/* Files of another model, or of another version, in a directory that was there before a pull. */
+/* Finds files of another model, or of another version, in a directory that existed before a pull. */
 #ifndef TD_SERVER_CMD_PULL_OTHERS_H
 #define TD_SERVER_CMD_PULL_OTHERS_H
 
@@ -7,10 +7,10 @@
 
 #include <stddef.h>
 
-/* Looks at the directory of a pull whose files are listed, without its subdirectories, and at the places of these
- * files. Writes a sentence to `text` when checkpoint files that do not belong to the pull stay beside its own, since a
- * program that reads the directory may load both, or when files of other sizes are replaced. `what` is what is pulled,
- * for the sentence. Else writes an empty text; so it does for a staging directory, which holds nothing else. */
+/* Writes a warning to `text` if the directory of the pull, without its subdirectories, has checkpoint files that do not
+ * belong to the pull, since a program may load both models; also if the pull replaces files of another size. `files`
+ * are the files of the pull, and `what` names them in the warning. Writes an empty text if there is nothing to warn of,
+ * and for a pull with a staging directory. */
 void td_pull_others_describe(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                              struct td_pull_files files, const char *what, char *text, size_t capacity);
 
