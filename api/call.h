@@ -69,7 +69,8 @@ bool td_call_may_answer(const struct td_call *call);
  * the server drains. */
 bool td_call_over(const struct td_call *call);
 
-/* Returns what stands for the client where clients have shares: its token, else its address (of IPv6 the /64). */
+/* Returns a number that identifies the client where clients have shares: made from its token, else from its address
+ * (for IPv6, from its /64). */
 uint64_t td_call_client(const struct td_call *call);
 
 /* Answers 503: out of memory. Returns false. */

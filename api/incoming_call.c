@@ -116,7 +116,7 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
     struct td_upstream *upstream = call->api->upstream;
     struct td_upstream_reply reply;
     if (upstream == NULL || !may_see(call, id) || call->stage == TD_CATALOG_STARTING)
-        return TD_INCOMING_NONE; /* at first the model may be here */
+        return TD_INCOMING_NONE; /* the first scan may still find the model here */
     const struct td_upstream_asker asker = {.client = td_call_client(call), .via = via_of(call->request)};
     td_upstream_ask(upstream, &asker, id, &reply);
     switch (reply.answer) {

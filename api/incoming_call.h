@@ -39,12 +39,12 @@ bool td_incoming_call_awaits(const struct td_call *call);
 /* The text for clients that can ask for single files meanwhile. */
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
-/* For how long a call waits for a fetch that is nearly done. */
+/* How long a call waits for a fetch that is nearly done. */
 #define TD_INCOMING_WAIT_NS UINT64_C(1000000000)
 
-/* Has the call wait (td_response's wait_until_ns), at most TD_INCOMING_WAIT_NS from its beginning on, if the model will
- * be published within about that time at the rate so far; its end is a publication, after which the call is handled
- * again. Returns false, with nothing done, when that takes longer or the wait is over. `id` is the model's at the
+/* Makes the call wait (td_response's wait_until_ns), at most TD_INCOMING_WAIT_NS from its arrival on, if the model will
+ * be published within about that time at the rate so far. The publication ends the wait, and the call is handled again.
+ * Returns false, and does nothing, if the fetch will take longer or the wait is over. `id` is the model's at the
  * upstream. */
 bool td_incoming_call_waits(const struct td_call *call, struct td_text id);
 

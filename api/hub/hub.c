@@ -170,7 +170,7 @@ static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL || no_repository(hub);
 }
 
-/* Returns whether all files of the repository are known. Else answers. */
+/* Returns whether all files of the repository are published. Else answers 503. */
 static bool is_whole(const struct td_hub_call *hub)
 {
     char reason[TD_EARLY_REASON_BYTES];

@@ -15,15 +15,15 @@
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
-/* Returns whether the call's list has the dataset. */
+/* Returns whether the dataset is in the call's list. */
 static bool is_listed(const struct td_call *call, const struct td_dataset *dataset)
 {
     const struct td_text *match = td_uri_parameter(call->uri, "match");
     return match == NULL || td_glob_match(*match, td_text_of(dataset->id));
 }
 
-/* Makes the state of the call's list on all of its pages, for td_wait_parameter: a hash over what it tells. Returns
- * false after it answered an error. */
+/* Makes the state of the call's list on all of its pages, for td_wait_parameter: a hash over what the list shows.
+ * Returns false after it answered an error. */
 static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
@@ -208,7 +208,7 @@ static bool is_hashed(const struct td_dataset *dataset)
 }
 
 /* Makes the state of the call's dataset, for td_wait_parameter: a hash over its files, by their contents or identities,
- * and its problems. Indexes of rows that become known do not change it. Returns false after it answered an error. */
+ * and its problems. Row indexes that become ready do not change it. Returns false after it answered an error. */
 static bool dataset_state(const struct td_call *call, bool of_contents, char state[TD_TAG_BYTES])
 {
     const struct td_dataset *dataset = call->dataset;

@@ -69,7 +69,7 @@ static size_t id_bytes(const struct td_model *model)
     return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
 }
 
-/* Adds what the list tells of the model, as add_model does, to the digest. */
+/* Adds what the list shows of the model (see add_model) to the digest. */
 static void digest_model(struct td_digest *digest, const struct td_model *model)
 {
     const uint64_t numbers[] = {model->entry_count, model->total_bytes, model->file_bytes, (uint64_t)model->updated_ns,
@@ -86,7 +86,7 @@ static void digest_model(struct td_digest *digest, const struct td_model *model)
     }
 }
 
-/* Returns whether the call's list has the model. */
+/* Returns whether the model is in the call's list. */
 static bool is_listed(const struct td_call *call, const struct td_model *model)
 {
     const struct td_text *match = td_uri_parameter(call->uri, "match");
@@ -229,7 +229,7 @@ static bool add_files(struct td_description *description)
     return true;
 }
 
-/* Adds where the model stands, if it comes from the upstream, also to the digest. */
+/* If the model comes from the upstream, adds the state of its fetch to the description and to the digest. */
 static void add_upstream(struct td_description *description, struct td_digest *digest)
 {
     const struct td_call *call = description->call;
@@ -256,13 +256,13 @@ static void add_upstream(struct td_description *description, struct td_digest *d
     td_digest_add(digest, facts, sizeof facts);
 }
 
-/* Makes the tag of the description, 200 or an error. While digests are missing, it is one of the description's bytes.
- * Else the state has all that the description tells but `updated`, since replicas have files with other times, and what
- * is in the digest. Frees the digest. */
+/* Sets the entity tag of a 200 answer: the state, and a hash. While digests of files are missing, the hash is over the
+ * description's bytes. Afterwards it is over what `digest` holds: the state then covers the rest of the description but
+ * `updated`, since replicas have files with other times. Frees the digest. */
 static void set_tag(const struct td_call *call, const char *state, struct td_digest *digest)
 {
     char rest[TD_TAG_BYTES];
-    td_digest_add_cstring(digest, TD_VERSION); /* another program may describe the same otherwise */
+    td_digest_add_cstring(digest, TD_VERSION); /* another version may describe the same model differently */
     if (td_digest_finish(digest, rest) && call->response->status == 200 && call->model->content_tag[0] != '\0')
         td_response_set_etag(call->response, rest);
     td_wait_set_tag(call->response, state);

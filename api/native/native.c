@@ -156,7 +156,7 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
 static const char *const model_parameters[] = {"wait", "timeout", NULL};
 static const char *const dataset_parameters[] = {"file_start", "wait", "timeout", NULL};
 
-/* Returns whether the call waits until there is a model whose id is the whole path, or was answered. */
+/* Returns whether the call waits until there is a model whose id is the whole path, or was answered an error. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
@@ -206,7 +206,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
             td_incoming_call_fail(call, id, TD_INCOMING_HAS_FILES);
         return NULL;
     }
-    if (waits_for_model(call, path)) /* in a directory of this model, there may be another one */
+    if (waits_for_model(call, path)) /* the path may become another model, in a directory of this one */
         return NULL;
     char known[256];
     list_routes(model_routes, MODEL_ROUTES, known, sizeof known);
@@ -312,7 +312,7 @@ static size_t dataset_id_len(struct td_text path)
     return path.len;
 }
 
-/* Returns whether the call waits until there is a dataset whose id is the whole path, or was answered. */
+/* Returns whether the call waits until there is a dataset whose id is the whole path, or was answered an error. */
 static bool waits_for_dataset(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;

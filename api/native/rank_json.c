@@ -101,7 +101,7 @@ static void add_block(const struct td_call *call, const struct td_checkpoint *ch
     }
 }
 
-/* Adds the one extent of a constant: its value, which no file has. */
+/* Adds the only extent of a constant: its value, since no file holds its bytes. */
 static void add_constant(const struct td_plan_output *output, struct td_json_builder *json)
 {
     struct td_buffer value;

@@ -64,7 +64,7 @@ static bool is_same_dataset(const struct td_snapshot *a, const struct td_repo *x
 }
 
 /* Adds a list of the ids of the models in `of` that `other` lacks. With `changed` the list also has the ids of models
- * that have other files there. `of` and `other` may be NULL: a snapshot without anything. */
+ * that have other files there. `of` and `other` may be NULL: an empty snapshot. */
 static void write_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
                       const struct td_snapshot *other, bool changed)
 {

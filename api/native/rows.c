@@ -65,7 +65,7 @@ static bool fail_split(const struct td_call *call, int status, const char *what,
     return ok ? false : td_call_no_memory(call);
 }
 
-/* Answers why the dataset has no splits: the first of its problems, which it then has. */
+/* Answers why the dataset has no splits: with the first of its problems. A dataset without splits has at least one. */
 static bool fail_without_splits(const struct td_call *call)
 {
     const struct td_problem *first = call->dataset->problems.items;
@@ -120,7 +120,7 @@ static bool is_arrow(const struct td_split *split)
     return split->format == &td_row_format_arrow;
 }
 
-/* Answers 422: rows of the split are no JSON. Names how they are read. */
+/* Answers 422, since rows of this format are not JSON, and says how to read them. */
 static void refuse_json(const struct td_call *call, const struct td_row_format *format)
 {
     if (format == &td_row_format_images)
@@ -210,7 +210,8 @@ static bool read_order(const struct td_call *call, struct wanted *wanted)
     return true;
 }
 
-/* Reads a number that has a second name, that of the Hub's dataset viewer. Returns false after it answered 400. */
+/* Reads the number of parameter `name`, or of `other`, its name in the Hub's dataset viewer. Returns false after it
+ * answered 400. */
 static bool read_either(const struct td_call *call, const char *name, const char *other, uint64_t *out)
 {
     if (td_uri_parameter(call->uri, name) == NULL)
@@ -295,7 +296,7 @@ static struct td_split_view view_of(const struct td_call *call, const struct wan
                                   .cancel = call->request->cancel};
 }
 
-/* Appends the rows to the body in the form that is asked for. */
+/* Appends the rows to the body in the wanted form. */
 static bool append_rows(const struct td_call *call, const struct wanted *wanted, const struct td_row_list *list,
                         uint64_t *skip, struct td_error *err)
 {

@@ -1,5 +1,5 @@
-/* The parameters that have an answer wait: wait and timeout. A description or a list waits for a change of what it
- * tells of, and an empty `wait` for a model or a dataset that is not there yet. */
+/* The parameters that delay an answer: wait and timeout. With an entity tag in `wait`, a description or a list waits
+ * until it changes. With an empty `wait`, the answer waits for a model or a dataset that does not exist yet. */
 #ifndef TD_API_NATIVE_WAIT_PARAMETER_H
 #define TD_API_NATIVE_WAIT_PARAMETER_H
 
@@ -10,25 +10,26 @@ enum { TD_WAIT_DEFAULT_S = 60, TD_WAIT_MAX_S = 300 };
 
 enum td_wait {
     TD_WAIT_NONE,      /* the request does not wait */
-    TD_WAIT_CHANGED,   /* the state is not the one that ?wait= names: answer it */
+    TD_WAIT_CHANGED,   /* the state is not the one that ?wait= names: answer now */
     TD_WAIT_UNCHANGED, /* the state is that one, and the wait is over: answer 304 */
     TD_WAIT_ANSWERED,  /* the response is set: an error, or its wait_until_ns */
 };
 
 /* Compares `state`, a text without '-', with the entity tag in ?wait=; quotes and W/ around the tag are optional. Only
- * the part of the tag before its '-' counts (td_wait_set_tag), so that what does not belong to the state is no change.
- * `former` names the same state in tags of before digests became known; it may equal `state`. A text that is no such
- * tag names no state. The wait is over at the timeout, when the server drains, when the client is gone, and at once
- * when request->since_ns is 0. Does not wait itself. */
+ * the part of the tag before its '-' counts (td_wait_set_tag), so that only the state matters. `former` is the same
+ * state in tags from before its digests were known; it may equal `state`. A text that is no such tag names no state.
+ * The wait is over at the timeout, when the server drains, when the client is gone, and at once when request->since_ns
+ * is 0. Does not wait itself. */
 enum td_wait td_wait_parameter(const struct td_call *call, const char *state, const char *former);
 
-/* Has the call wait until something has the path's name, if its `wait` is empty and its method is GET or HEAD. Answers
- * 400 for wrong parameters; `known` lists those that the path takes (NULL-terminated). Returns false, with nothing
- * answered, when the call does not wait or the wait is over. The caller may know no more than that nothing which it may
- * see has the name, so a hidden name is waited for like any other. */
+/* Makes the call wait until something has the path's name, if its `wait` is empty and its method is GET or HEAD.
+ * Answers 400 for wrong parameters; `known` lists those that the path takes (NULL-terminated). Returns false, with
+ * nothing answered, when the call does not wait or the wait is over. A name that the client may not see is waited for
+ * like one that does not exist, so that the client cannot tell them apart. */
 bool td_wait_for_name(const struct td_call *call, const char *const *known);
 
-/* Makes the entity tag of a 200 answer begin with the state, for later waits; the tag's end is the answer's own. */
+/* Makes the entity tag of a 200 answer begin with the state, for later waits; the rest of the tag is the answer's
+ * own. */
 void td_wait_set_tag(struct td_response *response, const char *state);
 
 #endif

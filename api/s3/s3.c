@@ -164,7 +164,7 @@ static const struct subresource *find_subresource(struct td_text name)
     return NULL;
 }
 
-/* Returns whether the call is GetObjectAttributes, if it is one for an object. */
+/* Returns whether a call for an object is GetObjectAttributes. */
 static bool asks_attributes(const struct td_call *call)
 {
     return td_uri_parameter(call->uri, "attributes") != NULL && td_s3_names_attributes(call);
@@ -269,7 +269,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     const struct td_file *file = entry == NULL ? NULL : entry->file;
     if (ok && asks_attributes(call))
         td_s3_answer_attributes(call, file);
-    else if (ok && td_conditional_apply(call->request, call->response)) /* clients read the body of a 304 for it */
+    else if (ok && td_conditional_apply(call->request, call->response)) /* clients would check the body of a 304 */
         td_s3_add_checksum(call, file);
     if (ok)
         return;
@@ -380,7 +380,7 @@ static const char not_tls[] =
     "use an endpoint URL with https://</Message><Resource>/</Resource>"
     "<RequestId>0000000000000000</RequestId></Error>\n";
 
-/* The body for a client with TLS, of a port without it. */
+/* The body for a client that speaks TLS on a port without it. */
 static const char is_tls[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code><Message>This port speaks plain "
     "HTTP: use an endpoint URL with http://</Message><Resource>/</Resource>"

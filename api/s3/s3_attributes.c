@@ -40,7 +40,8 @@ bool td_s3_names_attributes(const struct td_call *call)
     return td_request_next_header(call->request, attributes_field, &at) != NULL;
 }
 
-/* The attributes, as bits, in the order of the document. Objects have no parts that they were uploaded in. */
+/* The attributes, as bits, in the order of the document. HAS_PARTS adds nothing, since objects here were not uploaded
+ * in parts. */
 enum attribute { HAS_ETAG = 1, HAS_CHECKSUM = 2, HAS_PARTS = 4, HAS_CLASS = 8, HAS_SIZE = 16 };
 
 static unsigned attribute_of(struct td_text name)
@@ -78,7 +79,7 @@ static bool read_attributes(const struct td_call *call, unsigned *wanted)
     return *wanted != 0;
 }
 
-/* Makes an answer without a body of the answer of an object; its date stays. */
+/* Removes the body and the entity tag from the answer of an object; the date stays. */
 static void drop_object(struct td_response *response)
 {
     td_body_fini(&response->body);

@@ -1,5 +1,5 @@
-/* What S3 tells of an object beside its bytes: its checksum, and the document of GetObjectAttributes. Source: Amazon S3
- * API Reference. Private to api/s3/. */
+/* Answers what S3 says of an object besides its bytes: its checksum, and the document of GetObjectAttributes. Source:
+ * Amazon S3 API Reference. Private to api/s3/. */
 #ifndef TD_API_S3_S3_ATTRIBUTES_H
 #define TD_API_S3_S3_ATTRIBUTES_H
 
