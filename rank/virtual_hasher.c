@@ -203,7 +203,7 @@ static bool is_full(const struct td_virtual_hasher *hasher, const struct td_virt
  * has jobs there. Under the lock. */
 static struct job *find_displaced(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
 {
-    bool of_ranks = hasher->job_count < TD_VIRTUAL_HASHER_QUEUE;
+    bool of_ranks = is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS;
     struct share mine = share_of_client(hasher, file->client);
     struct job *found = NULL;
     size_t most = 2;

@@ -260,11 +260,12 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return true;
 }
 
-/* Lets leases count as held for half of the time that the kernel lets a writer wait for them, from now on. A process
- * that was stopped for longer (SIGSTOP, a frozen container) may have lost them without notice. */
-static void trust_leases(struct td_mapping_cache *cache)
+/* Has leases, all of which were looked at since `since_ns`, count as held from then on for half the time that the
+ * kernel would let a writer wait for them. A process that was stopped for longer (SIGSTOP, a frozen container) may have
+ * lost leases without a sign. */
+static void trust_leases(struct td_mapping_cache *cache, uint64_t since_ns)
 {
-    atomic_store_explicit(&cache->trusted_ns, coarse_clock_ns() + td_lease_break_ns() / 2, memory_order_relaxed);
+    atomic_store_explicit(&cache->trusted_ns, since_ns + td_lease_break_ns() / 2, memory_order_relaxed);
 }
 
 /* Returns whether nobody has written to the file since its identity was checked, although its ctime has changed. Under
@@ -436,7 +437,7 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
     cache->lease_signal = lease_signal;
     cache->files_are_immutable = files_are_immutable;
     cache->capacity = capacity < 1 ? 1 : capacity;
-    trust_leases(cache);
+    trust_leases(cache, coarse_clock_ns());
     if (!td_write_watcher_init(&cache->watcher, err))
         return false;
     int sys = pthread_mutex_init(&cache->lock, NULL);
@@ -550,6 +551,7 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut 
     struct td_mapping *broken[BATCH];
     bool all_ended = true;
     size_t count;
+    uint64_t since_ns = coarse_clock_ns();
     uint64_t visit = ++cache->visits;
     do {
         count = collect_broken(cache, visit, broken, BATCH);
@@ -564,7 +566,7 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut 
             mapping_unref(broken[i]);
         }
     } while (count == BATCH);
-    trust_leases(cache);
+    trust_leases(cache, since_ns); /* the process may have been stopped after the looks */
     return all_ended;
 }
 

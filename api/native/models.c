@@ -69,21 +69,28 @@ static size_t id_bytes(const struct td_model *model)
     return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
 }
 
-/* Adds what the list shows of the model (see add_model) to the digest. */
+static void digest_checkpoints(struct td_digest *digest, const struct td_checkpoint *checkpoints, size_t count)
+{
+    const uint64_t number = count;
+    td_digest_add(digest, &number, sizeof number);
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t sizes[] = {checkpoints[i].tensor_count, checkpoints[i].total_bytes};
+        td_digest_add_cstring(digest, checkpoints[i].id);
+        td_digest_add_cstring(digest, checkpoints[i].format);
+        td_digest_add(digest, sizes, sizeof sizes);
+    }
+}
+
+/* Adds what add_model shows of the model to the digest. */
 static void digest_model(struct td_digest *digest, const struct td_model *model)
 {
-    const uint64_t numbers[] = {model->entry_count, model->total_bytes, model->file_bytes, (uint64_t)model->updated_ns,
-                                model->checkpoint_count};
+    const uint64_t numbers[] = {model->entry_count, model->total_bytes, model->file_bytes, (uint64_t)model->updated_ns};
+    size_t parts = td_model_rank_part_count(model);
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
     td_digest_add(digest, numbers, sizeof numbers);
-    for (size_t i = 0; i < model->checkpoint_count; i++) {
-        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
-        const uint64_t sizes[] = {checkpoint->tensor_count, checkpoint->total_bytes};
-        td_digest_add_cstring(digest, checkpoint->id);
-        td_digest_add_cstring(digest, checkpoint->format);
-        td_digest_add(digest, sizes, sizeof sizes);
-    }
+    digest_checkpoints(digest, model->checkpoints, model->checkpoint_count);
+    digest_checkpoints(digest, model->partials + model->partial_count - parts, parts);
 }
 
 /* Returns whether the model is in the call's list. */
