@@ -12,7 +12,7 @@ struct box {
     uint32_t part;
 };
 
-/* What a join needs; grows in the arena of the joined tensors. */
+/* State of a join. Its results are allocated in join->arena. */
 struct joining {
     struct td_joined_tensors *join;
     struct td_tensor *tensors;
@@ -23,12 +23,12 @@ struct joining {
 static int numbers_compare(const uint64_t *a, const uint64_t *b, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (a[i] != b[i]) // NOLINT(clang-analyzer-core.NullDereference): of rank 0 alone there are none
+        if (a[i] != b[i]) // NOLINT(clang-analyzer-core.NullDereference): NULL only for rank 0
             return a[i] < b[i] ? -1 : 1;
     return 0;
 }
 
-/* Orders boxes by name, rank, place and part. */
+/* Orders boxes by name, rank, starts and part. */
 static int box_compare(const void *a, const void *b)
 {
     const struct box *x = a;
@@ -49,8 +49,8 @@ static bool is_empty(const struct td_tensor *tensor)
     return false;
 }
 
-/* Moves the boxes that count to the front, and returns their number: those with elements, each once. Ranks without a
- * part of a tensor store a box without elements. */
+/* Moves the boxes to keep to the front and returns their number. Drops repeated boxes and empty ones: a rank that holds
+ * no elements of a tensor writes an empty box. */
 static size_t drop_needless(struct box *boxes, size_t count)
 {
     const uint32_t rank = boxes[0].tensor->rank;
@@ -65,7 +65,8 @@ static size_t drop_needless(struct box *boxes, size_t count)
     return kept;
 }
 
-/* Fills in a tensor of several boxes. Returns false for want of memory, or when they do not fill it. */
+/* Sets the pieces and the grid of a tensor with several boxes. Returns false when memory is short, or when the boxes do
+ * not fill the tensor; j->unfilled is then its name. */
 static bool fill_boxes(struct joining *j, const struct box *boxes, size_t count, struct td_tensor *tensor,
                        struct td_grid **grid)
 {
@@ -93,8 +94,8 @@ static bool fill_boxes(struct joining *j, const struct box *boxes, size_t count,
     return ok;
 }
 
-/* Computes the shape that the boxes have together, and the tensor's size. Returns false for want of memory, or when
- * they cannot be boxes of one tensor. */
+/* Computes the tensor's shape, which is the largest end of a box in each dimension, and its size. Returns false when
+ * memory is short, or when dtypes or ranks differ or the size is too large. */
 static bool measure(struct joining *j, const struct box *boxes, size_t count, struct td_tensor *tensor)
 {
     uint64_t *shape = td_arena_array(&j->join->arena, tensor->rank + 1, sizeof *shape);
@@ -119,7 +120,7 @@ static bool measure(struct joining *j, const struct box *boxes, size_t count, st
     return fits;
 }
 
-/* Makes one tensor of the boxes of its name. */
+/* Joins the boxes of one name into one tensor. */
 static bool join_tensor(struct joining *j, struct box *boxes, size_t count)
 {
     const size_t at = j->join->tensor_count;

@@ -64,7 +64,7 @@ struct td_catalog {
     pthread_t scanner;
     /* scanner thread only */
     uint64_t began_ns;     /* when the last scan began */
-    uint64_t first_end_ns; /* when the first scan that succeeded ended; 0: none has */
+    uint64_t first_end_ns; /* when the first successful scan ended; 0: none was successful yet */
     struct td_unsettled_list unsettled;
     struct logged logged;
 
@@ -92,7 +92,7 @@ struct td_catalog {
     uint64_t last_scan_end_ns;
     uint64_t empty_since_ns;
     uint64_t settle_due_ns; /* when the first young file is old enough; 0 = none */
-    uint64_t ready_due_ns;  /* when a scan is ready whatever is young; 0: no scan has succeeded, or it is ready */
+    uint64_t ready_due_ns;  /* after it young files do not delay readiness; 0: no successful scan yet, or ready */
     _Atomic enum td_catalog_stage stage; /* written under the lock */
     _Atomic bool stop;
 };
@@ -333,9 +333,9 @@ static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
            a->root == b->root && td_snapshot_has_all_problems(a);
 }
 
-/* Notes that all is published which was there at the start, young files included, if the last scan found no young file
- * or began the settling time after the first one: a file may never settle. Notes also whether there were enough models.
- * Under the lock. */
+/* Sets status->ready once all files that were there at the start are published: the last scan found no young file, or
+ * began at least the settling time after the first successful scan (a file may never settle). Then also sets the stage
+ * by the number of usable models. Call under the lock. */
 static void note_ready(struct td_catalog *catalog)
 {
     struct td_catalog_status *status = &catalog->status;
@@ -370,7 +370,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         catalog->current = snapshot;
         *status = counted;
     }
-    bool is_mended = catalog->scan_failed && !status->root_missing; /* the end of the latter is logged with readiness */
+    bool is_mended = catalog->scan_failed && !status->root_missing; /* log_readiness reports a root that is back */
     status->root_missing = false;
     enum td_catalog_stage before = atomic_load(&catalog->stage);
     note_ready(catalog);

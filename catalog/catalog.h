@@ -66,11 +66,11 @@ struct td_catalog_status {
     char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
 };
 
-/* How far the catalog has come since it was created. It never goes back. */
+/* How far the catalog has come since its creation. The stage never goes back. */
 enum td_catalog_stage {
-    TD_CATALOG_STARTING, /* something that was there at the start may not be published yet */
-    TD_CATALOG_LACKING,  /* all of it is published, but there never were as many usable models as require_models asks */
-    TD_CATALOG_COMPLETE, /* the catalog was `ready` once */
+    TD_CATALOG_STARTING, /* files that were there at the start may not be published yet */
+    TD_CATALOG_LACKING,  /* they are published, but the catalog never had require_models usable models */
+    TD_CATALOG_COMPLETE, /* they are published, and the catalog once had require_models usable models */
 };
 
 struct td_catalog;
@@ -120,8 +120,8 @@ struct td_rescan {
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
 
-/* Returns how far the catalog has come. A snapshot that is acquired afterwards is of that stage or of a later one.
- * Takes no lock. Any thread. */
+/* Returns how far the catalog has come. A snapshot that is acquired afterwards has this stage or a later one. Takes no
+ * lock. Any thread may call it. */
 enum td_catalog_stage td_catalog_get_stage(const struct td_catalog *catalog);
 
 /* Copies the current state to *status. */

@@ -36,7 +36,7 @@ enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
 static const struct {
     const char *id;
     const char *whole, *index; /* the files that are the default if they exist */
-    const char *others[2];     /* those of diffusers, which takes the index first; NULL: none */
+    const char *others[2];     /* the same for diffusers, which prefers the index; NULL: none */
     const struct td_format *format;
 } families[] = {
     [FAMILY_SAFETENSORS] = {"safetensors",
@@ -54,14 +54,14 @@ struct unit {
     const char *name; /* the id, unless the unit is its family's default */
     enum family family;
     bool joined;                        /* joined with another unit, which has its parts */
-    bool is_variant;                    /* other weights of a unit with the plain name */
+    bool is_variant;                    /* a variant of another unit (weights_name.h), such as fp16 */
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until a checkpoint takes the list */
     size_t part_count;
     struct td_shard_range range;     /* of a -NNNNN-of-NNNNN group: the numbers of its shards; count 0: no group */
     const char *requested_id;        /* of a group: the id that it gets if nothing else has it; else NULL */
-    struct td_joined_tensors *boxes; /* a reference on the tensors that the boxes in its files make; else NULL */
-    const char *part_reason;         /* of a part of a rank: why it is not the whole; else NULL */
+    struct td_joined_tensors *boxes; /* a reference to the tensors joined from boxes; NULL: no boxes */
+    const char *part_reason;         /* of a rank part: why it is not the whole model; else NULL */
 };
 
 struct builder {
@@ -73,9 +73,9 @@ struct builder {
     size_t count;
     struct unit *units;
     size_t unit_count, unit_capacity;
-    struct unit *asides; /* units that lack files, and parts of ranks */
+    struct unit *asides; /* units that lack files, and rank parts */
     size_t aside_count, aside_capacity;
-    const char *first_part; /* path of the first part of a rank; NULL: there is none */
+    const char *first_part; /* path of the first rank part; NULL: none */
     size_t rank_part_count;
     struct td_error *err;
 };
@@ -167,8 +167,8 @@ static size_t candidate_find(const struct builder *b, const char *name)
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
-/* Returns the entry at a path below the directory of the index, or NULL. Claims it if it is a candidate, and sets
- * *is_candidate to whether it is one that may have no entry. */
+/* Returns the entry at a path relative to the index's directory, or NULL. Sets *is_candidate to whether the file is a
+ * candidate, and claims it then. A candidate that could not be opened has no entry. */
 static const struct td_entry *index_file(struct builder *b, const struct td_candidate *index, const char *file,
                                          bool *is_candidate)
 {
@@ -265,8 +265,8 @@ static const struct td_model *previous_model(const struct builder *b)
     return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
 }
 
-/* Sets the last unit aside with the available files of its index or .metadata, which is the candidate; NULL stands for
- * the others. */
+/* Sets the last unit aside with the files of its index or .metadata, which is the candidate. In unit->parts, NULL
+ * stands for a file that is not available. */
 static bool set_aside_indexed(struct builder *b, const struct td_candidate *candidate, const char *const *files,
                               size_t file_count)
 {
@@ -508,11 +508,11 @@ static struct td_joined_tensors *previous_join(const struct builder *b, const st
     return NULL;
 }
 
-/* ---- parts of ranks ------------------------------------------------------------------------------------ */
+/* ---- rank parts ---------------------------------------------------------------------------------------- */
 
 static const char rank_reason[] = "it is one rank's part of the tensors, and nothing says how the parts are joined";
 
-/* Claims the file and sets it aside as a part of a rank. */
+/* Claims the file and sets it aside as a rank part. */
 static bool set_aside_part(struct builder *b, size_t i, const char *reason)
 {
     const struct td_candidate *candidate = &b->candidates[i];
@@ -538,15 +538,15 @@ static void unit_remove(struct builder *b)
     free(b->units[--b->unit_count].parts);
 }
 
-/* Returns whether the candidate says which boxes of the tensors it holds, and no set has it yet. */
+/* Returns whether the candidate holds boxes of tensors and no set has claimed it yet. */
 static bool has_boxes(const struct builder *b, size_t i)
 {
     const struct td_candidate *candidate = &b->candidates[i];
     return !b->claimed[i] && is_usable(candidate) && candidate->entry->file->manifest.starts != NULL;
 }
 
-/* Collects the files that say which boxes of the tensors they hold. When the boxes do not make whole tensors, the files
- * are parts of ranks. */
+/* Collects the files that hold boxes of tensors. When the boxes do not fill all tensors, sets the files aside as rank
+ * parts. */
 static bool collect_boxes(struct builder *b)
 {
     static const char reason[] = "it holds boxes of the tensors, and the boxes in other files do not make them whole";
@@ -590,8 +590,8 @@ static bool collect_boxes(struct builder *b)
     return true;
 }
 
-/* Returns whether the numbered files are parts of ranks: unless they are safetensors files that share no tensor, which
- * engines read together. Sets *ok to false for want of memory. */
+/* Returns whether the numbered files are rank parts. They are not if all are safetensors files and share no tensor
+ * name: engines read such files together. Sets *ok to false when memory is short. */
 static bool are_numbered_parts(struct builder *b, bool *ok)
 {
     const struct td_entry **parts = calloc(b->count + 1, sizeof *parts);
@@ -615,7 +615,7 @@ static bool are_numbered_parts(struct builder *b, bool *ok)
     return are_parts;
 }
 
-/* Collects the files that hold one rank's part of the tensors. */
+/* Sets aside the files that hold one rank's part of the tensors. */
 static bool collect_rank_parts(struct builder *b)
 {
     bool ok;
@@ -629,7 +629,8 @@ static bool collect_rank_parts(struct builder *b)
     return ok;
 }
 
-/* Sets aside what lies beside parts of ranks and holds no model, so that nobody takes it for the model. */
+/* Sets aside the files beside rank parts that hold no tensors or a trainer's state, so that clients do not take them
+ * for the model. */
 static bool collect_beside_parts(struct builder *b)
 {
     static const char reason[] = "it lies beside parts of ranks, and holds what a trainer saves beside the model";
@@ -644,7 +645,7 @@ static bool collect_beside_parts(struct builder *b)
     return true;
 }
 
-/* Adds a problem when the model has parts of ranks and no checkpoint with tensors. */
+/* Adds a problem when the model has rank parts and no checkpoint with tensors. */
 static void report_parts(struct builder *b)
 {
     if (b->rank_part_count == 0 || (b->model->checkpoint_count > 0 && b->model->checkpoints[0].tensor_count > 0))
@@ -811,7 +812,7 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     return true;
 }
 
-/* Returns whether the unit has an index that says which tensors it has. */
+/* Returns whether the unit has an index that lists its tensors. */
 static bool names_tensors(const struct unit *unit)
 {
     return unit->index_entry != NULL && !is_distributed(unit) && !unit->index_entry->file->index.by_group;
@@ -870,7 +871,7 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
     return false;
 }
 
-/* Returns the name by which libraries know the set: that of its index, or of its first file. */
+/* Returns the file name by which libraries know the set: its index, or else its first file. */
 static const char *written_name(const struct unit *unit)
 {
     if (unit->index_entry != NULL)
@@ -897,7 +898,7 @@ static const char *format_name(const struct unit *unit)
     return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
 }
 
-/* Leaves out metadata that tell of the boxes in one file. */
+/* Removes the metadata that describe the boxes of one file. */
 static bool drop_box_metadata(struct td_checkpoint *checkpoint, struct td_arena *arena, struct td_error *err)
 {
     struct td_metadata *kept = td_arena_array(arena, checkpoint->metadata_count + 1, sizeof *kept);
@@ -931,7 +932,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         return true;
     }
     size_t metadata_parts =
-        is_external(b, unit) || unit->boxes != NULL ? 1 : unit->part_count; /* number of parts whose metadata count */
+        is_external(b, unit) || unit->boxes != NULL ? 1 : unit->part_count; /* number of parts that give metadata */
     if (!td_shards_metadata(checkpoint, metadata_parts, &b->snapshot->arena, b->err) ||
         (unit->boxes != NULL && !drop_box_metadata(checkpoint, &b->snapshot->arena, b->err)) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
@@ -959,7 +960,7 @@ static struct unit *unit_named(const struct builder *b, enum family family, cons
     return find_named(b->units, b->unit_count, family, name);
 }
 
-/* Returns whether the unit may get its family's id by rule 4 or 5. */
+/* Returns whether the unit may get its family's id by rule 4 or 5 of td_checkpoints_build. */
 static bool is_sibling(const struct unit *unit, enum family family)
 {
     return unit->family == family && !unit->is_variant;
@@ -1035,7 +1036,7 @@ static int rank_of(const struct td_checkpoint *checkpoint)
         return 0;
     if (strcmp(checkpoint->id, families[FAMILY_PYTORCH].id) == 0)
         return 1;
-    if (checkpoint->tensor_count == 0) /* training_args.bin and its like */
+    if (checkpoint->tensor_count == 0) /* training_args.bin, for example */
         return 4;
     return checkpoint->is_secondary ? 3 : 2;
 }

@@ -4,12 +4,11 @@
 
 #include "catalog/snapshot.h"
 
-/* What the names of a file, of those beside it and of its directories say. */
+/* Whether a file holds one rank's part of a model, judged by its name and the names of its siblings and directories. */
 enum td_candidate_part {
     TD_CANDIDATE_WHOLE,
     TD_CANDIDATE_RANK,    /* one rank's part of the model's tensors (catalog/rank_part.h) */
-    TD_CANDIDATE_NUMBERED /* likewise, unless it shares no tensor with the others that are so, and all are safetensors
-                           */
+    TD_CANDIDATE_NUMBERED /* a rank part, unless all such files are safetensors and share no tensor */
 };
 
 /* A file of one directory whose name says that it belongs to a checkpoint. */
@@ -23,7 +22,7 @@ struct td_candidate {
     const struct td_entry *entry; /* NULL when the file could not even be opened */
     const char *error;            /* the reason for that; the snapshot's */
     enum td_candidate_part part;
-    const char *index; /* path of an index in a directory above that has the file as a shard; NULL: none */
+    const char *index; /* path of an index in a parent directory that lists the file as a shard; NULL: none */
 };
 
 /* Groups the candidates of one directory into checkpoints. Sets model->checkpoints (the default one first) and

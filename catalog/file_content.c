@@ -114,7 +114,7 @@ const char *td_file_damage(const struct td_file *file)
 
 void td_file_fail(struct td_file *file, const struct td_error *why)
 {
-    if (file->kind == TD_FILE_MAYBE_TENSORS) /* with a fault of its bytes it is one, else nobody has seen them */
+    if (file->kind == TD_FILE_MAYBE_TENSORS) /* a fault in its bytes shows a checkpoint file */
         file->kind =
             why->code == TD_INVALID_ARGUMENT || why->code == TD_RESOURCE_EXHAUSTED ? TD_FILE_TENSORS : TD_FILE_PLAIN;
     if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)

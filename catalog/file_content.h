@@ -16,7 +16,7 @@ struct td_file *td_file_create(const char *path, const char *name, const struct 
                                struct td_mapping_cache *maps, const struct td_limits *limits);
 
 /* Returns whether a scan reads the file. A scan reads a file that holds tensors or facts or describes tensors, a .json
- * file, whose first bytes tell whether its lines are rows, and a file that is short enough for a Git LFS pointer. */
+ * file, whose first bytes show whether its lines are rows, and a file that is short enough for a Git LFS pointer. */
 bool td_file_is_read(const struct td_file *file);
 
 /* Reads the file's content from `input` into the file: its manifest, index or facts. `name` is that of
@@ -28,8 +28,8 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
 /* Returns the memory, in bytes, that the file's content takes. */
 uint64_t td_file_content_bytes(const struct td_file *file);
 
-/* Returns why the file is refused, or what is wrong with a file that describes a model, without what the model may lack
- * for that. Returns NULL when nothing is wrong. */
+/* Returns why the file is refused or damaged. Leaves out the words that say what the model may lack. Returns NULL when
+ * nothing is wrong. */
 const char *td_file_damage(const struct td_file *file);
 
 /* Marks the file as refused, notes the reason, and frees its content. After a fault that may pass (I/O, memory) the

@@ -186,13 +186,13 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
     }
 }
 
-/* Returns whether the digests of all files are known that the model's tag is made of. */
+/* Returns whether the SHA-256 of every file of the model and of its checkpoints is known. */
 static bool is_hashed(const struct td_snapshot *snapshot, const struct td_model *model)
 {
     for (size_t i = 0; i < model->entry_count; i++)
         if (td_file_sha256(snapshot->entries[model->first_entry + i].file) == NULL)
             return false;
-    for (size_t i = 0; i < model->checkpoint_count; i++) /* its files may lie in other folders */
+    for (size_t i = 0; i < model->checkpoint_count; i++) /* its files may be in other folders */
         if (strcmp(model->checkpoints[i].tag, model->checkpoints[i].former_tag) == 0)
             return false;
     return true;
@@ -315,7 +315,7 @@ static size_t directory_len(const char *path)
     return name == path ? 0 : (size_t)(name - path) - 1;
 }
 
-/* Returns whether all files of the index lie in one directory, which then holds the whole checkpoint. */
+/* Returns whether all files of the index are in one directory, which then holds the whole checkpoint. */
 static bool is_in_one_directory(const struct td_shard_index *index)
 {
     const size_t len = index->file_count == 0 ? 0 : directory_len(index->files[0]);
@@ -325,7 +325,8 @@ static bool is_in_one_directory(const struct td_shard_index *index)
     return true;
 }
 
-/* Notes at the entries which of them are shards of an index in a directory above. */
+/* Sets indexes[i] to the index's path for each entry i that is a shard of this index in a directory below it. Does
+ * nothing when all shards are in one directory. */
 static void note_shards_below(const struct td_grouping *g, const struct td_candidate *candidate, const char **indexes)
 {
     const struct td_snapshot *snapshot = g->snapshot;
@@ -347,7 +348,7 @@ static void note_shards_below(const struct td_grouping *g, const struct td_candi
     }
 }
 
-/* Tells candidates that are shards of an index in a directory above so. */
+/* Sets the member `index` of the candidates that are shards of an index in a parent directory. */
 static bool find_shards_below(struct td_grouping *g)
 {
     const char **indexes = calloc(g->snapshot->entry_count + 1, sizeof *indexes);
@@ -365,14 +366,14 @@ static bool find_shards_below(struct td_grouping *g)
     return true;
 }
 
-/* A list of files or directories whose names are of ranks. */
+/* Files or directories whose names have a rank's number. */
 struct rank_items {
     struct td_rank_item *items;
     size_t count, capacity;
     struct td_arena names;
 };
 
-/* Adds an item if its name is of a rank. Returns false for want of memory. */
+/* Adds an item if its name has a rank's number. Returns false when memory is short. */
 static bool add_rank_item(struct rank_items *list, struct td_text directory, struct td_text name, size_t number,
                           struct td_error *err)
 {
@@ -388,7 +389,7 @@ static bool add_rank_item(struct rank_items *list, struct td_text directory, str
     return true;
 }
 
-/* Adds the directories that the candidate lies in. */
+/* Adds the candidate's directories whose names have a rank's number. */
 static bool add_rank_directories(struct rank_items *list, const struct td_candidate *candidate, size_t number,
                                  struct td_error *err)
 {
@@ -403,7 +404,8 @@ static bool add_rank_directories(struct rank_items *list, const struct td_candid
     return true;
 }
 
-/* Says which candidates are parts of ranks, by the items of their own names or of their directories' names. */
+/* Marks the candidates that are rank parts by the items in the list, and empties the list. directories: the items are
+ * names of directories, not of the candidates themselves. */
 static void mark_parts(struct td_grouping *g, struct rank_items *list, bool directories)
 {
     td_rank_items_judge(list->items, list->count);
@@ -420,8 +422,8 @@ static void mark_parts(struct td_grouping *g, struct rank_items *list, bool dire
     list->count = 0;
 }
 
-/* Marks the files of a directory that is a rank's. The candidates are sorted: those of a directory follow one another,
- * and its first one stands for all. */
+/* Marks the candidates in directories that hold one rank's part. The candidates must be sorted: the first candidate of
+ * a directory is judged, and the others get its mark. */
 static bool mark_directories(struct td_grouping *g, struct rank_items *list)
 {
     for (size_t i = 0; i < g->candidate_count; i++) {

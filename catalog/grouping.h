@@ -30,8 +30,8 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
  * its model or of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_grouping_build(struct td_grouping *g);
 
-/* Sets the tags of a model of the snapshot, whose files and checkpoints are known. Digests are left out of `tag`, so
- * that learning one is no change; content_tag is made of them. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets the tags of a model whose files and checkpoints are known. `tag` leaves digests out, so it does not change when
+ * a digest becomes known; `content_tag` is a hash over them. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_model_make_tag(const struct td_snapshot *snapshot, struct td_model *model, struct td_error *err);
 
 /* Frees the list of candidates. Call in every case. */

@@ -18,8 +18,7 @@ struct td_partial_set {
     const struct td_entry *const *parts;
     size_t part_count;
     struct td_shard_range range; /* of a group: the numbers of all its members */
-    const char
-        *part_reason; /* of a part of a rank, which has no index: why it is not the whole, as a sentence; else NULL */
+    const char *part_reason; /* of a rank part, which has no index: why it is not the whole, as a sentence; else NULL */
 };
 
 /* The missing files and tensors of an incomplete checkpoint. */
@@ -27,9 +26,9 @@ struct td_lacks {
     const struct td_entry *index; /* as in td_partial_set */
     const uint32_t *places;       /* number of each file of the index in the parts; UINT32_MAX: missing or refused */
     size_t file_count;            /* number of files that are missing or refused */
-    size_t tensor_count;          /* number of missing tensors; 0 where nobody knows it */
+    size_t tensor_count;          /* number of missing tensors; 0: unknown */
     struct td_shard_range range;  /* as in td_partial_set */
-    const char *part_reason;      /* likewise */
+    const char *part_reason;      /* as in td_partial_set */
 };
 
 /* Adds the available tensors of the set to model->partials as one incomplete checkpoint. Adds nothing when no tensor is
@@ -38,12 +37,12 @@ struct td_lacks {
 bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previous, struct td_model *model,
                     const struct td_partial_set *set, struct td_error *err);
 
-/* Returns the incomplete checkpoint with this id, or for an empty id the first one that is no part of a rank; NULL when
+/* Returns the incomplete checkpoint with this id, or for an empty id the first one that is not a rank part; NULL when
  * there is none. */
 const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id);
 
-/* Returns whether it is known which tensors the incomplete checkpoint lacks: neither a group nor the map of Keras names
- * tensors. */
+/* Returns whether the names of the missing tensors are known. They are not for a group and for the map of Keras, which
+ * do not list tensors. */
 bool td_partial_knows_tensors(const struct td_checkpoint *checkpoint);
 
 /* Appends the reason why the checkpoint is incomplete, as a sentence without a full stop. */

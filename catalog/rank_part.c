@@ -1,14 +1,13 @@
-/* Plan: td_rank_name_read() goes through the words of a name. A word for a rank with the number behind it is an axis;
- * its number is left out of the key. Names that a writer of checkpoints is known for are told from others at the end,
- * by what was found. */
+/* Plan: read_words() counts words such as "rank" and "tp" that a number follows, and leaves their numbers out of the
+ * key. By these counts, kind_of() recognizes the names that known writers of checkpoints use. */
 #include "catalog/rank_part.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the words of a name say. */
+/* Counts of the words in a name. */
 struct words {
-    unsigned rank_words, rank_axes;   /* "rank" with a number; of them those with an axis before (tp_rank_0) */
+    unsigned rank_words, rank_axes;   /* "rank" with a number; those of them after an axis (tp_rank_0) */
     unsigned short_axes;              /* "tp", "pp" and "mp" with a number */
     unsigned shard_words, part_words; /* "shard" and "part" with a number */
     bool all_zero;                    /* all numbers of axes are 0 */
@@ -19,7 +18,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Returns the length of the number behind a word, with the separator before it; 0 when there is none. Sets *is_zero. */
+/* Returns the length of the number at the start of `rest`, with a separator before it if there is one; 0 when there is
+ * no number. Sets *is_zero to whether all its digits are 0. */
 static size_t number_len(struct td_text rest, bool *is_zero)
 {
     size_t at = rest.len > 0 && strchr("-_.", rest.p[0]) != NULL && rest.p[0] != '\0' ? 1 : 0;
@@ -33,7 +33,7 @@ static size_t number_len(struct td_text rest, bool *is_zero)
     return end == at || is_word ? 0 : end;
 }
 
-/* Returns whether the text has the word at `at`, and no letter before or behind it. */
+/* Returns whether the text has the word at `at`, with no letter directly before or after it. */
 static bool has_word(struct td_text text, size_t at, const char *word)
 {
     const size_t len = strlen(word);
@@ -41,7 +41,7 @@ static bool has_word(struct td_text text, size_t at, const char *word)
            (text.len - at == len || !td_is_letter(text.p[at + len]));
 }
 
-/* Returns whether an axis ("tp", "zero_pp") and '_' stand before the word at `at`. */
+/* Returns whether an axis ("tp", "zero_pp") and '_' or '-' stand before the word at `at`. */
 static bool has_axis_before(struct td_text text, size_t at)
 {
     static const char *const axes[] = {"mp", "tp", "pp", "dp", "ep", "cp", "fsdp"};
@@ -53,8 +53,8 @@ static bool has_axis_before(struct td_text text, size_t at)
     return false;
 }
 
-/* Counts the word at `at` that a number follows. Returns the word's length; 0 for another word. Sets *is_axis to
- * whether the number is left out of the key and counts as a rank's. */
+/* Counts a known word at `at` that a number follows. Returns the word's length; 0 when there is none. Sets *is_axis to
+ * whether the number is a rank's. With has_rank, the short words "tp", "pp" and "mp" do not count. */
 static size_t take_word(struct td_text text, size_t at, bool has_rank, struct words *words, bool *is_axis,
                         bool *is_zero)
 {
@@ -96,7 +96,7 @@ static bool has_rank_word(struct td_text name)
     return false;
 }
 
-/* Copies the name to the key without the numbers of its axes. */
+/* Counts the words of the name, and copies the name to the key with '#' in place of the numbers of these words. */
 static void read_words(struct td_text name, struct words *words, char *key)
 {
     const bool has_rank = has_rank_word(name);
@@ -177,8 +177,8 @@ static bool read_numbered_model(struct td_text name, struct td_rank_name *out)
     return true;
 }
 
-/* Puts the layers and experts that DeepSpeed saves in files of their own into the set of mp_rank_00_model_states, which
- * lacks them. */
+/* Gives the files in which DeepSpeed saves a layer or an expert the key of mp_rank_00_model_states, which lacks their
+ * tensors, so that all are one set. */
 static void join_deepspeed_sets(struct td_rank_name *out)
 {
     static const char rest[] = "mp_rank#_model_states";

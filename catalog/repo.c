@@ -142,7 +142,7 @@ static size_t segments_len(const struct td_text *path, int segments)
 }
 
 /* Returns whether all folders in NAME/, the first `name_len` bytes of directory number `at`, are parts of a dataset:
- * data, train, test ... The directories from number `at` on begin with NAME/. */
+ * data, train, test ... Directory number `at` must be the first that begins with NAME/. */
 static bool has_only_parts(const struct builder *b, size_t at, size_t name_len)
 {
     struct td_text name = td_text_n(b->directories[at].p, name_len);
@@ -172,7 +172,7 @@ static bool holds_only_data(const struct builder *b, struct td_text name)
     return any;
 }
 
-/* The last NAME/ or datasets/NAME/ that id_part looked at. */
+/* The last NAME/ or datasets/NAME/ that id_part examined. */
 struct last_name {
     struct td_text name;
     bool is_dataset; /* NAME is the id, and no namespace */

@@ -1,8 +1,8 @@
 /* Repositories: the files of a snapshot as the facades for stock clients show them. A repository is
  *  - each commit of a Hugging Face cache folder;
  *  - the topmost directory on a path that directly holds a regular file, with everything below it; if that directory
- *    lies deeper than two levels below the root (three in datasets/), the directory at that level. But NAME, and
- *    datasets/NAME, is a repository itself when each folder in it is called data, or as a split is: train, validation,
+ *    is deeper than two levels below the root (three in datasets/), the directory at that level. But NAME or
+ *    datasets/NAME is one repository when each folder in it is named data, or like a split: train, validation,
  *    test ... (td_split_is_folder); NAME only if it holds files with rows and no checkpoint. Files directly in
  *    datasets/ belong to no repository;
  *  - a model whose files lie directly in the root.

@@ -492,7 +492,7 @@ static bool is_unchanged(const struct scan *s)
            td_snapshot_has_all_problems(before);
 }
 
-/* Gives the snapshot the paths of the files that are too young for it. */
+/* Copies the paths of the files that are too young to be published to the snapshot. */
 static bool note_unsettled(const struct scan *s)
 {
     struct td_arena *arena = &s->snapshot->arena;

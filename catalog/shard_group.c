@@ -87,7 +87,7 @@ struct td_shard_range td_shard_range_of(const struct td_shard *shards, size_t co
     const unsigned total = shards[0].of.total;
     const unsigned up_to_last = shards[count - 1].of.number + 1 - first;
     struct td_shard_range range = {.first = first, .count = total};
-    if (count == up_to_last && up_to_last > total) /* without a gap */
+    if (count == up_to_last && up_to_last > total) /* the numbers have no gap */
         range.count = up_to_last;
     else if (first == 0 && has_number(shards, count, total))
         range.count = total + 1;

@@ -37,9 +37,9 @@ int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y);
 /* Orders shards by group and number, for qsort. */
 int td_shard_compare(const void *a, const void *b);
 
-/* Returns the numbers of a group with these shards, sorted by number, when it is complete. A group counts from 0 when
- * it has a shard of number 0, else from 1. The total in the names is the number of shards, or the last number: a group
- * that counts from 0 may have one shard more than its total. count: at least 1. */
+/* Returns the numbers that a complete group with these shards has. The shards must be sorted by number, and count be at
+ * least 1. A group counts from 0 if it has a shard 0, else from 1. The total in the names is the number of shards or
+ * the last number, so a group that counts from 0 may have one shard more than its total. */
 struct td_shard_range td_shard_range_of(const struct td_shard *shards, size_t count);
 
 /* Splits the name of a shard. Returns false when the file has no such name. */

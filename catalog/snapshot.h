@@ -59,7 +59,7 @@ struct td_file {
     size_t count_count;
     enum td_facts_kind facts_kind; /* of PLAIN: which facts of the model beside it the file may hold */
     struct td_facts *facts;        /* the facts, or NULL */
-    enum td_json_shape json_shape; /* of PLAIN: of a NAME.json without facts, whose lines may be rows */
+    enum td_json_shape json_shape; /* of PLAIN: the shape of a .json file without facts, whose lines may be rows */
     struct td_file_rows *rows;     /* of a file of a dataset (catalog/dataset/file_rows.h); NULL: none */
     char *error;                   /* why it was refused or is damaged, one line; NULL: it is right, or was not read */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until their SHA-256 is known */
@@ -113,11 +113,11 @@ struct td_checkpoint {
     size_t tensor_count;
     uint64_t total_bytes;  /* of the tensors that can be served (of a tensor that cannot, its parts may be served) */
     bool fits_safetensors; /* every tensor can be written to a safetensors file */
-    /* The files lie beside a model and are no model to load by themselves: a variant of other weights, a projector, the
-     * state of an optimizer. Never the default one beside others with tensors. */
+    /* The files belong to a model but cannot be loaded as a model: a variant of its weights, a projector, an
+     * optimizer's state. Never the default checkpoint when another one has tensors. */
     bool is_secondary;
-    /* One of `partials` that no request gets without naming it: it holds one rank's part of the tensors, or lies beside
-     * such parts and holds no model. */
+    /* One of `partials` that a request must name to get: it holds one rank's part of the tensors, or it is a file
+     * beside such parts that holds no model. */
     bool is_rank_part;
     const struct td_metadata *metadata;
     size_t metadata_count;
@@ -144,8 +144,8 @@ struct td_model {
     uint64_t file_bytes;    /* at most 2^64-1 */
     int64_t updated_ns;     /* mtime of the newest file, ns since 1970 */
     char tag[TD_TAG_BYTES]; /* changes whenever anything that is told of the model may change, digests aside */
-    /* A hash over the same with the files' digests in place of their identities: equal for equal models on every
-     * machine, whatever the files' times. Empty until all of the model's files are hashed. */
+    /* The same hash with the files' digests in place of their identities, so that copies of a model have equal tags on
+     * all machines. Empty until all of the model's files are hashed. */
     char content_tag[TD_TAG_BYTES];
 };
 
@@ -242,7 +242,8 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_text directory, size_t *first,
                                size_t *count);
 
-/* Returns whether files below a directory (empty: below the root) are too young to be shown. Asks a view's snapshot. */
+/* Returns whether files below a directory (empty: the root) are too young to be published. For a view, looks at the
+ * snapshot that it was made from. */
 bool td_snapshot_lacks_below(const struct td_snapshot *snapshot, struct td_text directory);
 
 /* Returns whether a run of entries has files below a folder. The folder's path counts from byte prefix_len of the
@@ -277,10 +278,10 @@ const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, co
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id);
 
 /* Returns whether the checkpoint, one of the model's, is the default one: the first of the whole ones, or of the
- * incomplete ones. A part of a rank is never the default one. */
+ * incomplete ones. A rank part is never the default one. */
 bool td_model_is_default_checkpoint(const struct td_model *model, const struct td_checkpoint *checkpoint);
 
-/* Returns the number of the model's incomplete checkpoints that are parts of ranks. They are the last of `partials`. */
+/* Returns the number of the model's rank parts, which are the last of `partials`. */
 size_t td_model_rank_part_count(const struct td_model *model);
 
 /* Returns the i-th tensor in the order of names, i below tensor_count. */

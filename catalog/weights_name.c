@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The stems that from_pretrained looks for, and the name of the weights that each stands for. */
+/* The stems that from_pretrained looks for. Stems with equal `weights` name the same weights. */
 static const struct {
     const char *stem, *weights;
 } library_stems[] = {
@@ -15,20 +15,20 @@ static const struct {
     {"adapter_model", "adapter_model"},
 };
 
-/* Variants of any name. Of two that end alike, the longer stands first. */
+/* Words that are variants after any stem. A word that ends with another one of the list precedes it. */
 static const char *const variants[] = {
     "fp64", "fp32", "fp16", "bf16", "f32",     "f16",     "fp8",    "fp8_e4m3fn", "fp8_e5m2", "fp4", "nf4",
     "int8", "int4", "8bit", "4bit", "non_ema", "non-ema", "no_ema", "ema_only",   "emaonly",  "ema",
 };
 
-/* What two names of the same weights have in common. */
+/* Equal for two names of the same weights. */
 struct key {
-    struct td_text stem, extension; /* the extension of a library's stem is empty */
+    struct td_text stem, extension; /* the extension is empty for one of library_stems */
 };
 
-/* A name without its extension and its shard's numbers. */
+/* A name in components, without its shard's numbers. */
 struct name {
-    struct td_text stem, variant, extension; /* `variant` as the name of an index has it; else empty */
+    struct td_text stem, variant, extension; /* `variant`: in an index's name; else empty */
 };
 
 static struct td_text without_numbers(struct td_text stem)
@@ -84,7 +84,7 @@ static struct key key_of(struct td_text stem, struct td_text extension)
     return weights == NULL ? (struct key){stem, extension} : (struct key){td_text_of(weights), TD_TEXT("")};
 }
 
-/* Takes a variant off the stem's end. Returns false when it has none. */
+/* Removes the variant from the stem's end. Returns false when it has none. */
 static bool take_variant(struct td_text *stem)
 {
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
@@ -107,7 +107,7 @@ static bool take_variant(struct td_text *stem)
     return true;
 }
 
-/* Sets *key to that of the plain name of these weights. Returns false when the name has no variant. */
+/* Sets *key to the key of the name without its variant. Returns false when the name has no variant. */
 static bool plain_key(const struct name *name, struct key *key)
 {
     struct td_text stem = name->stem;

@@ -114,7 +114,7 @@ bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t 
     return states[path.len % 2][count];
 }
 
-/* Counts the parts of a path that begin with '.' (but "." and ".."), and the folders that begin with "__". */
+/* Counts the parts of a path that begin with '.' (except "." and ".."), and the folders that begin with "__". */
 static void count_special(struct td_text path, size_t *hidden, size_t *special)
 {
     *hidden = *special = 0;
@@ -140,10 +140,10 @@ bool td_card_pattern_shows(struct td_text pattern, struct td_text path)
 struct reading {
     struct td_arena *arena;
     struct td_card_splits *out;
-    struct td_card_config *config; /* that is being read */
+    struct td_card_config *config; /* the configuration that is being read */
     const char *label;             /* its name, for messages */
     size_t capacity;               /* of out->items */
-    struct td_error fault;         /* the first thing that is not understood */
+    struct td_error fault;         /* the first thing in the card that is not understood */
     bool ok;                       /* memory sufficed */
 };
 
@@ -162,7 +162,7 @@ static const char *split_name(struct reading *reading, const char *split)
     return name;
 }
 
-/* Adds one pattern. Past MAX_PATTERNS it only notes that. */
+/* Adds one pattern. Past MAX_PATTERNS, only sets the fault. */
 static void add_pattern(struct reading *reading, const char *split, const char *pattern)
 {
     struct td_card_splits *out = reading->out;
@@ -196,7 +196,7 @@ static void add_patterns(struct reading *reading, const char *split, const cJSON
     }
 }
 
-/* Adds the patterns of an item of the list `data_files`: a path, or a map of a split and its paths. */
+/* Adds the patterns of an item of the list `data_files`: a path, or a map with `split` and `path`. */
 static void read_item(struct reading *reading, const cJSON *item)
 {
     const cJSON *split = cJSON_GetObjectItemCaseSensitive(item, "split");
@@ -221,7 +221,7 @@ static bool has_dots(struct td_text path)
     return false;
 }
 
-/* Sets the folder of a configuration: removes "./" at the beginning and each '/' too many at the end. */
+/* Sets the configuration's folder to `data_dir` without "./" at its beginning and with one '/' at its end. */
 static void read_folder(struct reading *reading, const cJSON *data_dir)
 {
     if (!cJSON_IsString(data_dir) || data_dir->valuestring[0] == '/' || has_dots(td_text_of(data_dir->valuestring))) {
@@ -245,7 +245,8 @@ static void read_folder(struct reading *reading, const cJSON *data_dir)
     reading->config->folder = td_text_n(copy, folder.len + 1);
 }
 
-/* Reads `data_files` and `data_dir`. Returns whether the configuration is understood at all. */
+/* Reads `data_files` and `data_dir`. Returns false when `data_files` is neither a path nor a list; the configuration is
+ * then left out. */
 static bool read_files(struct reading *reading, const cJSON *item)
 {
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(item, "data_files");

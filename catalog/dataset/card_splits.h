@@ -17,24 +17,24 @@ struct td_card_pattern {
     const char *pattern; /* a glob below the configuration's folder, without "./" */
 };
 
-/* A configuration: the splits of some of the dataset's files. Texts lie in the arena. */
+/* A configuration: a set of splits over some of the dataset's files. The arena owns the texts. */
 struct td_card_config {
-    const char *name;      /* goes before the names of its splits; NULL: it is the default one */
+    const char *name;      /* prefix of its splits' names; NULL: the default configuration */
     struct td_text folder; /* `data_dir` below the dataset, with a '/' at its end; empty: the whole dataset */
     size_t first, count;   /* its patterns, a run of td_card_splits.items */
-    bool has_patterns;     /* it declares `data_files`; else its splits have the names that the files' paths give */
+    bool has_patterns;     /* it has `data_files`; otherwise the files' paths name its splits */
 };
 
 struct td_card_splits {
     struct td_card_pattern *items;
     size_t count;
-    struct td_card_config *configs; /* those that are understood, in the order of the card */
+    struct td_card_config *configs; /* those that are understood, in the card's order */
     size_t config_count;
-    const char *fault; /* the first thing in the card that is not understood, one line in the arena; NULL: nothing */
+    const char *fault; /* the first thing in the card that is not understood, as a line in the arena; NULL: none */
 };
 
-/* Reads the configurations of a card's front matter, a JSON object. Leaves out what it does not understand, and says so
- * in out->fault; an empty list when the card declares nothing. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Reads the configurations of a card's front matter, a JSON object. Skips what it does not understand and describes the
+ * first such thing in out->fault. The list is empty when the card declares nothing. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_card_splits_read(struct td_text json, struct td_arena *arena, struct td_card_splits *out, struct td_error *err);
 
 /* Returns whether the card says where data files are: by a pattern or by a folder. */
@@ -45,9 +45,9 @@ bool td_card_splits_declare(const struct td_card_splits *splits);
  * of both lengths, of some 2 ns each. */
 bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t *steps);
 
-/* Returns whether the path has as many hidden parts, which begin with '.', and as many folders that begin with "__" as
- * the pattern: the datasets library leaves out files in __pycache__ and the like, unless the pattern names them, too.
- */
+/* Returns whether path and pattern have the same number of hidden parts (which begin with '.') and of folders that
+ * begin with "__". By this rule the datasets library skips files in folders such as __pycache__ unless the pattern
+ * names such a folder. */
 bool td_card_pattern_shows(struct td_text pattern, struct td_text path);
 
 #endif

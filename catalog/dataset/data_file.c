@@ -66,8 +66,8 @@ static bool bin_of(const struct td_data_files *files, const char *path, struct t
     return files->repo->is_dataset_folder && td_tokens_name(name, &tokens) && set_format(out, "tokens");
 }
 
-/* Returns whether a .json file of this name describes a dataset or a model, and is no data. The datasets library leaves
- * out the first four; state.json is of its save_to_disk, index.json of MDS and LitData. */
+/* Returns whether a .json file of this name describes a dataset or a model and holds no rows. The datasets library
+ * skips the first four; its save_to_disk writes state.json; MDS and LitData write index.json. */
 static bool is_description(const char *name)
 {
     static const char *const names[] = {"config.json",       "dataset_info.json", "dataset_infos.json",
@@ -112,7 +112,7 @@ static bool is_compressed(const char *name)
     return td_has_extension_any_case(name, ".tgz");
 }
 
-/* Returns whether the datasets library reads rows of files with this extension, and the server does not. */
+/* Returns whether the datasets library, but not the server, reads rows from files with this extension. */
 static bool is_of_library(const char *name)
 {
     static const char *const extensions[] = {".txt", ".xml",   ".zip",    ".h5",        ".hdf5",
@@ -123,7 +123,7 @@ static bool is_of_library(const char *name)
     return false;
 }
 
-/* As td_data_file_of, but for the contents of Git LFS pointers, which tell nothing. */
+/* Does the same as td_data_file_of, but does not check whether the file is a Git LFS pointer or a .tar of tensors. */
 static bool by_name(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out)
 {
     const char *path = entry->path;

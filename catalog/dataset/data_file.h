@@ -12,13 +12,13 @@ struct td_data_files {
     bool has_images; /* image files are rows */
 };
 
-/* A file with rows, or one that the datasets library would read rows from and the server does not. */
+/* A file with rows, or a file from which the datasets library, but not the server, reads rows. */
 struct td_data_file {
     const struct td_row_format *format; /* NULL: its rows are not served */
-    const struct td_entry *table;       /* the file beside it that tells where rows lie; NULL: there is none */
-    const char *reason;                 /* without a format: why not, static; else NULL */
-    bool is_only_by_name;               /* the reason counts only where the path names a split, or a card the file: a
-                                           .txt may be anything */
+    const struct td_entry *table;       /* the file beside it with the places of its rows; NULL: none */
+    const char *reason;                 /* why its rows are not served, static; NULL with a format */
+    bool is_only_by_name; /* report the reason only if the path names a split or the card names the file: a .txt may
+                             hold anything */
 };
 
 /* The format of image folders: each file is one row. It has no index. */
@@ -27,16 +27,16 @@ extern const struct td_row_format td_row_format_images;
 /* Looks at the repository, which is borrowed. */
 void td_data_files_init(struct td_data_files *files, const struct td_snapshot *snapshot, const struct td_repo *repo);
 
-/* Sets *out for a file of the repository that holds rows, or that clients would take for such a file; returns false for
- * another one. Files whose names have no extension of their own (.bin) count by what lies beside them: NAME.idx
+/* Sets *out for a file of the repository that holds rows, or that clients would expect to hold rows; returns false for
+ * any other file. Files whose extension many formats share (.bin) are recognized by the files beside them: NAME.idx
  * (Megatron), index.json (LitData). Images are rows below datasets/, beside metadata.csv or metadata.jsonl, and in
  * folders train/CLASS/; .npy and raw token files (NAME.uint16.bin) below datasets/ alone. metadata.csv and
  * metadata.jsonl describe images where there are any.
  *
- * A .json file is JSON Lines if its content is (td_file.json_shape); elsewhere than below datasets/ with two lines at
- * least, as folders of all kinds have some .json file of one line. Names by which tools describe datasets (index.json,
- * dataset_info.json ...) are no data. Git LFS pointers, other .json files and compressed files (.jsonl.gz) and
- * formats that only the library reads (.txt, .xml, .zip ...) get a reason. */
+ * A .json file is JSON Lines if td_file.json_shape says so. Outside datasets/ it must have at least two lines, because
+ * folders of all kinds hold .json files of one line. Files in which tools describe datasets (index.json,
+ * dataset_info.json ...) hold no rows. These files get a reason: Git LFS pointers, other .json files, compressed files
+ * (.jsonl.gz), and formats that only the library reads (.txt, .xml, .zip ...). */
 bool td_data_file_of(const struct td_data_files *files, const struct td_entry *entry, struct td_data_file *out);
 
 #endif

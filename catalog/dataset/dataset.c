@@ -40,9 +40,9 @@ struct member {
 struct builder {
     struct td_snapshot *snapshot;
     const struct td_repo *repo;
-    struct td_arena *scratch; /* of what only the repository's files need */
+    struct td_arena *scratch; /* emptied after each repository */
     struct td_card_splits card;
-    bool *is_used;       /* for each pattern of the card: it matches a file */
+    bool *is_used;       /* for each pattern of the card: whether it matches a file */
     uint64_t card_steps; /* see td_card_pattern_matches */
     struct member *members;
     size_t member_count, member_capacity;
@@ -102,10 +102,11 @@ struct naming {
     enum { BY_SHARDS, BY_WORDS_OF_FOLDERS, BY_WORDS_OF_FILES, BY_NOTHING } way;
 };
 
-/* The names of the splits of one file; the last one is empty unless there are MOST_NAMES. */
+/* Most splits that one path can name: train, validation and test. */
 enum { MOST_NAMES = 3 };
 
-/* Sets the names that the way gives a path below the configuration's folder. Returns their number. */
+/* Sets the names of the splits that naming->way finds in a path below the configuration's folder. Returns their
+ * number. */
 static size_t names_of(const struct naming *naming, struct td_text path, struct td_text names[MOST_NAMES])
 {
     size_t count = 0;
@@ -137,7 +138,7 @@ static struct td_text label_of(struct builder *b, const struct td_card_config *c
     return td_text_n(label, len + 1 + split.len);
 }
 
-/* Adds the file to the splits that its path names, or a problem that it has none. */
+/* Adds the file to the splits that its path names. Adds a problem if there are none, or if its rows are not served. */
 static bool add_by_name(struct builder *b, struct td_dataset *dataset, const struct naming *naming, size_t number,
                         const struct td_data_file *file, struct td_text path)
 {
@@ -184,8 +185,8 @@ static bool add_by_patterns(struct builder *b, struct td_dataset *dataset, const
     return true;
 }
 
-/* Visits the data files below the configuration's folder: adds them to their splits, or, without a dataset, only finds
- * out whether one with rows has a name. */
+/* Adds the data files below the configuration's folder to their splits. Without a dataset, adds nothing and only sets
+ * *any if some file with rows has a name of a split in its path. */
 static bool visit_files(struct builder *b, const struct td_data_files *files, const struct naming *naming,
                         struct td_dataset *dataset, bool *any)
 {
@@ -228,7 +229,8 @@ static bool collect_config(struct builder *b, const struct td_data_files *files,
     return !is_empty || add_problem(b, dataset, "README.md", why.message);
 }
 
-/* Adds what is wrong with the card: that it does not parse, what is not understood, and patterns that match no file. */
+/* Adds a problem for a card that does not parse, for the first thing in it that is not understood, and for each pattern
+ * that matches no file. */
 static bool add_card_problems(struct builder *b, struct td_dataset *dataset)
 {
     const struct td_file *card = card_of(b->snapshot, b->repo);
@@ -373,7 +375,7 @@ static bool add_split(struct builder *b, struct td_dataset *dataset, const struc
     return tag_split(b, split);
 }
 
-/* Removes files that are in one split by several patterns from the sorted members, but for one. */
+/* Removes repeated members: a file that several patterns put into one split. The members must be sorted. */
 static void drop_repeats(struct builder *b)
 {
     size_t kept = 0;

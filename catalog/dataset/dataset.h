@@ -7,9 +7,9 @@
  *
  * Splits have the names that the datasets library gives them: by `data_files` of `configs`, else by names such as
  * data/train-00000-of-00010.parquet, else by words in folders (train, validation, test ...), else by words in the names
- * of files, else "train". A configuration without `data_files` has the files in its `data_dir`, named so. Splits of
- * other configurations than the default one are called CONFIG/SPLIT. A split has one format, which most of its files
- * have. The rows of a split are those of its files, in the order of their paths. */
+ * of files, else "train". A configuration without `data_files` has the files in its `data_dir`; their paths name the
+ * splits. Splits of other configurations than the default one are called CONFIG/SPLIT. A split has one format, which
+ * most of its files have. The rows of a split are those of its files, in the order of their paths. */
 #ifndef TD_CATALOG_DATASET_DATASET_H
 #define TD_CATALOG_DATASET_DATASET_H
 
@@ -21,7 +21,7 @@
 struct td_split_file {
     const struct td_entry *entry;
     const char *path;             /* below the dataset */
-    const struct td_entry *table; /* the file beside it that tells where rows lie; NULL: there is none */
+    const struct td_entry *table; /* the file beside it with the places of its rows; NULL: none */
     struct td_file_rows *rows;    /* owned by the file; NULL: the file as a whole is one row */
 };
 
@@ -52,8 +52,8 @@ struct td_dataset {
     const struct td_repo *repo;
     struct td_split *splits; /* train, validation and test first, the others by name */
     size_t split_count;
-    struct td_problems problems; /* files that belong to no split, by their path below the dataset, and why; what is
-                                    wrong with its README.md */
+    struct td_problems problems; /* files in no split, by their path below the dataset, and why; also what is wrong with
+                                    its README.md */
 };
 
 /* Sets snapshot->datasets, sorted by id. Call once, when the snapshot has its repositories; it owns the result. Errors:

@@ -56,7 +56,8 @@ static bool is_separator(char c)
     return c == '-' || c == '.' || c == '_' || c == ' ' || is_digit(c);
 }
 
-/* Returns the splits of the words in a name. needs_end: a separator follows the word, which does not end the name. */
+/* Returns the splits that words in a name stand for. needs_end: a word counts only if a separator follows it; the end
+ * of the name does not count. */
 static unsigned splits_of_name(struct td_text name, bool needs_end, bool any_case)
 {
     unsigned splits = 0;
@@ -80,7 +81,7 @@ static bool take_folder(struct td_text *path, struct td_text *folder)
     return true;
 }
 
-/* Returns whether the file lies in a folder such as __pycache__, which the library leaves out. */
+/* Returns whether the file is in a folder such as __pycache__, which the library skips. */
 static bool is_in_special_folder(struct td_text path)
 {
     struct td_text folder;

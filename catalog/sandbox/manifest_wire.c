@@ -362,7 +362,7 @@ static void read_tensors(struct td_wire_reader *in, struct td_manifest *manifest
     }
 }
 
-/* Reads the place of each tensor in a larger one. */
+/* Reads the position of each tensor's box in a larger tensor. */
 static void read_starts(struct td_wire_reader *in, struct td_manifest *manifest)
 {
     const uint64_t **starts = td_arena_array(&manifest->arena, manifest->tensor_count + 1, sizeof *starts);

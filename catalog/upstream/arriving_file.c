@@ -69,7 +69,7 @@ static bool settle(const struct td_arriving_file *arriving, const struct td_remo
 
 _Static_assert((int)TD_LFS_POINTER_BYTES <= (int)TD_INCOMING_SMALL_BYTES, "answers of HEAD wait for each pointer");
 
-/* Looks whether the file is a Git LFS pointer. */
+/* Sets arriving->is_lfs_pointer. */
 static bool look_for_pointer(struct td_arriving_file *arriving, int fd, struct td_error *err)
 {
     const struct td_input input = td_input_descriptor(&fd, arriving->blob->len_bytes);

@@ -19,7 +19,7 @@ struct td_arriving_file {
     struct td_frontier frontier;
     bool is_attached;
     uint64_t resumed_bytes; /* result: of an earlier process */
-    bool is_lfs_pointer;    /* result: the file is a Git LFS pointer, whose text no reader may get */
+    bool is_lfs_pointer;    /* result: the file is a Git LFS pointer; readers must not get its text */
 };
 
 /* Fetches the file, gives it the model's time, opens it for its readers and tells the catalog its digest. Members up to

@@ -293,8 +293,7 @@ void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
-/* Ends the reads of a file that is a Git LFS pointer: its bytes are right, but not those of the file that its readers
- * want. */
+/* Fails the readers of a Git LFS pointer: its bytes are correct, but the readers want the file that it points to. */
 static void refuse_pointer(const struct td_intake *intake, size_t i)
 {
     struct td_error why = TD_ERROR_INIT;

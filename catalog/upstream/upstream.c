@@ -441,8 +441,8 @@ void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *aske
     pthread_mutex_unlock(&u->f.lock);
 }
 
-/* Returns about how long the rest of the model takes at the rate so far; in the first second, in which connections are
- * made, at 64 MiB/s. Under the lock. */
+/* Estimates how long the rest of the model takes at the rate so far. In the first second, while connections are made,
+ * assumes 64 MiB/s. Call under the lock. */
 static uint64_t expect_left_ns(const struct td_intake *intake)
 {
     const double first_rate = 64.0 * 1024 * 1024; /* bytes/s */

@@ -38,7 +38,7 @@ struct td_upstream_reply {
 
 struct td_upstream_progress {
     uint64_t arrived_bytes, total_bytes;
-    uint64_t left_ns; /* about how long the rest takes; UINT64_MAX while the sizes are not known */
+    uint64_t left_ns; /* estimated time that the rest takes; UINT64_MAX: unknown */
     bool is_listed;   /* the sizes are known */
 };
 
