@@ -39,7 +39,7 @@ static size_t value_len(struct td_text text)
     return i < text.len ? i : text.len;
 }
 
-/* Takes the next value of an object or array, and the ',' or ':' or bracket behind it. */
+/* Takes the next value of an object or array, and the ',', ':' or bracket after it. */
 static struct td_text take_value(struct td_text *rest)
 {
     size_t len = value_len(*rest);

@@ -9,10 +9,10 @@
 
 #include <stdbool.h>
 
-/* Appends to *out the object with the members of `object` but "<<", and those members of the value of "<<", an object
- * or an array of objects, whose keys come in none before. `object` is JSON without blanks, as this program writes it,
- * with keys that differ. The work is that of sorting the members. Errors: TD_INVALID_ARGUMENT when the value is
- * neither, TD_RESOURCE_EXHAUSTED. */
+/* Appends an object to *out: the members of `object` except "<<", then the members of the value of "<<", which is an
+ * object or an array of objects. Leaves out a member whose key occurred before. `object` must be JSON without blanks,
+ * as this program writes it, with distinct keys. Takes the time of sorting the members. Errors: TD_INVALID_ARGUMENT
+ * when the value of "<<" is neither, TD_RESOURCE_EXHAUSTED. */
 bool td_card_merge(struct td_text object, struct td_buffer *out, struct td_error *err);
 
 #endif

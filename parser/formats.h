@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-/* Returns the format that claims the file name by its extension, in any case of letters, or NULL when the name is not
- * of a checkpoint file. */
+/* Returns the format that claims the file name by its extension in upper or lower case, or NULL when the name is not of
+ * a checkpoint file. */
 const struct td_format *td_format_for_name(const char *file_name);
 
-/* Returns whether a file of this name may be a checkpoint file of some format, which its bytes tell: people give such
- * names to files of torch.save and to many others (.tar, .pkl, .model). td_format_for_name has no format for it. */
+/* Returns whether only the bytes show if a file of this name is a checkpoint file: files of torch.save and many others
+ * have such names (.tar, .pkl, .model). td_format_for_name returns NULL for them. */
 bool td_format_may_have_name(const char *file_name);
 
 /* Returns the i-th registered format, or NULL past the last. */
@@ -19,8 +19,8 @@ const struct td_format *td_format_at(size_t i);
 
 /* Parses a file into *manifest, which the caller has initialised and finalises, and sets *format. file_name is the base
  * name. It decides the format, except among PyTorch's and HDF5's extensions, where the first bytes decide: these
- * extensions are used for each other's files and for GGUF, and a .bin file may be no checkpoint at all; nor may one of
- * the extensions that are no format's own (.th, .sft), or of a name of td_format_may_have_name. A file that is
+ * extensions are used for each other's files and for GGUF, and a .bin file may be no checkpoint at all. The same holds
+ * for extensions that other programs use, too (.th, .sft), and for the names of td_format_may_have_name. A file that is
  * no checkpoint is no error: *format is NULL and the manifest stays empty. Names a bare tensor after the file's stem.
  * Errors: those of the format's `parse`; TD_INVALID_ARGUMENT with TD_LFS_POINTER_REASON for a Git LFS pointer. After an
  * error *format is the format that was tried. */

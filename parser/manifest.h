@@ -71,9 +71,9 @@ struct td_manifest {
     /* Other files that hold tensors of this file: paths below its directory, without "." and "..", sorted, in UTF-8. */
     const char **files;
     size_t file_count;
-    /* For each tensor the place of its first element in a larger tensor of the same name, of which this file holds a
-     * box: rank numbers, NULL for rank 0. NULL when the file does not say so. A place and the tensor's size have a sum
-     * within 64 bits. */
+    /* For each tensor the position of its first element in a larger tensor of the same name, as rank numbers, perhaps
+     * NULL for rank 0. NULL when the file does not hold boxes of larger tensors. The sums of positions and sizes fit in
+     * 64 bits. */
     const uint64_t **starts;
     struct td_coding *codings; /* of all tensors; the latest first */
     uint32_t coding_count;

@@ -95,10 +95,10 @@ struct key {
 struct level {
     bool is_map;
     bool has_key;     /* of a map: a key was written, and its value comes next */
-    bool merges;      /* of a map: it has the key <<, whose value's members are its own, too */
+    bool merges;      /* of a map: it has the key <<, whose value is merged into it */
     int anchor;       /* number of its anchor, or -1 */
-    size_t start;     /* of its text in the output */
-    size_t height;    /* lists and maps within each other below it, as far as it is written */
+    size_t start;     /* where its text begins in the output */
+    size_t height;    /* nesting depth below it so far */
     size_t count;     /* items of a list, or keys of a map */
     size_t first_key; /* of a map: index into the writer's keys */
 };
@@ -169,7 +169,7 @@ static bool begin_value(struct writer *w)
     return true;
 }
 
-/* Notes that a value with `height` lists and maps within each other is written. */
+/* Updates the height of the innermost level for a value in it that has this height. */
 static void note_height(struct writer *w, size_t height)
 {
     struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
@@ -177,13 +177,13 @@ static void note_height(struct writer *w, size_t height)
         level->height = height;
 }
 
-/* Adds the line to an error about anchors, aliases or merges, unless memory was short. */
+/* Fails with an error about anchors, aliases or merges, and adds the line unless memory was short. */
 static bool fail_by(const struct writer *w, const struct td_error *why)
 {
     return why->code == TD_INVALID_ARGUMENT ? fail(w, why->message) : td_error_no_memory(w->err);
 }
 
-/* Sets *number to that of a new anchor, whose value follows; to -1 when the event has no anchor. */
+/* Begins an anchor if the event has one. Sets *number to its number, or to -1. */
 static bool begin_anchor(struct writer *w, const yaml_char_t *name, int *number)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -191,7 +191,7 @@ static bool begin_anchor(struct writer *w, const yaml_char_t *name, int *number)
     return name == NULL || *number >= 0 || fail_by(w, &why);
 }
 
-/* Ends an anchor, unless its number is -1, whose value lies in the output from `start` on. */
+/* Ends the anchor of this number, whose value is the output from `start` on. Does nothing for -1. */
 static bool end_anchor(struct writer *w, int number, size_t start, size_t height)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -217,7 +217,7 @@ static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag, co
     return true;
 }
 
-/* Writes the map that has ended again, with the members that it merges. */
+/* Rewrites the map that has just ended, with the members that it merges. */
 static bool merge(struct writer *w, const struct level *level)
 {
     struct td_error why = TD_ERROR_INIT;

@@ -61,12 +61,12 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
 /* Returns whether the text names a file in the same directory: not empty, no '/', no NUL, neither "." nor "..". */
 bool td_is_plain_file_name(struct td_text text);
 
-/* Returns whether the text is a path that leads below a directory and is spelled in the one way that td_path_clean
- * leaves: components that are plain file names, each but the last followed by one '/'. */
+/* Returns whether the text is a path below a directory in the form that td_path_clean produces: plain file names with
+ * one '/' between them. */
 bool td_is_path_below(struct td_text text);
 
-/* Removes "." and empty components from the path, in place. Returns false, and leaves any text, when the path is
- * absolute, has a ".." or names nothing. */
+/* Removes "." and empty components from the path, in place. Returns false when the path is absolute, has a ".." or has
+ * no component left; its text is then undefined. */
 bool td_path_clean(char *path);
 
 #endif

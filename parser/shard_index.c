@@ -58,8 +58,7 @@ static bool push_file(struct index_reader *r, struct td_text file)
     return true;
 }
 
-/* Reads the name of a file. The latest token is that name. Numbers of files are places in the list until
- * number_files(). */
+/* Reads a file name, which is the latest token. Until number_files(), a file's number is its position in the list. */
 static bool read_file(struct index_reader *r)
 {
     const struct td_text *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;

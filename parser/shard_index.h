@@ -1,6 +1,6 @@
 /* Shard indexes, which say which file of a sharded checkpoint has which tensor: model.safetensors.index.json and, with
- * the same rules, pytorch_model.bin.index.json. The map that Keras writes, model.weights.json, is one too, but tells in
- * which files the groups of tensors lie (keras/src/saving/saving_lib.py, ShardedH5IOStore). */
+ * the same rules, pytorch_model.bin.index.json. The map that Keras writes, model.weights.json, is one too, but maps
+ * groups of tensors to files (keras/src/saving/saving_lib.py, ShardedH5IOStore). */
 #ifndef TD_PARSER_SHARD_INDEX_H
 #define TD_PARSER_SHARD_INDEX_H
 
@@ -24,7 +24,7 @@ struct td_shard_index {
     size_t entry_count;
     const char **files; /* distinct paths below the index's directory (td_is_path_below), sorted */
     size_t file_count;
-    bool by_group; /* the index names no tensors, and has no entries: its tensors are all those of its files */
+    bool by_group; /* the index maps groups and has no entries; the checkpoint has all tensors of its files */
 };
 
 /* What an index maps to file names. */

@@ -68,7 +68,7 @@ struct values {
     uint64_t runs;    /* number of times that the field occurs and is not empty */
     bool unpacked;    /* an element has a tag of its own */
     uint64_t bytes;   /* of all runs, without tags */
-    uint64_t elems;   /* strings, and numbers of variable length, in all runs */
+    uint64_t elems;   /* number of strings or varints in all runs */
 };
 
 /* A TensorProto while it is read. */
@@ -144,7 +144,7 @@ bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *fie
     return true;
 }
 
-/* Counts the elements of a run of strings or of numbers of variable length. Sets *elems to 0 for other fields. */
+/* Counts the elements of a run of strings or of varints. Sets *elems to 0 for other fields. */
 static bool count_elems(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t *elems)
 {
     *elems = 0;
@@ -193,8 +193,8 @@ static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *fie
 /* ---- external data ------------------------------------------------------------------------------------- */
 
 /* Reads a number as the onnx package does, by Python's int(): decimal digits with single underscores between them, an
- * optional sign before and optional blanks around them. Only ASCII digits are read. Returns false for a negative
- * number. A number that no file reaches becomes INT64_MAX. */
+ * optional sign before and optional blanks around them. Only ASCII digits are read. Returns false for other texts and
+ * for negative numbers. A number that is too large becomes INT64_MAX, which no file reaches. */
 static bool read_number(const char *text, uint64_t *out)
 {
     static const char blanks[] = " \t\n\v\f\r";

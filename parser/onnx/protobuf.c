@@ -115,7 +115,7 @@ bool td_protobuf_count_varints(struct td_protobuf *reader, const struct td_proto
 {
     enum { MORE = 0x80, BYTES_MAX = 10 };
     const uint64_t end = field->at + field->len;
-    unsigned open = 0; /* bytes of the varint that is not ended yet */
+    unsigned open = 0; /* bytes of the unfinished varint */
     *count = 0;
     reader->window_len = 0;
     for (uint64_t at = field->at; at < end;) {

@@ -57,8 +57,8 @@ bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protob
 /* Reads the varint at reader->pos, among packed varints that end at `end`, and moves pos behind it. */
 bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out);
 
-/* Sets *count to the number of varints that a BYTES field holds, packed. Reads the whole payload once; its bytes do not
- * count against the budget. Refuses a varint that is cut off or has more than ten bytes. Does not move pos. */
+/* Sets *count to the number of packed varints in a BYTES field. Reads the whole payload once, without counting its
+ * bytes against the budget. Refuses a varint that is cut off or has more than ten bytes. Does not move pos. */
 bool td_protobuf_count_varints(struct td_protobuf *reader, const struct td_protobuf_field *field, uint64_t *count);
 
 /* Returns a copy of a BYTES field in the arena, with a NUL behind it. */

@@ -5,7 +5,7 @@
  * Rows are not parsed: whether they have as many fields as the header is the client's to see.
  *
  * Accepted beside RFC 4180: LF alone or CR alone as a line end, a last line without one, a byte order mark, blank lines
- * (no rows), quotes in unquoted fields, text behind a closing quote, a quoted field that is never closed. Where it
+ * (no rows), quotes in unquoted fields, text after a closing quote, a quoted field that is never closed. Where it
  * differs from Python's csv module: a line of blanks alone is no row (Python gives one field).
  *
  * Refused: a header of more than TD_CSV_HEADER_BYTES. Names that are not UTF-8 are shown with \xNN for each byte that
@@ -18,9 +18,8 @@
 
 enum { TD_CSV_HEADER_BYTES = 1024 * 1024 };
 
-/* Takes the first field of a line, which ends at `end`, and the delimiter behind it from *rest, and writes what the
- * field stands for over its own bytes. Returns the field, which may be empty and need not be UTF-8. *rest is NULL
- * behind the last field. */
+/* Takes the next field of a line from *rest; the line ends at `end`. Moves *rest past the delimiter, or sets it to NULL
+ * after the last field. Decodes the field in place and returns it; it may be empty and need not be UTF-8. */
 struct td_text td_csv_take_field(char **rest, const char *end, char delimiter);
 
 extern const struct td_row_format td_row_format_csv;

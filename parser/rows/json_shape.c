@@ -16,8 +16,7 @@ static struct td_text skip_blanks(struct td_text text)
     return td_text_skip(text, at);
 }
 
-/* Returns the number of bytes of the object at the beginning of the text, up to its closing bracket; 0: the text ends
- * before. */
+/* Returns the length of the object at the beginning of the text; 0: the text ends before its closing bracket. */
 static size_t object_len(struct td_text text)
 {
     size_t depth = 0;
@@ -36,7 +35,8 @@ static size_t object_len(struct td_text text)
     return 0;
 }
 
-/* Returns the shape of a text that begins with an object of `len` bytes without a line end, which is whole. */
+/* Returns the shape of a text that begins with a complete object of `len` bytes without a line end. is_whole: nothing
+ * follows the text. */
 static enum td_json_shape shape_behind(struct td_text text, size_t len, bool is_whole)
 {
     struct td_text rest = td_text_skip(text, len);
@@ -44,7 +44,7 @@ static enum td_json_shape shape_behind(struct td_text text, size_t len, bool is_
     size_t gap = rest.len - next.len;
     bool has_line_feed = gap > 0 && memchr(rest.p, '\n', gap) != NULL;
     bool has_return = gap > 0 && memchr(rest.p, '\r', gap) != NULL;
-    if (next.len == 0) /* a file that goes on has further lines, unless these are blank */
+    if (next.len == 0) /* a file that is longer than the text has further lines, unless they are blank */
         return is_whole || !has_line_feed ? TD_JSON_SHAPE_ONE_LINE : TD_JSON_SHAPE_LINES;
     if (next.p[0] != '{' || (!has_line_feed && !has_return))
         return TD_JSON_SHAPE_OTHER;

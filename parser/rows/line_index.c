@@ -81,7 +81,7 @@ static size_t split_quoted(const uint8_t *bytes, size_t len, uint8_t delimiter, 
 }
 
 /* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. Takes and sets the place
- * of the next byte. The LF behind a CR that ends a line of CSV is the end of an empty line, which is no row. */
+ * of the next byte. The LF after a CR that ends a line of CSV is the end of an empty line, which is no row. */
 static size_t split(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place, bool *ends)
 {
     size_t end = delimiter == 0 ? find_byte(bytes, 0, len, '\n') : split_quoted(bytes, len, delimiter, place);
@@ -112,7 +112,7 @@ static bool keep_line(struct td_line_indexer *indexer, struct td_error *err)
 }
 
 /* Ends a line, whose line end is at `end`: counts it when it is a row, and keeps its place when the last kept one is
- * too far behind. by_cr: the line end is a CR, which separates rows, but not as one LF does. */
+ * too far behind. by_cr: the line ends with a CR, so that rows are not separated by one LF. */
 static bool end_line(struct td_line_indexer *indexer, uint64_t end, bool by_cr, struct td_error *err)
 {
     struct td_line_index *index = &indexer->index;

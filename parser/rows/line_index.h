@@ -42,7 +42,7 @@ struct td_line_index {
     struct td_line_extra *extras; /* ascending */
     size_t extra_count, extra_capacity;
     uint8_t delimiter; /* between the fields of CSV; 0: a quote is text as any other, and every LF ends a line */
-    bool has_gaps;     /* something lies between rows, or before the first: a blank line, a CR at a line end, a byte
+    bool has_gaps;     /* something is between rows or before the first: a blank line, a CR at a line end, a byte
                           order mark; a header is no gap. Without gaps, every row but perhaps the last one is followed
                           by one LF */
 };

@@ -25,7 +25,7 @@ static const char reason[] = "rows of a Parquet file lie in encoded pages and ar
 /* A group of the schema whose children come next. */
 struct group {
     int64_t left;      /* children */
-    bool is_repeated;  /* it, or a group around it */
+    bool is_repeated;  /* it or a group around it is repeated */
     size_t path_bytes; /* of the group's own path */
 };
 
@@ -42,7 +42,7 @@ struct parse {
     size_t depth;
     bool has_root, has_columns; /* the text is not too long */
     size_t word_capacity;
-    bool *leaves; /* of the schema: whether a row may have several values, or none */
+    bool *leaves; /* for each column of the schema: whether a row may have several values or none */
     size_t leaf_count, leaf_capacity;
     int64_t rows; /* as the footer says */
 };
@@ -229,10 +229,10 @@ struct chunk {
     bool has_place, is_encrypted;
 };
 
-/* What the chunks of a row group span, and the rows that they have. */
+/* The bytes that the chunks of a row group span, and their number of rows. */
 struct span {
     uint64_t begin, end;
-    bool has_rows; /* a column has one value for each row */
+    bool has_rows; /* `rows` is known: some column has one value for each row */
     int64_t rows;
 };
 
@@ -282,7 +282,7 @@ static bool read_chunk(struct parse *p, struct chunk *out)
     return false;
 }
 
-/* Notes how many rows a chunk has whose column has one value for each row. */
+/* Sets or checks the row group's number of rows by a chunk whose column has one value for each row. */
 static bool count_rows(struct parse *p, const struct chunk *chunk, uint64_t column, struct span *span)
 {
     if (p->leaves[column])

@@ -5,8 +5,8 @@
  * An index has the layout TD_ROWS_BLOCKS, three words for each row group: {offset of the first byte of its first column
  * chunk, bytes up to the end of the last one, rows}. `columns` are the leaves of the schema by their path, with their
  * physical type and, in parentheses, their logical type, as in BYTE_ARRAY (STRING). Refused: encrypted footers and
- * columns (also those of a plain footer), column chunks in other files, row groups that have not a chunk for each
- * column or whose chunks have another number of rows. */
+ * columns (also under a plain footer), column chunks in other files, row groups without a chunk for each column, and
+ * chunks with another number of rows than their row group. */
 #ifndef TD_PARSER_PARQUET_H
 #define TD_PARSER_PARQUET_H
 

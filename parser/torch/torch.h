@@ -17,8 +17,8 @@ struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t 
 
 extern const struct td_format td_format_torch; /* "pytorch": dispatches on the first bytes */
 
-/* Returns whether a zip archive is one of torch.save, by its members: one is data.pkl in the folder of the archive. Of
- * a damaged archive the first member counts, which torch.save writes first. Other faults return false. */
+/* Returns whether torch.save wrote the zip archive: it has a member FOLDER/data.pkl. In a damaged archive only the
+ * first member is checked, because torch.save writes data.pkl first. Returns false on other faults. */
 bool td_torch_is_archive(const struct td_input *input, const struct td_limits *limits);
 
 struct td_torch_record {

@@ -4,7 +4,7 @@
  * The central directory decides, because PyTorch leaves sizes and CRCs of its local headers at 0. Where a local header
  * does state a value, the value must agree. The members, each with its local header and descriptor, must fill the
  * archive from its first byte to the central directory. So no two readers can find different members. Up to 65,536
- * bytes behind the end record, a comment or not, are ignored, as zipfile and PyTorch ignore them.
+ * bytes after the end record, a comment or not, are ignored, as in zipfile and PyTorch.
  *
  * Sources: PKWARE APPNOTE 6.3.9; for what writers do, Python's zipfile and PyTorch's
  * caffe2/serialize/inline_container.cc with miniz. */
@@ -27,17 +27,16 @@ struct td_zip {
 };
 
 /* Reads and checks the central directory and every local header, and fills *zip. Names may be any text, such as "/a"
- * and
- * "../a": they are names of members, never paths. The entries come from the arena. The
- * arena's limit bounds them together with the scratch of this call, and is restored at the end.
- * Errors: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, and those of the input. */
+ * and "../a", because they are never used as paths. The entries come from the arena. The arena's limit bounds them
+ * together with the scratch of this call, and is restored at the end. Errors: TD_INVALID_ARGUMENT with the position,
+ * TD_RESOURCE_EXHAUSTED, and those of the input. */
 bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct td_limits *limits,
                  struct td_arena *arena, struct td_error *err);
 
-/* Does the same by the rules of PyTorch's reader. Names must be relative paths without "..". The place that an end
- * record states for its directory counts from the beginning of the file; so of several archives, one after the other,
- * the first is read, when the last end record states the place, size and number of members of the first one's
- * directory. td_zip_read refuses such a file: zipfile reads the last archive. */
+/* Does the same by the rules of PyTorch's reader. Names must be relative paths without "..". The offset of the
+ * directory that an end record states counts from the beginning of the file. So in a file of several archives one after
+ * the other, the first archive is read if the last end record states the offset, size and number of members of the
+ * first one's directory. td_zip_read refuses such a file, because zipfile reads the last archive. */
 bool td_zip_read_torch(struct td_zip *zip, const struct td_input *input, const struct td_limits *limits,
                        struct td_arena *arena, struct td_error *err);
 

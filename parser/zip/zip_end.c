@@ -9,7 +9,7 @@ enum {
     END_BYTES = 22,
     LOCATOR64_BYTES = 20,
     END64_BYTES = 56,
-    BEHIND_MAX_BYTES = 1 << 16, /* behind the end record, where zipfile still finds the record */
+    BEHIND_MAX_BYTES = 1 << 16, /* after the end record; with more, zipfile does not find it */
 };
 
 #define END_SIGNATURE UINT32_C(0x06054b50)
@@ -56,11 +56,11 @@ static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t loc
 
 /* The end records of an archive, the zip64 ones if there are any. */
 struct end_records {
-    uint64_t begin;    /* where they say that they begin */
-    uint64_t adjacent; /* where they begin when they stand side by side */
+    uint64_t begin;    /* where the locator says that they begin */
+    uint64_t adjacent; /* where they begin if nothing is between them */
 };
 
-/* Reads the end record `end`, which stands at end_at, and the zip64 end record that the locator before it names. */
+/* Reads the end record `end`, which is at end_at, and the zip64 end record that the locator before it names. */
 static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at, struct end_records *out)
 {
     uint8_t locator[LOCATOR64_BYTES];
@@ -88,16 +88,16 @@ static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64
     return true;
 }
 
-/* Returns whether the directory, the end records `records` and nothing else stand side by side. */
+/* Returns whether the end records follow the directory directly and have nothing between them. */
 static bool is_adjacent(const struct td_zip_reader *r, const struct end_records *records)
 {
     return records->begin == records->adjacent && r->directory_at <= records->begin &&
            r->directory_bytes == records->begin - r->directory_at;
 }
 
-/* Reads the end records of the first of several archives, whose directory has the place that the last one's end record
- * states, counted from the beginning of the file. So PyTorch reads a file of several saves whose archives have equal
- * sizes. Sets *found to false, without an error, when no such end records are there. */
+/* Reads the end records of the first of several archives. Its directory is at the offset that the last end record
+ * states, counted from the beginning of the file. PyTorch reads a file of several saves of equal sizes this way. Sets
+ * *found to false, without an error, when there are no such end records. */
 static bool read_first(struct td_zip_reader *r, bool *found)
 {
     const struct td_zip_reader last = *r;
@@ -161,8 +161,8 @@ static bool refuse_without_end(const struct td_zip_reader *r)
                            : "no zip archive: it has no end record (PK\\5\\6)");
 }
 
-/* The last PK\5\6 with room for a record is the end record, because all readers search from the end. Its comment, and
- * what stands behind the comment, do not matter to zipfile or PyTorch. */
+/* Takes the last PK\5\6 with room for a record as the end record, because all readers search from the end. Ignores its
+ * comment and the bytes after the comment, as zipfile and PyTorch do. */
 bool td_zip_find_end(struct td_zip_reader *r)
 {
     uint64_t size = r->input->size_bytes;

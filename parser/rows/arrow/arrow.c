@@ -18,8 +18,8 @@ enum {
     FILE_HEAD_BYTES = 8,       /* the magic, padded */
     FILE_TAIL_BYTES = 10,      /* the footer's length, and the magic */
     FOOTER_BLOCK_BYTES = 24,   /* offset i64, metadata bytes i32, 4 unused, body bytes i64 */
-    FOOTER_BLOCK_METADATA = 8, /* where the metadata's bytes stand in it */
-    FOOTER_BLOCK_BODY = 16,    /* where the body's bytes stand in it */
+    FOOTER_BLOCK_METADATA = 8, /* offset of the metadata's bytes in it */
+    FOOTER_BLOCK_BODY = 16,    /* offset of the body's bytes in it */
 };
 
 struct dictionary {
@@ -172,8 +172,8 @@ static bool is_equal(const struct td_buffer *a, const struct td_buffer *b)
     return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
 }
 
-/* Refuses a footer whose schema is not that of the first message: readers of a file take the footer's, readers of the
- * rows that are answered have the message's. */
+/* Refuses a file whose footer has another schema than its first message: readers of the file use the footer's, and
+ * clients that get rows use the message's. */
 static bool check_schema(struct builder *b, const struct td_flatbuffer *footer, const struct td_flat_table *table)
 {
     enum { SCHEMA = 1 };

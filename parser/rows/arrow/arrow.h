@@ -1,8 +1,8 @@
 /* Arrow IPC, both forms: the stream (as `datasets` writes it) and the file (also known as Feather V2), which begins and
  * ends with "ARROW1". Source: "Arrow Columnar Format", version 1.5. Streams from before 0.15, whose messages lack the
  * four bytes FF, are read; what follows the mark of the end of a stream is ignored, as pyarrow does. Refused: metadata
- * before V4, tensors, and a file whose footer has another schema than its first message: readers of the file take the
- * footer's, and readers of rows get the message's.
+ * before V4, tensors, and a file whose footer has another schema than its first message: readers of the file use the
+ * footer's, and clients that get rows use the message's.
  *
  * An index has the layout TD_ROWS_BLOCKS: blocks of TD_ARROW_WORDS words, first those of the dictionary batches, which
  * have 0 rows, then those of the record batches, which may have 0 rows, each in the order in which they apply:

@@ -53,7 +53,7 @@ struct field {
     struct td_flat_table details; /* of the type */
     struct td_flat_vector children;
     bool has_dictionary, is_ordered;
-    int64_t dictionary;  /* its number */
+    int64_t dictionary;  /* the dictionary's number */
     unsigned index_bits; /* of a dictionary */
     bool index_is_signed;
     uint64_t items;       /* of a fixed-size list */
@@ -464,7 +464,7 @@ static bool add_text_trait(struct walk *walk, struct td_text text)
     return td_row_memory_check(walk->traits, walk->err);
 }
 
-/* Adds the pairs of keys and values that a table has as its field `number`. */
+/* Adds the key-value metadata in field `number` of the table to the traits. */
 static bool add_metadata_traits(struct walk *walk, const struct td_flat_table *table, unsigned number)
 {
     enum { KEY, VALUE, LEAST_PAIR_BYTES = 4 };

@@ -55,12 +55,12 @@ struct td_arrow_schema {
 /* Returns how many buffers a node has. */
 size_t td_arrow_buffers_of(enum td_arrow_layout layout);
 
-/* What of a schema is asked for beside its nodes. Each may be NULL: nobody asks. */
+/* Texts to make of a schema beside its nodes. NULL: the text is not needed. */
 struct td_arrow_texts {
     struct td_buffer *columns; /* gets the JSON array of td_row_index.columns, types as pyarrow prints them; an
                                   extension type is shown as the type of its storage */
-    struct td_buffer *traits;  /* gets what columns does not tell, in a form of its own that is equal for schemas with
-                                  equal traits: which fields may be null, numbers of dictionaries, metadata */
+    struct td_buffer *traits; /* gets what `columns` lacks: which fields may be null, numbers of dictionaries, metadata;
+                                 in a private form, equal for schemas with equal traits */
 };
 
 /* Reads the schema table of a schema message or of a footer. The caller ends *out by td_arrow_schema_fini, after an
