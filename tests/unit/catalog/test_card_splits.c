@@ -81,7 +81,7 @@ static void patterns_name_paths(void **state)
     assert_false(td_card_pattern_matches("*a", TD_TEXT(""), &steps));
 }
 
-/* Files in __pycache__ and hidden files are left out unless the pattern names as many such parts. */
+/* Hidden files and files in __pycache__ are left out unless the pattern has as many such parts. */
 static void special_folders(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static const struct {
     {"{\"configs\":[{\"data_files\":\"\"}]}", "train=", NULL},
     {"{\"configs\":[{\"data_files\":[{\"split\":\"\",\"path\":\"a\"}]}]}", "=a", NULL},
     {"{\"Configs\":[{\"data_files\":\"a\"}]}", "", NULL},
-    {"{\"configs\":[{\"data_files\":\"a\"}", "train=a", NULL}, /* cut off: what stands there */
+    {"{\"configs\":[{\"data_files\":\"a\"}", "train=a", NULL}, /* cut off: read up to there */
     {"{\"configs\":[{\"data_files\":[{\"split\":\"caf\\u00e9\",\"path\":\"\\u00e9/*\"}]}]}", "caf\xc3\xa9=\xc3\xa9/*",
      NULL},
 };

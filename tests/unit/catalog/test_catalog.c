@@ -384,7 +384,7 @@ static void settling_needs_no_request(void **state)
     finish(&place);
 }
 
-/* The stage goes on when young files settle and when there are enough models, and never back. */
+/* The stage advances when young files settle and when there are enough models. It never goes back. */
 static void stages_go_on(void **state)
 {
     (void)state;
@@ -409,7 +409,7 @@ static void stages_go_on(void **state)
     finish(&place);
 }
 
-/* A snapshot names what is too young for it. */
+/* A snapshot lists the files that are too young to be published. */
 static void young_files_are_named(void **state)
 {
     (void)state;

@@ -209,7 +209,7 @@ static void what_is_left_out_is_told(void **state)
     close_place(&place);
 }
 
-/* Files that the datasets library reads and the server does not are told, and if there are no others, too. */
+/* Files that the datasets library, but not the server, reads are reported, even when there are no others. */
 static void what_is_not_read_is_told(void **state)
 {
     (void)state;
@@ -300,8 +300,8 @@ static void cards_name_splits(void **state)
     close_place(&place);
 }
 
-/* Folders of configurations: below them paths name the splits, as for a dataset without a card, and patterns begin
- * there. */
+/* A configuration's folder: paths below it name the splits, as in a dataset without a card, and patterns are relative
+ * to it. */
 static void cards_name_folders(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void cards_name_folders(void **state)
     close_place(&place);
 }
 
-/* What is wrong with a card is told; the rest of it counts. */
+/* Faults of a card are reported, and the rest of the card is used. */
 static void faults_of_cards_are_told(void **state)
 {
     (void)state;
@@ -629,7 +629,7 @@ static void fingerprints(void **state)
                 tree_text(&place.tree, name, contents[f]);
         }
     }
-    tree_text(&place.tree, "renamed/a.jsonl", "1\n2\n"); /* paths below the dataset decide, too */
+    tree_text(&place.tree, "renamed/a.jsonl", "1\n2\n"); /* paths below the dataset matter, too */
     tree_text(&place.tree, "renamed/c.jsonl", "3\n");
     tree_text(&place.tree, "moved/x/a.jsonl", "1\n2\n");
     tree_text(&place.tree, "moved/b.jsonl", "3\n");
@@ -654,7 +654,7 @@ static void fingerprints(void **state)
               cases[i].id);
     assert_string_not_equal(rows_of(&place, "renamed", "train")->fingerprint, first);
     assert_string_not_equal(rows_of(&place, "moved", "train")->fingerprint, first);
-    first = rows_of(&place, "o/i0", "train")->fingerprint; /* whose folder is the class of an image */
+    first = rows_of(&place, "o/i0", "train")->fingerprint; /* the folder is the image's class */
     assert_string_equal(rows_of(&place, "o/i1", "train")->fingerprint, first);
     assert_string_not_equal(rows_of(&place, "o/i2", "train")->fingerprint, first);
     first = rows_of(&place, "l0", "train")->fingerprint;

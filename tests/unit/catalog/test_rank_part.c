@@ -64,7 +64,7 @@ static void long_names_are_cut(void **state)
     assert_true(strlen(read.key) < TD_RANK_KEY_BYTES);
 }
 
-/* "NAME NAME ..." in one directory: which of them are parts, as one digit each, "?" for one that may be. */
+/* Names in one directory, and a character for each of them: '1' it is a part, '0' it is not, '?' it may be one. */
 static void sets_are_judged(void **state)
 {
     (void)state;

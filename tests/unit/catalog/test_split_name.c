@@ -29,7 +29,7 @@ static void names_of_shards(void **state)
         {"", NULL},
         {"data/-00000-of-00001", NULL},
         {"data/t-00000-of-0000", NULL},
-        {"data/a.b-00000-of-00010", NULL}, /* no extension behind the numbers */
+        {"data/a.b-00000-of-00010", NULL}, /* no extension after the numbers */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_text name = TD_TEXT("untouched");
@@ -42,8 +42,8 @@ static void names_of_shards(void **state)
 
 enum { T = TD_SPLIT_TRAIN, V = TD_SPLIT_VALIDATION, E = TD_SPLIT_TEST };
 
-/* What get_data_patterns of datasets 5.2 finds for one file of this path, by its patterns for folders and for names of
- * files. */
+/* The splits that get_data_patterns of datasets 5.2 finds for one file of this path, by its patterns for folders and
+ * for names of files. */
 static void words_of_paths(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void words_of_paths(void **state)
         {"train_data/1.jsonl", T, 0},
         {"the train set/1.jsonl", T, 0},
         {"my-train/1.jsonl", T, 0},
-        {"x.train", 0, 0}, /* a file's word has a separator behind it */
+        {"x.train", 0, 0}, /* in a file's name a separator follows the word */
         {"test", 0, 0},
         {"test/test", E, 0},
         {"retrain.jsonl", 0, 0},

@@ -45,7 +45,7 @@ static void hosts(void **state)
                                             {.name = TD_TEXT("Host"), .value = TD_TEXT("b")}};
         struct td_request request = {.headers = headers, .header_count = 1};
         CHECK(td_text_equals(td_origin_host(&request), cases[i].host), "%s", cases[i].field);
-        request.target = TD_TEXT("http://c:1/x"); /* RFC 9112 section 3.2.2: it replaces Host */
+        request.target = TD_TEXT("http://c:1/x"); /* RFC 9112 section 3.2.2: its host replaces Host */
         CHECK(td_text_equals(td_origin_host(&request), "c:1"), "%s", cases[i].field);
         request.target = TD_TEXT("/x");
         request.header_count = 2; /* which of them? */

@@ -327,7 +327,7 @@ static void shared_fields_are_refused(void **state)
     free(flat);
 }
 
-/* Appends the schema message of the file, and lets the distance at `at` lead to the schema in it. */
+/* Appends the file's schema message, and sets the offset at `at` to the schema in it. */
 static void put_schema(struct flat_bytes *flat, size_t at, const char *file, const struct td_row_index *index)
 {
     enum { PREFIX_BYTES = 8, HEADER = 2 }; /* the mark and the length before a message; number of a message's field */

@@ -98,7 +98,7 @@ static void quotes_hold_line_ends(void **state)
         {"a,b\r1,2\r3,4", 2, ','},
         {"a\r\r \r1\r\n2\n3\r", 3, ','}, /* all three, and blank lines */
         {"a\r\"1\r2\"\r3", 2, ','},
-        {"a\n1\r\"2\n\"\n", 2, ','}, /* a quote at the start of a line behind a CR */
+        {"a\n1\r\"2\n\"\n", 2, ','}, /* a quote at the start of a line after a CR */
         {"a\tb\r1\t\r\t2\r", 2, '\t'},
         {"\xef\xbb\xbf\ra\r1", 1, ','},
     };
@@ -157,8 +157,8 @@ static void long_rows(void **state)
     free(text);
 }
 
-/* Every byte is looked at for LF, for CR and for a quote at most, whatever the quotes are. Behind each CR up to 256
- * bytes are looked at for LF. */
+/* Wherever the quotes are, the indexer looks at each byte at most three times: for LF, for CR and for a quote. After
+ * each CR it looks for LF in up to 256 bytes. */
 static void work_is_linear(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void rows_in_one_piece(void **state)
         uint64_t params[3];
     } cases[] = {
         {"h\na\n\"b\n\"\n", {1, 2, ','}},  {"h\na\nb", {1, 2, ','}},
-        {"h\r\na\nb\n", {0, 3, ','}}, /* the LF behind the CR is an empty line */
+        {"h\r\na\nb\n", {0, 3, ','}}, /* the LF after the CR is an empty line */
         {"h\na\r\nb\n", {0, 2, ','}},      {"h\na\rb\r", {0, 2, ','}},
         {"h\ra\nb\n", {1, 2, ','}},        {"h\na\n\nb\n", {0, 2, ','}},
         {"h\n\na\n", {0, 3, ','}},         {"h\n", {1, 0, ','}},

@@ -38,7 +38,7 @@ static void shapes(void **state)
         {"{}x", TD_JSON_SHAPE_OTHER, TD_JSON_SHAPE_OTHER},
         {"{\n\"a\": 1\n}\n", TD_JSON_SHAPE_OBJECT, TD_JSON_SHAPE_OBJECT},
         {"{\n", TD_JSON_SHAPE_OBJECT, TD_JSON_SHAPE_OBJECT},
-        {"{\"a\": \"xxx", TD_JSON_SHAPE_OTHER, TD_JSON_SHAPE_ONE_LINE}, /* a line that is longer than what was read */
+        {"{\"a\": \"xxx", TD_JSON_SHAPE_OTHER, TD_JSON_SHAPE_ONE_LINE}, /* a line that is longer than the bytes read */
         {"[", TD_JSON_SHAPE_ARRAY, TD_JSON_SHAPE_ARRAY},
         {"\n[{}]", TD_JSON_SHAPE_ARRAY, TD_JSON_SHAPE_ARRAY},
         {"1\n2\n", TD_JSON_SHAPE_OTHER, TD_JSON_SHAPE_OTHER},
@@ -54,7 +54,7 @@ static void shapes(void **state)
     }
 }
 
-/* Of a file only the first 64 KiB are read. */
+/* Only the first 64 KiB of a file are read. */
 static void long_files(void **state)
 {
     (void)state;

@@ -142,8 +142,8 @@ static void structures(void **state)
     expect("---\na: {b: 1}\nc: {b: 1}\n---\n", "{\"a\":{\"b\":1},\"c\":{\"b\":1}}", NULL);
 }
 
-/* The values are those of PyYAML's safe_load, but for what it refuses and YAML 1.2 has: two anchors of one name, and
- * the text << as a value. */
+/* The values are those of PyYAML's safe_load, except for what it refuses and YAML 1.2 allows: two anchors of one name,
+ * and the text << as a value. */
 static void aliases_and_merges(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void aliases_and_merges(void **state)
     }
 }
 
-/* Aliases of aliases, which would unfold to 9^100 values, or nest deeper and deeper, are refused early. */
+/* Aliases of aliases are refused early: they would expand to 9^100 values, or nest ever deeper. */
 static void aliases_are_bounded(void **state)
 {
     (void)state;

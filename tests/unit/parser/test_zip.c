@@ -401,7 +401,7 @@ static void several_archives(void **state)
             assert_true(o.zip.entries[i].offset < one);
         close_opened(&o);
         f.len = one;
-        zip_put(&f, 0, 1); /* then the second one has a place of its own, where PyTorch finds nothing */
+        zip_put(&f, 0, 1); /* now the second directory has another offset, at which PyTorch finds nothing */
         zip_put_bytes(&f, copy, one);
         zip_patch(&f, f.len - 22 + 16, 4, f.directory_at + 1);
         check_refused_by(td_zip_read_torch, &f, "another place", "");
@@ -410,7 +410,7 @@ static void several_archives(void **state)
     }
 }
 
-/* Names lead to no files, so any text is one; PyTorch's archives have relative paths. */
+/* Any text may be a name, since names are not used as paths; PyTorch's archives have relative paths. */
 static void names_are_texts(void **state)
 {
     (void)state;

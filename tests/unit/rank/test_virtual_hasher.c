@@ -364,7 +364,7 @@ static void the_queue_is_bounded(void **state)
     gated_fini(&gated);
 }
 
-/* Begins with a large rank file, or another one, of an owner for a client. */
+/* Begins to hash a large file of this kind, of an owner, for a client. */
 static bool begin_for(struct td_virtual_hasher *hasher, enum td_revision_kind kind, uint64_t owner, uint64_t client,
                       uint64_t i, struct td_blob *blob, struct td_error *err)
 {
@@ -379,7 +379,8 @@ static bool begin_for(struct td_virtual_hasher *hasher, enum td_revision_kind ki
     return td_virtual_hasher_begin(hasher, &file, err);
 }
 
-/* Begins with files [first, ...) until one is refused, whose message has this part. Returns how many there are. */
+/* Begins to hash files from number `first` on until one is refused with a message that has `part`. Returns the number
+ * of accepted files. */
 static size_t begin_until_refused(struct td_virtual_hasher *hasher, enum td_revision_kind kind, uint64_t owners,
                                   uint64_t client, uint64_t first, struct td_blob *blob, const char *part)
 {
@@ -391,7 +392,8 @@ static size_t begin_until_refused(struct td_virtual_hasher *hasher, enum td_revi
     return count;
 }
 
-/* One client and one model have shares of the places, and a client without files displaces one of whoever has most. */
+/* A client and a model each get a share of the places. A client without files displaces a file of the client with most
+ * files. */
 static void clients_and_owners_have_shares(void **state)
 {
     (void)state;
@@ -405,20 +407,20 @@ static void clients_and_owners_have_shares(void **state)
     assert_true(begin_for(hasher, F, 1, 1, 1, &gated.blob, NULL)); /* the thread is busy with it */
     gated_wait_read(&gated);
     assert_int_equal(begin_until_refused(hasher, R, 1, 2, 1000, &gated.blob, "32 files of this model"), 32);
-    assert_true(begin_for(hasher, R, 9, 2, 1900, &gated.blob, NULL)); /* of another model there is room */
+    assert_true(begin_for(hasher, R, 9, 2, 1900, &gated.blob, NULL)); /* another model has room */
     assert_int_equal(begin_until_refused(hasher, R, 20, 3, 2000, &gated.blob, "64 files wait"), 31);
     assert_true(begin_for(hasher, R, 9, 4, 3000, &gated.blob, NULL)); /* displaces the latest of client 2 */
     assert_int_equal(wait_for(hasher, 3000, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
     assert_int_equal(wait_for(hasher, 1031, 0, &digest, NULL), TD_VIRTUAL_UNKNOWN);
     assert_int_equal(wait_for(hasher, 1030, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
-    assert_false(begin_for(hasher, R, 9, 4, 3001, &gated.blob, &err)); /* who has one displaces none */
+    assert_false(begin_for(hasher, R, 9, 4, 3001, &gated.blob, &err)); /* a client with a file displaces none */
     assert_true(begin_for(hasher, F, 9, 4, 3002, &gated.blob, NULL));  /* other files have room */
     gated_open(&gated);
     td_virtual_hasher_destroy(hasher);
     gated_fini(&gated);
 }
 
-/* A client alone gets three quarters of the places, of all files and of those for ranks. */
+/* A client alone gets three quarters of the places, both of all and of those for rank files. */
 static void one_client_does_not_take_all(void **state)
 {
     (void)state;

@@ -143,11 +143,11 @@ static void a_closed_sender_is_looked_at(void **state)
     assert_int_equal(recv(pair.client, &end, 1, 0), 0);
     settles_as(-1, &ends, TD_DELIVERY_READ);
     (void)close(pair.client);
-    settles_as(-1, &ends, TD_DELIVERY_UNKNOWN); /* its reader may have shut it down, and read on */
+    settles_as(-1, &ends, TD_DELIVERY_UNKNOWN); /* its reader may have shut it down and still read */
 }
 
-/* A socket that sends no more may still be read; one that is closed cannot. Once both sides have ended, the kernel
- * tells them apart no more. */
+/* A client may still read from a socket that it has shut down for sending, but not from one that it has closed. Once
+ * both sides have ended, the kernel does not show the difference. */
 static void the_end_of_the_client_is_looked_at(void **state)
 {
     (void)state;
@@ -173,7 +173,8 @@ static void the_end_of_the_client_is_looked_at(void **state)
     }
 }
 
-/* A reset is proof: the client lacks what it has not acknowledged, and has no more what it had not read. */
+/* A reset is proof: the client never gets the bytes that it has not acknowledged, and loses those that it has not
+ * read. */
 static void a_reset_is_looked_at(void **state)
 {
     (void)state;
@@ -192,7 +193,8 @@ static void a_reset_is_looked_at(void **state)
     (void)close(pair.server);
 }
 
-/* The kernel describes a socket that is bound to an interface only to who names that, so its queue is not known. */
+/* The kernel describes a socket that is bound to an interface only if the query names the interface, so its queue is
+ * not known. */
 static void a_client_that_is_bound_to_an_interface_is_not_found(void **state)
 {
     (void)state;
@@ -407,8 +409,8 @@ static void an_incomplete_answer_keeps_nothing(void **state)
     td_registry_fini(&registry);
 }
 
-/* Neither the client's end nor the server's proves anything, but that the client's socket is empty, closed or reset. As
- * long as it is not, this side does not end. */
+/* Neither the client's end nor the server's proves that all was read. An empty, closed or reset socket of the client
+ * does; until then the server's side does not end. */
 static void ends_alone_prove_nothing(void **state)
 {
     (void)state;
@@ -449,8 +451,8 @@ static void ends_alone_prove_nothing(void **state)
     }
 }
 
-/* A client that has sent all that it will, and has acknowledged little: at the end of a writer's patience it gets a
- * reset, also when its connection was closed here. */
+/* A client that has shut down its socket for sending and has acknowledged little gets a reset when a writer's patience
+ * ends, even if the server has closed the connection. */
 static void what_a_closed_connection_still_sends_is_cut(void **state)
 {
     (void)state;
@@ -514,14 +516,15 @@ static void whom_sendfile_is_for(void **state)
         sent.connection->departed->ends.is_found = false; /* bound to an interface, or behind a rule of this host */
         assert_false(td_connection_may_refer(sent.connection, sent.blob));
         sent.connection->departed->ends.is_found = true;
-        registry.delivery.can_look = false; /* the kernel does not tell */
+        registry.delivery.can_look = false; /* the kernel gives no information */
         assert_false(td_connection_may_refer(sent.connection, sent.blob));
         end_sent(&sent);
         td_registry_fini(&registry);
     }
 }
 
-/* Nothing is forgotten without proof: with too many answers of closed connections, further ones are copied. */
+/* The registry forgets no answer without proof: with too many answers of closed connections, further ones are
+ * copied. */
 static void departed_answers_are_bounded(void **state)
 {
     (void)state;

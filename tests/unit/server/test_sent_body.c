@@ -305,7 +305,7 @@ static void changed_files_never_complete(void **state)
     free(got);
 }
 
-/* The lease was lost on the way, or is being given up: then the files decide. */
+/* When the lease was lost or is being given up, the body is complete if the file is unchanged. */
 static void files_whose_lease_is_lost_complete_if_unchanged(void **state)
 {
     (void)state;

@@ -394,7 +394,7 @@ static void runs_of_files_go_by_reference(void **state)
     struct actor actor = {.blob = {.class = &file_class, .refs = 1, .bytes = memory, .len_bytes = LARGE},
                           .pinned = true};
     struct actor other = actor;
-    struct td_departed departed = {.ends = {.is_local = true, .is_found = true}}; /* the client can be looked into */
+    struct td_departed departed = {.ends = {.is_local = true, .is_found = true}}; /* its socket can be inspected */
     struct td_connection connection = {.registry = &scene.registry};
     struct iovec parts[] = {{.iov_base = (char[]){'a'}, .iov_len = 1}, {.iov_base = (char[]){'b'}, .iov_len = 1}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};

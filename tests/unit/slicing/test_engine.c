@@ -40,7 +40,7 @@ static void names(void **state)
     }
 }
 
-/* A name without a version is that of the newest one. Files of 0.13 keep the name that they had. */
+/* A name without a version stands for the newest version. 0.13 keeps its old label, which has no version. */
 static void versions(void **state)
 {
     (void)state;

@@ -170,7 +170,8 @@ static void stacks(void **state)
     tensor_set_fini(&set);
 }
 
-/* Constants take no tensor; they are made beside each that matches and is kept, and lie among the others by name. */
+/* Constants use up no tensor. A rule makes one for each name that its matching, kept tensors give. They are sorted
+ * among the other outputs by name. */
 static void constants(void **state)
 {
     (void)state;

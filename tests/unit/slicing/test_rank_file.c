@@ -120,7 +120,7 @@ static void raw_files_are_the_bytes_alone(void **state)
     library_free(&library);
 }
 
-/* Constants are little-endian F32 among the tensors, with a header and without. */
+/* Constants are stored among the tensors as little-endian F32, with a header and without. */
 static void constants_are_bytes_of_the_file(void **state)
 {
     (void)state;

@@ -72,7 +72,7 @@ static void own_and_connected(void **state)
     }
 }
 
-/* Every host has loopback; RFC 6666's addresses are of none. */
+/* Every host has a loopback address; no host has one of RFC 6666. */
 static void of_this_host(void **state)
 {
     static const struct {

@@ -152,8 +152,8 @@ static void writer_waits_for_the_last_blob(void **state)
     close_place(&place);
 }
 
-/* The kernel ends a lease by itself when nobody reacts to a writer, so nothing is pinned after a long silence of the
- * thread that would react. */
+/* The kernel ends a lease by itself when nobody reacts to a writer, so nothing is pinned after the reacting thread was
+ * silent for long. */
 static void a_lease_is_trusted_for_a_while(void **state)
 {
     (void)state;

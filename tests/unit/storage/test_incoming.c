@@ -257,7 +257,7 @@ static void a_failure_ends_an_answer_that_waits(void **state)
     place_end(&place);
 }
 
-/* Of a small file HEAD waits, too: what it is decides the answer. */
+/* HEAD waits for a small file, too, because the content decides the answer. */
 static void head_of_a_small_file_waits(void **state)
 {
     struct td_error why = TD_ERROR_INIT;
