@@ -40,7 +40,7 @@ static const char *file_of(const struct td_shard_index *index, const struct td_j
     return NULL;
 }
 
-/* Returns whether the latest string, without its "." components, is this path. */
+/* Returns whether the latest string without "." components is this path. */
 static bool names_file(struct td_json *json, const char *file)
 {
     size_t len;
@@ -72,7 +72,7 @@ static void check_against_text(const struct td_shard_index *index, const char *t
     FUZZ_CHECK(pairs == index->entry_count);
 }
 
-/* Checks what is read of the text as a map of groups. */
+/* Parses the text as a map of groups and checks the index. */
 static void check_groups(struct td_text text)
 {
     struct td_shard_index index;
