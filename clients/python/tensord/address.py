@@ -5,10 +5,10 @@
     https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        behind a prefix; on two servers
     http://host:port                tensord://host:port               a server
 
-tensord:// is plain HTTP, http:// too. tensords:// is the same over TLS, https:// likewise: tensords://host:8443/ID is
-https://host:8443/models/ID, on two servers tensords://a:8443,b:8443/ID.
-`?checkpoint=ID` after a model's URL chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a
-list or between commas, name one model or dataset on several servers.
+tensord:// and http:// are plain HTTP; tensords:// and https:// use TLS. tensords://host:8443/ID means
+https://host:8443/models/ID; with two servers it is tensords://a:8443,b:8443/ID. `?checkpoint=ID` after a model's URL
+chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a list or between commas, name one model
+or dataset on several servers.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .errors import AddressError
 
 DEFAULT_PORT = 8080  # of tensord:// and tensords://, as the server's own default
 SCHEMES = {"http": ("http", 80), "https": ("https", 443), "tensord": ("http", DEFAULT_PORT),
-           "tensords": ("https", DEFAULT_PORT)}  # of a URL: that of HTTP, and the port of a URL that names none
+           "tensords": ("https", DEFAULT_PORT)}  # by URL scheme: the HTTP scheme and the default port
 
 Urls = Union[str, Sequence[str]]
 
@@ -35,7 +35,7 @@ class Endpoint:
     host: str
     port: int
     prefix: str = ""
-    written: str = field(default="", compare=False)  # the URL's scheme, "tensord" where `scheme` is http
+    written: str = field(default="", compare=False)  # the scheme in the URL, such as "tensord" for http
     resource: str = field(default="", compare=False)  # what the URL names on the server: "/models/ID" or ""
 
     @property
@@ -104,7 +104,7 @@ def parse(urls: Urls) -> Address:
 def _parse_one(text: str) -> Address:
     try:
         parts = urlsplit(text)
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # such as brackets without an IPv6 address
         raise AddressError(f"{text!r} has no host, or brackets that are not around an IPv6 address") from None
     if parts.scheme not in SCHEMES:
         raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https://, tensord:// or "

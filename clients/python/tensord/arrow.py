@@ -10,7 +10,7 @@ from .grouped import GroupedRows
 
 
 def table_of(stream: bytearray, dataset: str) -> Any:
-    """Returns a stream of Arrow's IPC as a table of pyarrow. Raises DecodeError for bytes that are none."""
+    """Decodes an Arrow IPC stream into a pyarrow table. Raises DecodeError for invalid bytes."""
     import pyarrow
 
     with errors.decoding(f"rows of {dataset} cannot be read as Arrow"):

@@ -71,8 +71,8 @@ class Client:
 
     def _pages_with_tag(self, what: str, query: Dict[str, str],
                         fits: Callable[[Any], bool]) -> Tuple[List[Dict[str, Any]], str]:
-        """Returns the rows of all pages of a list, and the entity tag of the first page ("": it has none), which is of
-        the whole list. Raises ProtocolError for rows that do not fit."""
+        """Returns the rows of all pages of a list, and the entity tag of the first page, which covers the whole list
+        ("" without a tag). Raises ProtocolError for rows that do not fit."""
         rows: List[Dict[str, Any]] = []
         query, tag = {"page_size": "1000", **query}, None
         while True:
@@ -90,7 +90,7 @@ class Client:
             if not found or len(rows) > MAX_MODELS:
                 raise errors.ProtocolError(f"the list of {what} does not end: {len(rows)} were read")
             query["page_token"] = token
-            query.pop("wait", None)  # the first page has waited
+            query.pop("wait", None)  # only the first page waits
             query.pop("timeout", None)
 
     def watch(self, match: Optional[str] = None, existing: bool = True) -> Iterator["Model"]:
@@ -263,7 +263,8 @@ class Model:
             self._confirm(tag, served[0])
 
     def confirm(self, endpoint: Endpoint) -> None:
-        """Checks that a server has this version now. Raises ChangedError; at once, ConnectError and AnswerError."""
+        """Checks that a server has this version now. Raises ChangedError; without retries, ConnectError and
+        AnswerError."""
         tag = self.manifest().etag
         served = next((name for name, info in self.manifest().tensors.items() if not info.reason), None)
         if served is not None:
@@ -274,7 +275,7 @@ class Model:
             raise self._changed(None)
 
     def _confirm(self, tag: str, served: str, **how: Any) -> None:
-        """Asks for a plan of one tensor under a manifest's tag, which a server with another version refuses."""
+        """Requests a plan of one tensor with a manifest's tag. A server with another version refuses it."""
         try:
             self.client._session.ask("POST", self.reader().path("plans"),
                                      {"boxes": [{"name": served}], "manifest": tag}, **how)
@@ -327,8 +328,8 @@ class Model:
         return [finish() for finish in results]
 
     def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
-        """Returns what reads an indexed part, what returns the part when it has been read, and the memory that was made
-        for it (None: the target's is used)."""
+        """Returns the Want that reads an indexed part, a function that returns the part once it is read, and the tensor
+        allocated for it (None if the part is read into the target)."""
         shape = indexing.check_index(info, index, framework)
         box, rest = indexing.box_of(info, index, framework)
         if target is not None:

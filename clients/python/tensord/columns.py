@@ -1,9 +1,9 @@
-"""Tables of pyarrow: rows in any order, joining and checking, for every type of Arrow.
+"""Takes rows from pyarrow tables, joins and checks these tables, for every Arrow type.
 
-pyarrow has no kernel that takes rows of views and of run-end encoded columns, joins no tables without columns, makes no
-empty column of some types, and refuses values that it reads (validate(full=True)): what it does not do is done here.
+This module fills gaps of pyarrow: its `take` supports neither views nor run-end encoded columns, it cannot join tables
+without columns or make an empty column of some types, and validate(full=True) refuses values that pyarrow can read.
 
-Functions follow a type into its children. pyarrow reads types of at most 64 levels, so the depth is bounded.
+Functions recurse into the children of a type. pyarrow reads types of at most 64 levels, which bounds the depth.
 """
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def empty_table(schema: "pyarrow.Schema") -> "pyarrow.Table":
-    """Returns a table without rows, with the schema and its metadata. pyarrow's own empty_table lacks some types."""
+    """Returns a table without rows. pyarrow's own empty_table fails for some types of columns."""
     import pyarrow
 
     return pyarrow.Table.from_batches([], schema)
 
 
 def pick(table: "pyarrow.Table", names: Sequence[str]) -> "pyarrow.Table":
-    """Returns the columns with these names, in their order; of a name that columns share all of these. Raises
-    ValueError for a name that the table lacks."""
+    """Returns the columns with these names, in the order of the names. If several columns share a name, returns all of
+    them. Raises ValueError for a name that the table lacks."""
     return table.select(places_of(table.schema, names))
 
 
 def places_of(schema: "pyarrow.Schema", names: Sequence[str], whose: str = "it") -> List[int]:
-    """Returns the places of the columns with these names. Raises ValueError, whose message names `whose`, for a name
-    that the schema lacks."""
+    """Returns the indices of the columns with these names. Raises ValueError for a name that the schema lacks; its
+    message begins with `whose`."""
     lacking = [name for name in names if name not in schema.names]
     if lacking:
         raise ValueError(f"{whose} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
@@ -36,8 +36,8 @@ def places_of(schema: "pyarrow.Schema", names: Sequence[str], whose: str = "it")
 
 
 def concat(tables: Sequence["pyarrow.Table"]) -> "pyarrow.Table":
-    """Returns the rows of tables, of which there is at least one, as one table. Columns that some of the tables lack
-    are null there. Raises pyarrow.ArrowException for columns of different types."""
+    """Joins the rows of one or more tables. If a table lacks a column, its rows are null there. Raises
+    pyarrow.ArrowException for columns of different types."""
     import pyarrow
 
     schema = tables[0].schema
@@ -47,7 +47,7 @@ def concat(tables: Sequence["pyarrow.Table"]) -> "pyarrow.Table":
 
 
 def take(table: "pyarrow.Table", rows: Sequence[int]) -> "pyarrow.Table":
-    """Returns rows in the order of a list, which may repeat them. Raises pyarrow.ArrowException where an array of a
+    """Returns rows in the order of a list, which may repeat rows. Raises pyarrow.ArrowException if an array of a
     column's type cannot hold so many."""
     import pyarrow
 
@@ -58,7 +58,7 @@ def take(table: "pyarrow.Table", rows: Sequence[int]) -> "pyarrow.Table":
 
 
 def _with_rows(schema: "pyarrow.Schema", count: int) -> "pyarrow.Table":
-    """Returns a table without columns that has a number of rows."""
+    """Returns a table with `count` rows and no columns."""
     import pyarrow
 
     rows = pyarrow.StructArray.from_buffers(pyarrow.struct([]), count, [None])
@@ -75,11 +75,11 @@ def _take_column(column: Any, places: Any) -> Any:
         return column.take(places)
     if not column.num_chunks:
         return column
-    return _take(pyarrow.concat_arrays(column.chunks), places)  # which also ends what slices are made of
+    return _take(pyarrow.concat_arrays(column.chunks), places)  # a new array, since _take accepts no slice
 
 
 def _children_of(kind: Any) -> List[Any]:
-    """Returns the types of which arrays of a type are made, without those of dictionaries."""
+    """Returns the child types of a type: the storage type of an extension type, none of a dictionary."""
     import pyarrow
 
     if isinstance(kind, pyarrow.BaseExtensionType):
@@ -88,7 +88,7 @@ def _children_of(kind: Any) -> List[Any]:
 
 
 def _has_kernel(kind: Any) -> bool:
-    """Returns whether pyarrow takes rows of a type."""
+    """Returns whether pyarrow's `take` supports a type."""
     from pyarrow import types
 
     if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_run_end_encoded(kind):
@@ -97,7 +97,7 @@ def _has_kernel(kind: Any) -> bool:
 
 
 def _take(array: Any, places: Any) -> Any:
-    """Returns elements of an array that is no slice of another one."""
+    """Returns elements of an array, which must not be a slice of another one."""
     import pyarrow
     from pyarrow import types
 
@@ -119,24 +119,24 @@ def _take(array: Any, places: Any) -> Any:
 
 
 def _numbers(count: int) -> Any:
-    """Returns an array of the numbers from 0 on: it stands for the elements of another array, so that pyarrow's own
-    kernels tell which of these are wanted."""
+    """Returns an array of the numbers below `count`. It replaces the elements of another array, so that pyarrow's
+    kernels return the positions of the wanted elements."""
     import pyarrow
 
     return pyarrow.array(range(count), pyarrow.int64())
 
 
 def _take_views(array: Any, places: Any) -> Any:
-    """Returns views in buffers of their own, so that those of the whole array need not be kept.
+    """Returns views with new buffers, so that the buffers of the whole array can be freed.
 
-    The view of a null may be anything, and pyarrow's cast follows it: it is made empty first.
+    The view of a null may hold any bytes, and pyarrow's cast would follow it, so the function empties it first.
     """
     import pyarrow
 
     kind, buffers = array.type, array.buffers()
     found = pyarrow.Array.from_buffers(pyarrow.binary(16), len(array), buffers[:2], offset=array.offset).take(places)
     views = found.fill_null(bytes(16)).buffers()[1]
-    view = pyarrow.binary_view()  # also of texts: a cast of these looks whether they are UTF-8
+    view = pyarrow.binary_view()  # also for texts, whose cast would check for UTF-8
     made = pyarrow.Array.from_buffers(view, len(found), [found.buffers()[0], views, *buffers[2:]])
     return pyarrow.Array.from_buffers(kind, len(found), made.cast(pyarrow.large_binary()).cast(view).buffers())
 
@@ -171,7 +171,7 @@ def _take_union(array: Any, places: Any) -> Any:
 
 
 def _take_lists(array: Any, places: Any) -> Any:
-    """Returns lists of any kind, also maps, which are lists of pairs."""
+    """Takes lists of any kind, including maps, which are lists of pairs."""
     import pyarrow
 
     items = _items_of(array)
@@ -180,7 +180,7 @@ def _take_lists(array: Any, places: Any) -> Any:
 
 
 def _items_of(array: Any) -> Any:
-    """Returns the elements of all lists of an array, of a map its pairs."""
+    """Returns the elements of all lists of an array; for maps, the pairs."""
     import pyarrow
     from pyarrow import types
 
@@ -191,7 +191,7 @@ def _items_of(array: Any) -> Any:
 
 
 def _lists_like(array: Any, items: Any) -> Any:
-    """Returns an array of lists as another one of lists or maps is, with other elements."""
+    """Returns lists with the layout of an array of lists or maps, but with other elements."""
     import pyarrow
     from pyarrow import types
 
@@ -210,7 +210,7 @@ def _lists_like(array: Any, items: Any) -> Any:
 
 
 def _as_type(array: Any, kind: Any, children: List[Any]) -> Any:
-    """Returns an array of a nested type of the same layout, with other children."""
+    """Returns an array with the same buffers, as another nested type of the same layout and with other children."""
     import pyarrow
 
     return pyarrow.Array.from_buffers(kind, len(array), array.buffers()[: kind.num_buffers], offset=array.offset,
@@ -220,10 +220,10 @@ def _as_type(array: Any, kind: Any, children: List[Any]) -> Any:
 # ---- checks
 
 def check(table: "pyarrow.Table") -> None:
-    """Raises pyarrow.ArrowInvalid for a table that cannot be read safely: lengths, offsets and indices that do not fit.
+    """Raises pyarrow.ArrowInvalid if lengths, offsets or indices make a table unsafe to read.
 
-    Values that pyarrow reads pass, although validate(full=True) refuses them: dates that are no whole number of days,
-    times of no day, decimals of more digits than their type has, texts that are not UTF-8.
+    Accepts values that pyarrow can read although validate(full=True) refuses them: dates with a part of a day, times
+    outside a day, decimals with more digits than their type has, texts that are not UTF-8.
     """
     import pyarrow
 
@@ -237,7 +237,7 @@ def check(table: "pyarrow.Table") -> None:
 
 
 def _plain_type(kind: Any) -> Any:
-    """Returns a type of the same layout whose values are all right: bytes and whole numbers."""
+    """Returns a type of the same layout for which every value is valid: bytes or whole numbers."""
     import pyarrow
     from pyarrow import types
 

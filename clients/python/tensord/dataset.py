@@ -44,8 +44,8 @@ class Dataset:
     (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts;
     "arrow" is for Arrow and Parquet), "imagefolder" (dicts: the image with its label or its metadata), or a function of
     a row's bytes (of its dict for Arrow and Parquet); "auto" goes by the split's format.
-    `columns`: names that are kept of rows that are dicts. `transform`: a function of what `decode` makes of a row, with
-    "imagefolder" of its image; its errors are its own. `given`: options by name (see `Options`).
+    `columns`: the keys to keep of rows that are dicts. `transform`: a function of each decoded row, or with
+    "imagefolder" of its image; its errors are passed on unchanged. `given`: options by name (see `Options`).
 
     Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
     ConnectError, AnswerError; ValueError where `split` is needed, or `decode` does not fit.
@@ -94,8 +94,8 @@ class Dataset:
 
     @property
     def classes(self) -> List[str]:
-        """Returns the names of the classes of an image folder, sorted: a label is a place in them. They are those of
-        all splits. Empty where the folders make no classes, or metadata describe the images.
+        """Returns the sorted class names of an image folder, over all splits; a label is an index into them. The list
+        is empty if the folders form no classes or metadata files describe the images.
 
         Raises TensordError for rows of other formats; ConnectError, AnswerError.
         """
@@ -241,7 +241,7 @@ class Dataset:
         return BatchRows(self._fetcher) if self.is_arrow and self.split_info.reason else None
 
     def _read_folder(self) -> ImageFolder:
-        """Returns what the folders of images say. Raises as `classes`; DecodeError for metadata that is wrong."""
+        """Reads the labels or metadata of the images. Raises as `classes`; DecodeError for invalid metadata."""
         if self.split_info.format != "images":
             raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format}, and have no classes: "
                                       "those of folders of images have")
@@ -332,7 +332,7 @@ class Dataset:
         return [decoding.pick(row, self._columns) for row in dicts]
 
     def _finished(self, rows: List[Any]) -> List[Any]:
-        """Returns what `transform` makes of rows."""
+        """Applies `transform` to rows."""
         return rows if self._transform is None else [self._transform(row) for row in rows]
 
     def _decode_all(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
@@ -354,12 +354,12 @@ class Dataset:
                                   f"{self._decode_name!r}: {text}; read_bytes([{number}]) returns its bytes")
 
     def _picked(self, table: "pyarrow.Table") -> "pyarrow.Table":
-        """Returns the columns of a table that were asked for."""
+        """Returns a table with the requested columns only."""
         return table if self._columns is None else arrow_columns.pick(table, self._columns)
 
     def _dicts(self, tables: List["pyarrow.Table"], count: int, numbers: Any) -> List[Any]:
-        """Returns the rows of tables as dicts, or what a given function makes of them. `numbers`: of these rows, by
-        their positions, for messages."""
+        """Returns the rows of tables as dicts, or the results of a given function. `numbers`: the rows' numbers, for
+        messages."""
         if sum(map(len, tables)) != count:
             raise errors.ProtocolError(f"{dataset_path(self.id)} answered {sum(map(len, tables))} rows, where {count} "
                                        "were asked for")
@@ -367,7 +367,7 @@ class Dataset:
         for table in map(self._picked, tables):
             try:
                 found += table.to_pylist()
-            except Exception:  # whatever a value's type raises: which row has it is found one by one
+            except Exception:  # any error of a value's type; the loop finds the row that has it
                 for place in range(len(table)):
                     with errors.decoding(f"row {numbers[len(found)]} of {self.id} (split {self.split}) cannot be read "
                                          "as a dict; arrow() returns it as a table"):

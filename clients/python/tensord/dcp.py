@@ -31,17 +31,17 @@ MAX_SHOWN = 50  # names in a message
 class TensordReader(StorageReader):
     """A StorageReader for a model's URL, or a Model. `options` are those of `tensord.Options`, by name.
 
-    It reads tensors; and of the objects that a checkpoint holds as pickles those that are numbers, texts, booleans,
-    None, and lists and tuples of these. No pickle is run. A state dict that asks for another object ends with
-    MismatchError before anything is written; with a planner whose `allow_partial_load` is true the object stays as it
-    is, and a UserWarning names it.
+    It reads tensors, and pickled objects that are numbers, texts, booleans, None, or lists and tuples of these. It
+    never runs a pickle. If a state dict asks for another object, the load raises MismatchError before it writes
+    anything. If the planner's `allow_partial_load` is true, the object keeps its value instead, and a UserWarning names
+    it.
     """
 
     def __init__(self, url: Union[Urls, Model], **options: Any):
         super().__init__()
         self._options = options
         self._model = url if isinstance(url, Model) else open_model(url, **options)
-        self._index: Optional[Tuple[str, Index]] = None  # of the manifest with this tag
+        self._index: Optional[Tuple[str, Index]] = None  # with the tag of its manifest
 
     def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
         """Begins a load: of `checkpoint_id`, a URL, if it is given."""
@@ -65,7 +65,7 @@ class TensordReader(StorageReader):
         return Metadata(found, index.paths, storage_meta=StorageMeta(checkpoint_id=repr(self._model)))
 
     def _refresh(self) -> Index:
-        """Reads the manifest anew, and the index of the objects of the same version."""
+        """Rereads the manifest, and the index of objects of the same version."""
         for _ in range(TRIES):
             self._model.refresh()
             try:
@@ -75,7 +75,7 @@ class TensordReader(StorageReader):
         raise changed
 
     def _find_index(self) -> Index:
-        """Returns the index of the objects at the manifest's version, read once."""
+        """Returns the index of objects at the manifest's version. Reads it once for each version."""
         tag = self._model.manifest().etag
         if self._index is None or self._index[0] != tag:
             self._index = (tag, dcp_objects.read_index(self._model))
@@ -94,7 +94,7 @@ class TensordReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future:
-        """Reads the tensors of the plan as one answer, into those that the planner names, and its objects.
+        """Reads the plan's objects, and with one request its tensors, into the tensors that the planner names.
 
         Raises MismatchError for an object that cannot be read.
         """
@@ -121,8 +121,8 @@ class TensordReader(StorageReader):
         return future
 
     def _read_objects(self, items: List[ReadItem], planner: LoadPlanner) -> List[Tuple[ReadItem, io.BytesIO]]:
-        """Returns the objects that can be read, each as an archive of torch.save that this process has made of its
-        value: planners unpickle what they are given. Raises MismatchError, or warns, for the others."""
+        """Returns the readable objects. Each is a torch.save archive that this process wrote, because planners unpickle
+        their input. Raises MismatchError, or warns, for the others."""
         if not items:
             return []
         names = [item.storage_index.fqn for item in items]
@@ -153,7 +153,7 @@ def _archive_of(value: Any) -> io.BytesIO:
 
 
 def _tell_unread(model: str, unread: Dict[str, str], partial: bool, planner: LoadPlanner) -> None:
-    """Warns of objects that stay as they are in the state dict. Raises MismatchError unless the planner allows that."""
+    """Warns of objects that were not read. Raises MismatchError unless the planner allows a partial load."""
     shown = [f"{errors.printable(name)} ({reason})" for name, reason in list(unread.items())[:MAX_SHOWN]]
     more = f" and {len(unread) - MAX_SHOWN} more" if len(unread) > MAX_SHOWN else ""
     text = (f"{len(unread)} objects of {model} are not read, since tensord runs no pickles and reads only numbers, "

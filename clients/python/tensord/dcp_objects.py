@@ -1,5 +1,5 @@
-"""The objects that a distributed checkpoint keeps beside its tensors: learning rates, steps, and whatever else torch
-pickled. Where they are says `.metadata`; each is an archive of torch.save in a `.distcp` file.
+"""Reads the objects that a distributed checkpoint keeps beside its tensors: learning rates, steps and others that torch
+pickled. `.metadata` says where each one is: as a torch.save archive in a `.distcp` file.
 
 Source: torch 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. No pickle is run: see pickles.py.
 """
@@ -26,16 +26,16 @@ from .retry import Patience
 FORMAT = "dcp"  # of manifests
 MAX_METADATA_BYTES = 256 * MIB
 MAX_OBJECT_BYTES = 16 * MIB
-GAP_BYTES = 64 * 1024  # between two objects that are read as one range
+GAP_BYTES = 64 * 1024  # largest gap within a range that is read at once
 MAX_PATH_STEPS = 100
-MAX_LIST_PLACES = 1_000_000  # of all lists that the paths of a state dict make
+MAX_LIST_PLACES = 1_000_000  # total length of the lists that a state dict's paths need
 
-Path = Tuple[Any, ...]  # of texts and indexes
+Path = Tuple[Any, ...]  # texts and indexes
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an object's archive is; `reason` says why it cannot be read ("": it can)."""
+    """The location of an object's archive. `reason` says why it cannot be read ("" if it can)."""
 
     file: str = ""
     offset: int = 0
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass
 class Index:
-    """The objects of a checkpoint by name, and the path of each name in the state dict that was saved (None: unknown).
+    """The objects of a checkpoint by name, and the path of each name in the saved state dict (None: unknown).
     """
 
     places: Dict[str, Place] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Index:
 
 
 def read_index(model: Model) -> Index:
-    """Reads `.metadata` at the version of the model's manifest. A checkpoint that is no distributed one has no objects;
-    of one whose `.metadata` has more than 256 MiB they are left out, with a warning.
+    """Reads `.metadata` at the version of the model's manifest. Returns no objects if the checkpoint is not a
+    distributed one, and, with a warning, if `.metadata` has more than 256 MiB.
 
-    Raises ChangedError, ConnectError; ProtocolError for a `.metadata` that is none.
+    Raises ChangedError, ConnectError; ProtocolError for an invalid `.metadata`.
     """
     if model.manifest().format != FORMAT:
         return Index()
@@ -75,7 +75,7 @@ def read_index(model: Model) -> Index:
 
 
 def parse_index(data: bytes) -> Index:
-    """Returns what a `.metadata` says of objects. Raises NotReadable."""
+    """Returns the index of objects in a `.metadata`. Raises NotReadable."""
     metadata = pickles.read_records(data)
     if not isinstance(metadata, Record) or not metadata.is_a("Metadata"):
         raise NotReadable("it is no Metadata of torch.distributed.checkpoint")
@@ -97,7 +97,7 @@ def _items(pairs: Any) -> Iterator[Tuple[Any, Any]]:
 
 
 def _place_of(info: Record) -> Place:
-    """Returns the place in a _StorageInfo."""
+    """Decodes a _StorageInfo into a Place."""
     file, offset, nbytes = (info.member(name) for name in ("relative_path", "offset", "length"))
     if type(file) is not str or "/" in file or not all(type(n) is int and 0 <= n < 2**62 for n in (offset, nbytes)):
         raise NotReadable("the place of an object is no file, offset and length")
@@ -109,8 +109,8 @@ def _place_of(info: Record) -> Place:
 
 
 def _paths_of(pairs: Pairs, most_steps: int) -> Optional[Dict[str, Path]]:
-    """Returns the path of each name; None for paths of more steps than there are, or that would make lists of
-    too many places: torch makes a list as long as an index asks for."""
+    """Returns the path of each name. Returns None for invalid paths, for more than `most_steps` steps in all, and for
+    paths that need too many list places: torch makes each list as long as its largest index demands."""
     paths: Dict[str, Path] = {}
     lengths: Dict[Path, int] = {}
     for name, path in _items(pairs):
@@ -129,8 +129,8 @@ def _paths_of(pairs: Pairs, most_steps: int) -> Optional[Dict[str, Path]]:
 
 
 def read_objects(model: Model, index: Index, names: Iterable[str]) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """Reads objects at the version of the model's manifest. Returns the values of those that are numbers, texts,
-    booleans, None, and lists and tuples of these; and for the others the reason.
+    """Reads objects at the version of the model's manifest. Returns the values of numbers, texts, booleans, None, and
+    lists and tuples of these, and for each other object the reason why it was not read.
 
     Raises ChangedError, ConnectError, ProtocolError.
     """
@@ -151,7 +151,7 @@ def read_objects(model: Model, index: Index, names: Iterable[str]) -> Tuple[Dict
 
 
 def _groups(wanted: List[Tuple[Place, str]]) -> Iterator[List[Tuple[Place, str]]]:
-    """Cuts a list into runs of neighbours."""
+    """Splits a list into groups of neighbours, each read as one range."""
     group: List[Tuple[Place, str]] = []
     for one in wanted:
         if group:
@@ -167,8 +167,8 @@ def _groups(wanted: List[Tuple[Place, str]]) -> Iterator[List[Tuple[Place, str]]
 
 def _read_group(model: Model, source: transfer.Source, group: List[Tuple[Place, str]], values: Dict[str, Any],
                 unread: Dict[str, str]) -> None:
-    """Reads neighbours as one range. An object that begins within the one before it is not read: no writer makes such
-    files, and much work could be made of few bytes."""
+    """Reads neighbours as one range. Skips an object that begins within the one before it: no writer makes such files,
+    and overlaps could turn few bytes into much work."""
     begin, at = group[0][0].offset, 0
     data = empty_bytes(max(place.offset + place.nbytes for place, _ in group) - begin)
     job = transfer.Job(begin, len(data), [memoryview(data)])
@@ -204,6 +204,6 @@ def value_of(archive: bytes) -> Any:
 
 
 def _source_of(model: Model, path: str) -> transfer.Source:
-    """Returns a file of the model on those servers that have the version of the manifest."""
+    """Returns the source of a model's file, on the servers that have the manifest's version."""
     target = path_of(model.id, "files", quote(path))
     return files.source_at(model.client._session, target, model.confirm)

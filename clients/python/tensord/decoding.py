@@ -51,7 +51,7 @@ def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: it is for "
                          "folders of images")
     made = _MAKERS[name](split)
-    own = made is None or name == "imagefolder"  # whose dicts Dataset makes
+    own = made is None or name == "imagefolder"  # Dataset makes the dicts and picks their columns
     return name, made if own or columns is None else _Chosen(made, columns)
 
 

@@ -70,9 +70,9 @@ class DecodeError(TensordError, ValueError):
 
 @contextlib.contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Raises DecodeError, whose message begins with `what`, in place of any error of a library that reads bytes of
-    files: OSError, OverflowError, KeyError and others. This package's errors, ImportError and Python's own MemoryError
-    stay as they are."""
+    """Converts any error of a library that decodes a file's bytes (OSError, OverflowError, KeyError and others) into a
+    DecodeError, whose message begins with `what`. Passes on this package's errors, ImportError and Python's own
+    MemoryError unchanged."""
     try:
         yield
     except (TensordError, ImportError):

@@ -1,4 +1,4 @@
-"""The files of models (the configuration, the tokenizer and all that is beside the weights) and of datasets."""
+"""Lists and reads the files of models, such as the configuration and the tokenizer, and those of datasets."""
 from __future__ import annotations
 
 import json
@@ -13,7 +13,7 @@ from .client import Client, Model
 from .reading import write_resource
 from .session import Session
 
-MAX_FILES = 10_000_000  # of one dataset; more are not believed
+MAX_FILES = 10_000_000  # of one dataset; a longer list is refused
 
 
 def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
@@ -32,8 +32,8 @@ def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
 
 
 def dataset_rows_of(client: Client, dataset: str, path: str) -> List[Dict[str, Any]]:
-    """Returns what is directly in a folder of a dataset ("": the dataset's own), or a file alone: files as `rows_of`
-    returns those of a model, without `format`; folders with a `/` at the end of their `path`.
+    """Returns the rows of the files and folders directly in a folder of a dataset ("": its root), or the row of one
+    file. They are like those of `rows_of`, without `format`. The `path` of a folder ends with "/".
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
     """
@@ -51,7 +51,7 @@ def dataset_rows_of(client: Client, dataset: str, path: str) -> List[Dict[str, A
 
 
 def _tree_rows(text: bytes, dataset: str) -> List[Dict[str, Any]]:
-    """Returns the files and folders of a page of a list as the Hub has it. Raises ProtocolError."""
+    """Decodes a page of a file list in the Hub's form. Raises ProtocolError."""
     rows = []
     try:
         for item in json.loads(text):
@@ -91,15 +91,16 @@ def source_of(client: Client, model: str, path: str) -> transfer.Source:
 
 
 def dataset_source_of(client: Client, dataset: str, path: str) -> transfer.Source:
-    """Returns a file of a dataset, as `source_of` does one of a model."""
+    """Returns the source of a dataset's file; see `source_of`."""
     return source_at(client._session, dataset_path(dataset, "resolve", "main", quote(path)))
 
 
 def source_at(session: Session, target: str,
               check: Optional[Callable[[Endpoint], None]] = None) -> transfer.Source:
-    """Returns what lies at a path of the servers, as `source_of` does a file.
+    """Returns the source of a resource at a path of the servers; see `source_of`.
 
-    `check`: is called for a server after it was asked, and raises ChangedError where it has another version.
+    `check`: a function that is called with each server after its answer. It raises ChangedError if the server has
+    another version.
     """
 
     def locate(endpoint: Endpoint) -> transfer.Resource:

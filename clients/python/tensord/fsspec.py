@@ -37,12 +37,12 @@ class _Place:
         return f"{DATASETS}/{self.id}" if self.is_dataset else self.id
 
     def rows(self, client: Client, path: str) -> List[Dict[str, Any]]:
-        """Returns its files and folders, of a dataset those in the folder `path` alone. Each has `path` (that of a
-        folder ends in a slash), `size` and, where the server knows it, `sha256`."""
+        """Returns rows of its files and folders; for a dataset, only of those in the folder `path`. Each row has `path`
+        (for a folder with a slash at the end), `size` and, if the server knows it, `sha256`."""
         return files.dataset_rows_of(client, self.id, path) if self.is_dataset else files.rows_of(client, self.id)
 
     def source_of(self, client: Client, path: str) -> transfer.Source:
-        """Returns one of its files."""
+        """Returns the source of one of its files."""
         return (files.dataset_source_of if self.is_dataset else files.source_of)(client, self.id, path)
 
 
@@ -71,8 +71,8 @@ class TensordFileSystem(AbstractFileSystem):
         return self._clients[server]
 
     def _locate(self, path: str) -> Tuple[Client, Optional[_Place], str]:
-        """Splits a path into the server's client, the model or dataset in whose folder it is (None: in none's), and the
-        rest of the path: below that folder, or below the server."""
+        """Splits a path into the server's client, the model or dataset that holds it (None if no one does), and the
+        rest of the path below that model, dataset or server."""
         server, _, rest = self._strip_protocol(path).partition("/")
         client = self._client(server)
         found = self._places(client, rest) if rest else []
@@ -83,7 +83,7 @@ class TensordFileSystem(AbstractFileSystem):
 
     @staticmethod
     def _places(client: Client, rest: str) -> List[_Place]:
-        """Returns the models and datasets of a server; for a path those whose folders may hold it."""
+        """Returns the models and datasets of a server whose folders may hold a path ("": all)."""
         def match_of(path: str) -> Optional[str]:
             first = path.partition("/")[0]
             return re.sub(r"([*?\[\]\\])", r"\\\1", first) + "*" if first else None
@@ -95,8 +95,8 @@ class TensordFileSystem(AbstractFileSystem):
         return found
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> List[Any]:
-        """Lists what is directly below a server, a folder of models or datasets, one of these or a folder in it; a file
-        as itself.
+        """Lists the files and folders directly below a server, a folder of models or datasets, a model, a dataset or a
+        folder in one. For a file, lists the file itself.
 
         A file has its `sha256` where the server knows it. Raises FileNotFoundError.
         """
@@ -191,7 +191,7 @@ class TensordFileSystem(AbstractFileSystem):
 
 
 class TensordTlsFileSystem(TensordFileSystem):
-    """The same over TLS."""
+    """A TensordFileSystem over TLS."""
 
     protocol = "tensords"
 

@@ -67,7 +67,7 @@ class GroupedRows:
         return columns.concat([self.table(rows[:half]), self.table(rows[half:])])
 
     def _gathered(self, rows: Sequence[int]) -> Any:
-        """Returns rows as a table. Raises as `table`; pyarrow.ArrowInvalid."""
+        """Returns rows as a table. Raises as `table`; pyarrow.ArrowInvalid for more rows than an array can hold."""
         order = sorted(range(len(rows)), key=rows.__getitem__)  # each group once
         parts, at = [], 0
         with self._turn():

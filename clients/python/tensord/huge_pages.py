@@ -1,10 +1,10 @@
-"""Asks the kernel for huge pages under new tensors: memory that is touched for the first time costs a page fault for
-each page, and one page of 2 MiB takes the place of 512.
+"""Asks the kernel for huge pages under new tensors. The first access to each page costs a page fault, and one page of 2
+MiB replaces 512 small ones.
 
-The memory stays what torch or numpy has made: it is freed, grown, pinned, shared and pickled as any other. (numpy asks
-by itself from 4 MiB on, torch with THP_MEM_ALLOC_ENABLE=1 in the environment.) Tensors that are made one after the
-other are neighbours in one mapping. So the advice is given for all of them at once, before anything is written: then
-the mapping stays one, and pages that hold the end of one tensor and the beginning of the next one can be huge, too.
+torch or numpy still owns the memory, which can be freed, grown, pinned, shared and pickled as usual. (numpy itself asks
+from 4 MiB on, torch with THP_MEM_ALLOC_ENABLE=1 in the environment.) Tensors that are allocated one after the other are
+neighbours in one mapping. One call therefore covers all of them before the first write: the mapping is not split, and a
+page that holds the end of one tensor and the beginning of the next can also be huge.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HUGE_PAGE_BYTES = 2 * 1024 * 1024  # of x86, and of arm64 with pages of 4 KiB
 ALLOWED_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"  # such as "always [madvise] never"
 MAPS_FILE = "/proc/self/maps"
 MOST_MAPS_FILE = "/proc/sys/vm/max_map_count"
-GAP_PAGES = 2  # between neighbours: malloc's own bytes at the beginning of a block
+GAP_PAGES = 2  # largest gap between neighbours: malloc writes a header before each block
 MADV_HUGEPAGE = 14
 MADV_COLLAPSE = 25  # Linux 6.1
 
@@ -28,8 +28,8 @@ def advise(blocks: Iterable[Tuple[int, int]]) -> None:
     """Asks for huge pages under blocks of memory (address, bytes) that nobody has written to yet. Blocks below 2 MiB
     are left as they are.
 
-    Does nothing where the host forbids huge pages, on other systems than Linux, and where the process would come near
-    the number of mappings that it may have: advice can cut a mapping into three.
+    Does nothing if the host forbids huge pages, on systems other than Linux, and if the process would come near its
+    limit of mappings: advice can split a mapping into three.
     """
     large = sorted(block for block in blocks if block[1] >= HUGE_PAGE_BYTES)
     call = _find_madvise() if large else None
@@ -43,7 +43,7 @@ def advise(blocks: Iterable[Tuple[int, int]]) -> None:
 
 
 def _joined(blocks: List[Tuple[int, int]]) -> List[Tuple[int, int, List[int]]]:
-    """Returns the spans of whole pages that sorted blocks are in, each with where its blocks begin."""
+    """Returns the spans of whole pages that cover sorted blocks, each with the first pages of its blocks."""
     page = mmap.PAGESIZE
     spans: List[Tuple[int, int, List[int]]] = []
     for address, nbytes in blocks:
@@ -58,8 +58,8 @@ def _joined(blocks: List[Tuple[int, int]]) -> List[Tuple[int, int, List[int]]]:
 
 
 def _collapse(call: Advise, begin: int, end: int, starts: List[int]) -> bool:
-    """Makes huge pages where blocks begin: malloc has written to these pages, which keeps a page fault from making one.
-    Returns False where the kernel cannot."""
+    """Makes the page at the beginning of each block huge. malloc has already written to it, so no page fault would do
+    that. Returns False if the kernel cannot."""
     for start in starts:
         page = start // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
         if begin <= page and page + HUGE_PAGE_BYTES <= end and call(page, HUGE_PAGE_BYTES, MADV_COLLAPSE) != 0:
@@ -68,7 +68,7 @@ def _collapse(call: Advise, begin: int, end: int, starts: List[int]) -> bool:
 
 
 def _find_madvise() -> Optional[Advise]:
-    """Returns the system call; None where huge pages are forbidden or unknown."""
+    """Returns the madvise call; None if huge pages are forbidden or unknown."""
     if sys.platform != "linux":
         return None
     try:
@@ -83,7 +83,7 @@ def _find_madvise() -> Optional[Advise]:
 
 
 def _has_room(more: int) -> bool:
-    """Returns whether the process would have less than half of the mappings that the kernel allows it, with more."""
+    """Returns whether, with `more` mappings, the process has less than half of those that the kernel allows."""
     try:
         with open(MOST_MAPS_FILE, encoding="ascii") as file:
             most = int(file.read())

@@ -1,5 +1,5 @@
-"""Image folders: the class of each image, by the folder that holds it, or what metadata.csv and metadata.jsonl say of
-it, as the builder "imagefolder" of the library `datasets` finds them."""
+"""Finds the class of each image from its folder, or its metadata in metadata.csv and metadata.jsonl, as the builder
+"imagefolder" of the library `datasets` does."""
 from __future__ import annotations
 
 import csv
@@ -16,19 +16,18 @@ from .address import dataset_path
 from .session import Session
 
 METADATA = ("metadata.csv", "metadata.jsonl")
-METADATA_BYTES = 2**30  # the most of one file
-PATHS_AT_ONCE = 5000  # of one question whether files are there; the server takes 10,000
+METADATA_BYTES = 2**30  # limit of one file
+PATHS_AT_ONCE = 5000  # in one request for files; the server accepts 10,000
 
-# Names of folders that make a split, and no class, by the split.
+# Folder names that mean a split and not a class, by split.
 _WORDS = {"train": {"train", "training"}, "validation": {"validation", "valid", "val", "dev"},
           "test": {"test", "testing", "eval", "evaluation"}}
 
 
 class ImageFolder:
-    """What is known of the images of one split beside their bytes. May be pickled.
+    """The labels or metadata of the images of one split. Can be pickled.
 
-    `classes`: the names of the classes of all splits, sorted; empty without labels. `columns`: the names of what
-    metadata files say.
+    `classes`: the sorted class names of all splits; empty without labels. `columns`: the names of the metadata columns.
     """
 
     def __init__(self, classes: List[str], labels: Optional[Any], columns: List[str], known: Dict[int, List[Any]]):
@@ -36,14 +35,14 @@ class ImageFolder:
         self._labels, self._known = labels, known
 
     def row(self, number: int, image: Any) -> Dict[str, Any]:
-        """Returns a row: its image, and its label or what metadata say of it (None: nothing)."""
+        """Returns a row: the image with its label, or with its metadata (None for each column if it has none)."""
         if self._labels is not None:
             return {"image": image, "label": self._labels[number]}
         return {"image": image, **dict(zip(self.columns, self._known.get(number) or [None] * len(self.columns)))}
 
 
 def read_folder(session: Session, dataset: str, split: str, paths: Dict[str, List[str]]) -> ImageFolder:
-    """Reads what is known of the images of a split. `paths`: of the images of all splits.
+    """Reads the labels or metadata of a split's images. `paths`: the images' paths, by split, for all splits.
 
     Raises DecodeError for metadata that cannot be read; ConnectError, AnswerError.
     """
@@ -61,7 +60,7 @@ def read_folder(session: Session, dataset: str, split: str, paths: Dict[str, Lis
 
 
 def _class_of(path: str, split: str) -> List[str]:
-    """Returns the folders of an image up to that of its class; without those that only name the split."""
+    """Returns the folders of an image down to its class, without the folders at the end that only name the split."""
     folders = path.split("/")[:-1]
     words = _WORDS.get(split, set()) | {split.rpartition("/")[2].lower()}
     while folders and folders[-1].lower() in words:
@@ -72,7 +71,7 @@ def _class_of(path: str, split: str) -> List[str]:
 # ---- metadata
 
 def _metadata_paths(session: Session, dataset: str, images: Iterable[str]) -> List[str]:
-    """Returns the metadata files in the folders of images and above, outer ones first."""
+    """Returns the metadata files in the folders of images and their parents, outermost first."""
     folders: Set[str] = {""}
     for image in images:
         folder = posixpath.dirname(image)
@@ -94,7 +93,7 @@ def _metadata_paths(session: Session, dataset: str, images: Iterable[str]) -> Li
 
 def _read_metadata(session: Session, dataset: str, found: Sequence[str],
                    images: Sequence[str]) -> Tuple[List[str], Dict[int, List[Any]]]:
-    """Returns the names of columns, and for each image with metadata the values of these."""
+    """Returns the column names, and the values of these columns for each image with metadata."""
     numbers = {path: number for number, path in enumerate(images)}
     rows: Dict[int, Dict[str, Any]] = {}
     names: Dict[str, None] = {}

@@ -50,8 +50,8 @@ def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memory
 
 
 def ask_huge_pages(tensors: Iterable[Any]) -> None:
-    """Asks for huge pages under new tensors of torch and arrays of numpy, before anything is written to them: for all
-    of a load at once."""
+    """Asks for huge pages under new torch tensors and numpy arrays, before anything is written to them. One call covers
+    all tensors of a load."""
     blocks = []
     for tensor in tensors:
         if not hasattr(tensor, "data_ptr"):

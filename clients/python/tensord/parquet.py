@@ -19,9 +19,9 @@ from .splits import FileInfo
 class ParquetRows(GroupedRows):
     """Rows of the Parquet files of a split, in the order of the files; a group is a row group.
 
-    `found`: the files with their numbers of rows. `names`: the columns that are read; None: all; `table` raises
-    ValueError for one that a file does not have. `check` raises DatasetChanged when the split is of another version
-    than the dataset was opened at.
+    `found`: the files with their numbers of rows. `names`: the columns to read (None: all); `table` raises ValueError
+    if a file lacks one. `check` raises DatasetChanged when the split is of another version than the dataset was opened
+    at.
     """
 
     _OWN = (*GroupedRows._OWN, "_open")
@@ -87,7 +87,7 @@ class _File:
             return columns.pick(self._parquet.read_row_group(group, columns=self._names), self._names)
 
     def _errors(self) -> Any:
-        """Raises DecodeError for what pyarrow cannot read."""
+        """Returns a context manager that raises DecodeError for bytes that pyarrow cannot read."""
         return errors.decoding(f"{self._where} cannot be read as Parquet")
 
 

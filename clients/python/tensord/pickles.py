@@ -1,9 +1,9 @@
 """Reads pickles as data: nothing is imported, resolved or called.
 
-`read_plain` accepts numbers, texts, booleans, None, and lists and tuples of these. `read_records` also keeps what else
-torch writes into `.metadata`, as records of names and arguments. Both read the binary opcodes of protocols 2 to 5, as
-Lib/pickletools.py of CPython 3.11 describes them. Time and memory are in proportion to the length of the pickle: each
-opcode adds at most one value, and shared values stay shared.
+`read_plain` accepts numbers, texts, booleans, None, and lists and tuples of these. `read_records` also accepts the
+other values that torch writes into `.metadata`, as records of names and arguments. Both read the binary opcodes of
+protocols 2 to 5, as Lib/pickletools.py of CPython 3.11 describes them. Time and memory are in proportion to the length
+of the pickle: each opcode adds at most one value, and shared values stay shared.
 """
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Callable, Dict, List
 
 from .errors import printable
 
-MAX_PLAIN_OPCODES = 2_000_000  # of one value; some of them add 100 bytes to the memory
+MAX_PLAIN_OPCODES = 2_000_000  # of one value; some of them cost 100 bytes of memory
 MAX_MEMBERS = 64  # of an object whose members are looked up
 
 
 class NotReadable(ValueError):
-    """A pickle that is damaged, or holds something else than what is accepted. The message says what."""
+    """A pickle is damaged, or holds a value that is not accepted. The message says which."""
 
 
 class Name:
@@ -30,7 +30,7 @@ class Name:
 
 
 class Record:
-    """A call that the pickle asks for and that is not made, with the state that the result would get."""
+    """A call that the pickle asks for, kept as data and never made, with the state that its result would get."""
 
     __slots__ = ("callable", "args", "state")
 
@@ -38,7 +38,7 @@ class Record:
         self.callable, self.args, self.state = callable, args, None
 
     def is_a(self, name: str) -> bool:
-        """Returns whether the call is of something of this name, in whatever module."""
+        """Returns whether the called global has this name, in any module."""
         return isinstance(self.callable, Name) and self.callable.name == name
 
     def member(self, name: str) -> Any:
@@ -47,7 +47,7 @@ class Record:
 
 
 class Pairs:
-    """A dict, as the list of its items: keys are not hashed, since a stranger could choose them to collide."""
+    """A dict, as the list of its items: keys are not hashed, since an attacker could choose colliding ones."""
 
     __slots__ = ("items",)
 
@@ -55,7 +55,7 @@ class Pairs:
         self.items: List[Any] = []  # key, value, key, value ...
 
     def get(self, key: str) -> Any:
-        """Returns the value of a text's last item; None without one, and in a dict of more than 64 items."""
+        """Returns the value of the last item with this key; None without one, or if the dict has more than 64 items."""
         if len(self.items) > 2 * MAX_MEMBERS:
             return None
         for at in range(len(self.items) - 2, -1, -2):
@@ -73,7 +73,7 @@ def read_plain(data: bytes) -> Any:
 
 
 def read_records(data: bytes) -> Any:
-    """Returns the value of a pickle in which globals are a Name, calls a Record and dicts Pairs. Raises NotReadable."""
+    """Returns the value of a pickle, with globals as Name, calls as Record and dicts as Pairs. Raises NotReadable."""
     return _Machine(data, _RECORDS, len(data)).run()
 
 
@@ -83,7 +83,7 @@ class _Machine:
     def __init__(self, data: bytes, opcodes: Dict[int, Callable[["_Machine"], None]], most: int):
         self.data, self.opcodes, self.most, self.at = data, opcodes, most, 0
         self.stack: List[Any] = []
-        self.marks: List[int] = []  # how deep the stack was at each MARK
+        self.marks: List[int] = []  # the stack's depth at each MARK
         self.memo: Dict[int, Any] = {}
 
     def run(self) -> Any:
@@ -117,19 +117,19 @@ class _Machine:
         return int.from_bytes(self.take(size), "little")
 
     def pop(self) -> Any:
-        """Takes the value on top of the stack, above the last mark."""
+        """Removes and returns the top of the stack. Raises IndexError if there is no value above the last mark."""
         if self.marks and len(self.stack) <= self.marks[-1]:
             raise IndexError
         return self.stack.pop()
 
     def top(self) -> Any:
-        """Returns the value on top of the stack, above the last mark."""
+        """Returns the top of the stack. Raises IndexError if there is no value above the last mark."""
         if self.marks and len(self.stack) <= self.marks[-1]:
             raise IndexError
         return self.stack[-1]
 
     def pop_mark(self) -> List[Any]:
-        """Takes the last mark and all values above it."""
+        """Removes the last mark, and removes and returns all values above it."""
         begin = self.marks.pop()
         values = self.stack[begin:]
         del self.stack[begin:]
@@ -145,7 +145,7 @@ def _push(make: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
 def _text(size: int) -> Callable[[_Machine], None]:
     def make(machine: _Machine) -> str:
         try:
-            return str(machine.take(machine.number(size)), "utf-8", "surrogatepass")  # as pickle itself
+            return str(machine.take(machine.number(size)), "utf-8", "surrogatepass")  # as pickle does
         except UnicodeDecodeError:
             raise NotReadable("its pickle has a text that is not UTF-8") from None
 
@@ -327,7 +327,7 @@ _KINDS = {**dict.fromkeys(b"}dsu", "a dict"), **dict.fromkeys((0x8F, 0x90, 0x91)
 
 
 def _refusal(code: int) -> str:
-    """Returns what an opcode that is not read would make."""
+    """Returns the message for an opcode that is not accepted."""
     if code in _KINDS:
         return f"it is or has {_KINDS[code]}"
     return f"its pickle has the opcode 0x{code:02x}, which is not read"

@@ -1,8 +1,8 @@
-"""Samples of webdatasets: a part of a tar file, whose members are grouped as the package webdataset does.
+"""Decodes samples of webdatasets: parts of a tar file, with members grouped as the package webdataset groups them.
 
-The archive is read here and not by tarfile, which makes as many bytes of a sparse member as its header says, and whose
-headers can keep it busy. What is refused is what the server refuses (parser/rows/webdataset.h), so a sample takes about
-the memory of its row.
+This module does not use tarfile, which expands a sparse member to the size in its header, and which crafted headers can
+keep busy. It refuses what the server refuses (parser/rows/webdataset.h), so a sample takes about as much memory as its
+row.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 BLOCK_BYTES = 512
-EXTENSION_BYTES = 2**20  # the most of a header of pax, or of a long name of GNU
+EXTENSION_BYTES = 2**20  # limit of a pax header or a GNU long name
 PATH_BYTES = 16383
 _METADATA = re.compile(r"__[^/]*__($|/)")
 
@@ -38,9 +38,9 @@ def decode_sample(row: bytes) -> Dict[str, Any]:
 
 
 def split_path(path: str) -> Tuple[Optional[str], str]:
-    """Returns the key and the extension of a path; None and "" for a member of no sample.
+    """Returns the key and the extension of a path; None and "" if the member belongs to no sample.
 
-    They are webdataset's: those of the pattern ^((?:.*/|)[^.]+)[.]([^/]*)$, in time that the length bounds.
+    Matches as webdataset's pattern ^((?:.*/|)[^.]+)[.]([^/]*)$ does, but in time proportional to the length.
     """
     line_end = path.find("\n")
     start = path.rfind("/", 0, len(path) if line_end < 0 else line_end) + 1
@@ -55,7 +55,7 @@ def split_path(path: str) -> Tuple[Optional[str], str]:
 
 @dataclass
 class _Next:
-    """What headers of pax and GNU say of the member that follows them."""
+    """The path and size that pax and GNU headers give the next member."""
 
     path: Optional[bytes] = None
     size: Optional[int] = None
@@ -100,7 +100,7 @@ def _files(row: bytes) -> Iterator[Tuple[str, bytes]]:
 
 
 def _data(row: bytes, at: int, size: int) -> Tuple[bytes, int]:
-    """Returns the data behind a header, and where the next header begins."""
+    """Returns the data after a header, and the position of the next header."""
     begin = at + BLOCK_BYTES
     end = begin + size + -size % BLOCK_BYTES
     if end > len(row):
@@ -109,7 +109,8 @@ def _data(row: bytes, at: int, size: int) -> Tuple[bytes, int]:
 
 
 def _check_sum(header: bytes, at: int) -> None:
-    """Raises ValueError unless a header is whole, and its checksum right: that of bytes, or of signed ones."""
+    """Raises ValueError unless a header is complete and its checksum is the sum of its unsigned or of its signed
+    bytes."""
     if len(header) < BLOCK_BYTES:
         raise ValueError(f"it is no part of a tar file: {len(header)} bytes of a header are there at {at}")
     rest = header[:148] + b" " * 8 + header[156:]
@@ -119,7 +120,7 @@ def _check_sum(header: bytes, at: int) -> None:
 
 
 def _number(field: bytes) -> int:
-    """Returns a number in octal, or GNU's binary one: a byte 80, and the number big-endian."""
+    """Decodes a number in octal, or in GNU's binary form: the byte 0x80 and a big-endian number."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     found = re.match(rb" *([0-7]*) *(\0|$)", field, re.DOTALL)
@@ -134,7 +135,7 @@ def _path_of(header: bytes, name: bytes) -> bytes:
 
 
 def _take_extension(following: _Next, kind: bytes, data: bytes) -> None:
-    """Takes a header of pax (x, X for the next member, g for all) or GNU (L: a path; K: the target of a link)."""
+    """Applies a header of pax (x, X: for the next member; g: for all) or GNU (L: a path; K: the target of a link)."""
     if len(data) > EXTENSION_BYTES:
         raise ValueError(f"a tar header has {len(data)} bytes; {EXTENSION_BYTES} are the most")
     if kind == b"L":
@@ -156,7 +157,7 @@ def _take_extension(following: _Next, kind: bytes, data: bytes) -> None:
 
 
 def _records(data: bytes) -> Iterator[Tuple[bytes, bytes]]:
-    """Yields the keys and values of a pax header: records LENGTH KEY=VALUE and a line feed."""
+    """Yields the keys and values of a pax header. A record is LENGTH KEY=VALUE and a line feed."""
     at = 0
     while at < len(data):
         digits = re.match(rb"([0-9]{1,7}) ", data[at : at + 8])

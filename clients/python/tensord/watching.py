@@ -1,4 +1,4 @@
-"""Waits for models: those that appear on a server, and those that change there."""
+"""Waits for models that appear or change on a server."""
 from __future__ import annotations
 
 import re
@@ -10,19 +10,21 @@ from .address import Urls
 from .client import Client, Model, connect
 
 LONGEST_WAIT = 60  # seconds of one request; the server takes up to 300
-LONGEST_PAUSE = 5.0  # seconds between two requests that are answered at once although nothing has changed
-MAX_GONE = 10_000  # models that are gone and are remembered
+LONGEST_PAUSE = 5.0  # seconds between requests, if the server answers at once without a change
+MAX_GONE = 10_000  # removed models that are remembered
 
 
 def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **options: Any) -> Iterator[Model]:
-    """Returns an iterator over the models of a server as they appear or change, each as a Model whose manifest is not
-    read yet. It does not end by itself.
+    """Returns an endless iterator that yields a Model for each model of a server that appears or changes. The Model's
+    manifest is not read yet.
 
-    `url`: a server's; or a model's, of which alone the changes are told. `match`: a glob over ids, such as "run/*".
-    `existing`: whether the models that are there at the beginning come first, in the order of their ids. `options`:
-    those of `tensord.Options`, by name. A model comes when it has a checkpoint. What changes several times before the
-    iterator is asked again comes once. A server that restarts is waited for, and what has not changed meanwhile does
-    not come again.
+    `url`: of a server, or of a model to watch that model alone. `match`: a glob over ids, such as "run/*". `existing`:
+    whether to yield the models that are there at the beginning first, in the order of their ids. `options`: those of
+    `tensord.Options`, by name.
+
+    The iterator yields a model only once it has a checkpoint. If a model changes several times between two steps of the
+    iterator, the iterator yields it once. The iterator waits while a server restarts, and then yields only models that
+    have changed.
 
     Raises AddressError, ValueError; the iterator AnswerError, ProtocolError, and ConnectError when no server answers
     for `retry_for` seconds.
@@ -42,13 +44,13 @@ def watch_client(client: Client, match: Optional[str], existing: bool) -> Iterat
 
 
 def _changes(client: Client, match: Optional[str], tell: bool) -> Iterator[Model]:
-    known: Dict[str, Any] = {}  # what the list said last of each model, also of those that are gone
+    known: Dict[str, Any] = {}  # the last row of each model, including removed ones
     tag, pause = None, 0.0
     while True:
         rows, tag = _list(client, match, tag)
         changed = [row for row in rows if row["checkpoints"] and known.get(row["id"]) != row]
         for row in rows:
-            known.pop(row["id"], None)  # so that those that are gone come first
+            known.pop(row["id"], None)  # keeps the removed models first, to delete the oldest of them
         excess = len(known) - MAX_GONE
         for name in list(known)[: max(0, excess)]:
             del known[name]
@@ -61,10 +63,10 @@ def _changes(client: Client, match: Optional[str], tell: bool) -> Iterator[Model
 
 
 def _list(client: Client, match: Optional[str], tag: Optional[str]) -> Tuple[List[Dict[str, Any]], str]:
-    """Returns the models and the tag of their list; with the tag of an earlier one, when the list is another one."""
+    """Returns the models and the tag of their list. With the tag of an earlier list, waits until the list differs."""
     query = {} if match is None else {"match": match}
     if tag is not None:
-        # A request to which nothing is answered for stall_timeout would be sent again.
+        # The session sends a request again if it gets no answer for stall_timeout.
         seconds = max(1, min(LONGEST_WAIT, int(client._session.options.stall_timeout / 2)))
         query.update(wait=tag, timeout=str(seconds))
     while True:
