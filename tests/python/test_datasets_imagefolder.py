@@ -29,9 +29,9 @@ METADATA = {
     "csv": {"train/metadata.csv":
             'file_name,caption,n,x,ok,some\n2.png,"two, 2",2,.5,True,\n1.png,one,1,1e3,False,7.5\n',
             "test/metadata.csv": "file_name,caption,n,x,ok,some\nin/3.png,three,3,2.0,True,8.5\n"},
-    "lines": {"metadata.jsonl": '{"file_name": "train/2.png", "c": {"x": [1]}}\n'
-                                '{"file_name": "train/1.png", "c": null}\n'
-                                '{"file_name": "test/in/3.png", "c": {"x": []}}\n'},
+    "lines": {"metadata.jsonl": '{"file_name": "train/2.png", "c": {"x": [1]}, "t": "a\u2028b\u0085"}\n'
+                                '{"file_name": "train/1.png", "c": null, "t": null}\n'
+                                '{"file_name": "test/in/3.png", "c": {"x": []}, "t": ""}\n'},
 }
 IMAGES_WITH_METADATA = ["train/1.png", "train/2.png", "test/in/3.png"]
 
@@ -108,7 +108,8 @@ def test_metadata_beside_datasets(served, tmp_path, kind):
     if kind == "csv":
         wanted = {split: list(rows) for split, rows in oracle(served, tmp_path).items()}
     else:  # of metadata above the folders of splits the library takes none
-        lines = {row.pop("file_name"): row for row in map(json.loads, METADATA[kind]["metadata.jsonl"].splitlines())}
+        text = METADATA[kind]["metadata.jsonl"]
+        lines = {row.pop("file_name"): row for row in map(json.loads, text.rstrip("\n").split("\n"))}
         wanted = {split: [{"image": Image.open(served.root / "datasets/d" / path), **row} for path, row in
                           lines.items() if path.startswith(split)] for split in ("train", "test")}
     for split, rows in wanted.items():

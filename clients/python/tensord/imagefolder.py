@@ -119,7 +119,7 @@ def _image_path(metadata: str, name: Any) -> str:
 
 
 def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
-    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a line is no object of JSON")
     return rows
@@ -131,8 +131,8 @@ def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
     header, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
     if any(len(line) > len(header) for line in lines):
         raise ValueError("a row has more fields than the header")
-    columns = [_typed([line[place] if place < len(line) else "" for line in lines]) if name != "file_name" else
-               [line[place] if place < len(line) else "" for line in lines] for place, name in enumerate(header)]
+    columns = ([line[place] if place < len(line) else "" for line in lines] for place in range(len(header)))
+    columns = [column if name == "file_name" else _typed(column) for name, column in zip(header, columns)]
     return [dict(zip(header, row)) for row in zip(*columns)]
 
 
