@@ -305,28 +305,28 @@ def git_blob(content):
 
 def test_the_hub_tells_digests_that_the_registry_found_out(root, tmp_path, start):
     """As of files on disk, under Git LFS's names. It does not find them out itself, and keeps them over a restart."""
-    tag, state = "tp2-rank1-vllm", tmp_path / "state"
+    tag, name, state = "tp2-rank1-vllm", "model-rank-1-part-0.safetensors", tmp_path / "state"
     s = start(root, "--state-dir", state, hash_threads=1)
     s.wait_hashed()
     before = s.get(f"/api/models/org/m/tree/{tag}")
-    head = s.head(f"/org/m/resolve/{tag}/model.safetensors")
-    assert "lfs" not in hub_tree(s, tag)["model.safetensors"]
+    head = s.head(f"/org/m/resolve/{tag}/{name}")
+    assert "lfs" not in hub_tree(s, tag)[name]
     get(s, f"org/m/manifests/{tag}")
     after = s.get(f"/api/models/org/m/tree/{tag}")
-    weights = s.get(f"/org/m/resolve/{tag}/model.safetensors")
+    weights = s.get(f"/org/m/resolve/{tag}/{name}")
     assert (weights.etag, weights.get("X-Repo-Commit")) == (head.etag, head.get("X-Repo-Commit"))
     assert before.get("X-Repo-Commit") == after.get("X-Repo-Commit") == head.get("X-Repo-Commit")
     assert before.etag != after.etag == s.get(f"/api/models/org/m/tree/{tag}").etag
     sha256, size = hashlib.sha256(weights.body).hexdigest(), len(weights.body)
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
-    wanted = {"type": "file", "oid": git_blob(pointer), "size": size, "path": "model.safetensors",
+    wanted = {"type": "file", "oid": git_blob(pointer), "size": size, "path": name,
               "lfs": {"oid": sha256, "size": size, "pointerSize": len(pointer)}}
     for revision in (tag, head.get("X-Repo-Commit")):
-        assert hub_tree(s, revision)["model.safetensors"] == wanted
-    assert "lfs" not in hub_tree(s, "tp2-rank0-vllm")["model.safetensors"]
+        assert hub_tree(s, revision)[name] == wanted
+    assert "lfs" not in hub_tree(s, "tp2-rank0-vllm")["model-rank-0-part-0.safetensors"]
     s.stop()
     s = start(root, "--state-dir", state, hash_threads=0)
-    assert hub_tree(s, tag)["model.safetensors"] == wanted
+    assert hub_tree(s, tag)[name] == wanted
 
 
 # ------------------------------------------------------------------------------------------------- restarts

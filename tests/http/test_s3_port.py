@@ -317,7 +317,8 @@ def test_it_is_counted_and_logged(s3, srv):
 
 def test_limits_are_shared(root):
     with Server(root, "--s3-listen", "127.0.0.1:0", "--max-connections-per-address", "2") as s:
-        port, listening = s3_port(s), 4  # both ports, the one that looks into sockets of clients, the parser's process
+        # Both ports, the two that ask the kernel for sockets of clients and for routes, the parser's process.
+        port, listening = s3_port(s), 5
         s.wait_for(lambda: s.sockets() == listening, "the end of the connections before")
         with Conn(s.port) as one, Conn(port) as two:
             assert one.request("/healthz").status == 200 and two.request("/org?location").status == 200
