@@ -129,7 +129,8 @@ def bytes_of(plan, whole_bytes, ranks):
     """Returns the part of a row that is about bytes."""
     total = plan["total"]
     return {"ranks": ranks, "whole_bytes": whole_bytes, "rank_bytes": [rank["nbytes"] for rank in plan["ranks"]],
-            "repeated_bytes": total["repeated_bytes"], "header_bytes": total["header_bytes"],
+            "repeated_bytes": total["repeated_bytes"], "constant_bytes": total["constant_bytes"],
+            "header_bytes": total["header_bytes"],
             "padding_bytes": total["padding_bytes"]}
 
 

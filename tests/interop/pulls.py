@@ -1,4 +1,5 @@
 """What the tests of `tensord pull` share: running the command, and looking at what it has left."""
+import contextlib
 import json
 import os
 import socket
@@ -38,9 +39,13 @@ def pull(url, *args, code=0, timeout=60, **kw):
 
 
 def tree_of(directory):
-    """Return path -> bytes of all files, hidden ones too."""
-    root = Path(directory)
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} if root.is_dir() else {}
+    """Return path -> bytes of all files, hidden ones too, without those that a pull at work removes meanwhile."""
+    root, found = Path(directory), {}
+    for path in root.rglob("*") if root.is_dir() else []:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                found[str(path.relative_to(root))] = path.read_bytes()
+    return found
 
 
 def staging(out):

@@ -51,7 +51,10 @@ def test_the_bytes_of_ranks_are_those_of_the_plan(measured):
     tensors = 2 * (2 * 4096 * 1024 + 4 * 1024 * 1024 + 3 * 2816 * 1024) + norms
     assert row["repeated_bytes"] == (RANKS - 1) * norms
     assert 0 < row["whole_bytes"] - tensors < 4096, "a header"
-    assert sum(row["rank_bytes"]) == tensors + row["repeated_bytes"] + row["padding_bytes"] + row["header_bytes"]
+    # Each rank's scales of queries, keys, values and probabilities, in F32, for each of the layers.
+    assert row["constant_bytes"] > 0 and row["constant_bytes"] % (RANKS * 4 * 4) == 0
+    assert sum(row["rank_bytes"]) == tensors + row["repeated_bytes"] + row["constant_bytes"] + row["padding_bytes"] + \
+        row["header_bytes"]
 
 
 @pytest.mark.parametrize("way", ["rank", "whole"])
