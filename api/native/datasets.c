@@ -1,12 +1,10 @@
 /* The list of datasets and the description of a dataset. */
-#include "api/early_call.h"
 #include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"
 #include "catalog/dataset/dataset.h"
 #include "core/digest.h"
-#include "core/glob.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
 
@@ -15,28 +13,17 @@
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
-/* Returns whether the dataset is in the call's list. */
-static bool is_listed(const struct td_call *call, const struct td_dataset *dataset)
+static void digest_list(const struct td_call *call, struct td_digest *digest)
 {
-    const struct td_text *match = td_uri_parameter(call->uri, "match");
-    return match == NULL || td_glob_match(*match, td_text_of(dataset->id));
-}
-
-/* Makes the state of the call's list on all of its pages, for td_wait_parameter: a hash over what the list shows.
- * Returns false after it answered an error. */
-static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
-{
-    struct td_digest *digest = td_digest_create();
     for (size_t i = 0; i < call->snapshot->dataset_count; i++) {
         const struct td_dataset *dataset = &call->snapshot->datasets[i];
-        if (!is_listed(call, dataset))
+        if (!td_listing_matches(call, dataset->id))
             continue;
         td_digest_add_cstring(digest, dataset->id);
         td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
         for (size_t k = 0; k < dataset->split_count; k++)
             td_digest_add_cstring(digest, dataset->splits[k].name);
     }
-    return (td_digest_finish(digest, state) || td_call_no_memory(call)) && td_early_call_may_list(call);
 }
 
 static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)
@@ -49,7 +36,7 @@ static bool add_list(struct td_description *description, size_t at, size_t limit
     td_json_begin_array(json, "datasets");
     for (; at < snapshot->dataset_count && !more; at++) {
         const struct td_dataset *dataset = &snapshot->datasets[at];
-        if (!is_listed(description->call, dataset))
+        if (!td_listing_matches(description->call, dataset->id))
             continue;
         more = shown++ == limit;
         if (more)
@@ -72,39 +59,10 @@ static bool add_list(struct td_description *description, size_t at, size_t limit
     return td_description_add_next_page(description, listing, more ? last : NULL);
 }
 
-/* Answers the page of the list that begins with dataset number `at`. */
-static void answer_list(const struct td_call *call, size_t at, size_t limit, struct td_text listing)
-{
-    struct td_description description;
-    char state[TD_TAG_BYTES];
-    if (!list_state(call, state))
-        return;
-    enum td_wait wait = td_wait_parameter(call, state, state);
-    if (wait == TD_WAIT_ANSWERED)
-        return;
-    td_description_begin(&description, call);
-    td_description_finish(&description, add_list(&description, at, limit, listing));
-    td_wait_set_tag(call->response, state);
-    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
-        td_conditional_not_modified(call->response);
-}
-
 void td_handle_datasets(const struct td_call *call)
 {
-    static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
-    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
-    size_t limit = TD_PAGE_SIZE_MAX;
-    bool first;
-    struct td_buffer name, after;
-    td_buffer_init(&name);
-    td_buffer_init(&after);
-    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
-        td_listing_name(call, &name, "datasets", "", filters, 1) &&
-        td_listing_page_token(call, td_buffer_text(&name), &after, &first))
-        answer_list(call, first ? 0 : td_datasets_after(call->snapshot, td_buffer_text(&after)), limit,
-                    td_buffer_text(&name));
-    td_buffer_fini(&name);
-    td_buffer_fini(&after);
+    static const struct td_list list = {"datasets", false, td_datasets_after, digest_list, add_list};
+    td_listing_answer(call, &list);
 }
 
 static void add_raw_or_null(struct td_json_builder *json, const char *key, const char *text)

@@ -1,6 +1,11 @@
 #include "api/native/listing.h"
 
+#include "api/early_call.h"
+#include "api/html/html_index.h"
+#include "api/native/wait_parameter.h"
 #include "core/digits.h"
+#include "core/glob.h"
+#include "http/conditional.h"
 #include "http/page_token.h"
 
 bool td_listing_page_size(const struct td_call *call, size_t *size)
@@ -45,4 +50,55 @@ bool td_listing_name(const struct td_call *call, struct td_buffer *out, const ch
         }
     }
     return !out->failed || td_call_no_memory(call);
+}
+
+bool td_listing_matches(const struct td_call *call, const char *name)
+{
+    const struct td_text *match = td_uri_parameter(call->uri, "match");
+    return match == NULL || td_glob_match(*match, td_text_of(name));
+}
+
+/* Answers the page of the list that begins with row number `at`. */
+static void answer_page(const struct td_call *call, const struct td_list *list, size_t at, size_t limit,
+                        struct td_text listing)
+{
+    struct td_description description;
+    char state[TD_TAG_BYTES];
+    struct td_digest *digest = td_digest_create();
+    list->digest(call, digest);
+    if (!td_digest_finish(digest, state)) {
+        (void)td_call_no_memory(call);
+        return;
+    }
+    if (!td_early_call_may_list(call))
+        return;
+    enum td_wait wait = td_wait_parameter(call, state, state);
+    if (wait == TD_WAIT_ANSWERED)
+        return;
+    td_description_begin(&description, call);
+    td_description_finish(&description, list->add(&description, at, limit, listing));
+    td_wait_set_tag(call->response, state);
+    if (list->has_html)
+        td_html_add_vary(call);
+    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
+        td_conditional_not_modified(call->response);
+}
+
+void td_listing_answer(const struct td_call *call, const struct td_list *list)
+{
+    static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
+    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
+    size_t limit = TD_PAGE_SIZE_MAX;
+    bool first;
+    struct td_buffer name;
+    struct td_buffer after;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
+        td_listing_name(call, &name, list->kind, "", filters, 1) &&
+        td_listing_page_token(call, td_buffer_text(&name), &after, &first))
+        answer_page(call, list, first ? 0 : list->after(call->snapshot, td_buffer_text(&after)), limit,
+                    td_buffer_text(&name));
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
 }

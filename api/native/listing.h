@@ -1,8 +1,10 @@
-/* The parameters of lists that come in pages: page_size and page_token. */
+/* Lists that come in pages: the parameters page_size and page_token, and the answer of a list that can be waited for.
+ */
 #ifndef TD_API_NATIVE_LISTING_H
 #define TD_API_NATIVE_LISTING_H
 
-#include "api/call.h"
+#include "api/native/description.h"
+#include "core/digest.h"
 
 enum { TD_PAGE_SIZE_MAX = 10000 }; /* rows of a page */
 
@@ -18,5 +20,25 @@ bool td_listing_page_size(const struct td_call *call, size_t *size);
 /* Appends to *after the name that page_token says the last page ended with, and sets *first to false; sets *first to
  * true without the parameter. Returns false after it answered an error, as for the token of another listing. */
 bool td_listing_page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first);
+
+/* A list of the snapshot's rows, sorted by name, that `match` filters, a glob over their names. */
+struct td_list {
+    const char *kind; /* the name of its listing */
+    bool has_html;    /* browsers get a page of HTML at the same URL */
+    /* Returns the number of the first row whose name comes after this one. */
+    size_t (*after)(const struct td_snapshot *snapshot, struct td_text name);
+    /* Adds to the digest what the call's list shows on all of its pages. */
+    void (*digest)(const struct td_call *call, struct td_digest *digest);
+    /* Adds `limit` rows from row number `at` on, and the next page's token (td_description_add_next_page). Returns
+     * false as td_description_room. */
+    bool (*add)(struct td_description *description, size_t at, size_t limit, struct td_text listing);
+};
+
+/* Returns whether the name is in the call's list: `match` is not given, or matches it. */
+bool td_listing_matches(const struct td_call *call, const char *name);
+
+/* Answers a page of the list, or waits until the list changes (wait, timeout). Its entity tag begins with a hash over
+ * the whole list, so that a client may wait with the tag of any page. Servers with equal lists have equal hashes. */
+void td_listing_answer(const struct td_call *call, const struct td_list *list);
 
 #endif

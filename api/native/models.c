@@ -4,14 +4,12 @@
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"
 
-#include "api/early_call.h"
 #include "api/html/html_index.h"
 #include "api/incoming_call.h"
 #include "rank/config_text.h"
 
 #include "core/clock.h"
 #include "core/digest.h"
-#include "core/glob.h"
 #include "core/json.h"
 #include "core/json_build.h"
 #include "core/waiting.h"
@@ -93,19 +91,14 @@ static void digest_model(struct td_digest *digest, const struct td_model *model)
     digest_checkpoints(digest, model->partials + model->partial_count - parts, parts);
 }
 
-/* Returns whether the model is in the call's list. */
 static bool is_listed(const struct td_call *call, const struct td_model *model)
 {
-    const struct td_text *match = td_uri_parameter(call->uri, "match");
-    return !model->is_other_revision && (match == NULL || td_glob_match(*match, td_text_of(model->id)));
+    return !model->is_other_revision && td_listing_matches(call, model->id);
 }
 
-/* Makes the state of the call's list on all of its pages, for td_wait_parameter. Servers with equal lists have equal
- * states. Returns false after it answered an error. */
-static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
+static void digest_list(const struct td_call *call, struct td_digest *digest)
 {
     const struct td_snapshot *snapshot = call->snapshot;
-    struct td_digest *digest = td_digest_create();
     for (size_t i = 0; i < snapshot->model_count; i++)
         if (is_listed(call, &snapshot->models[i]))
             digest_model(digest, &snapshot->models[i]);
@@ -113,7 +106,6 @@ static bool list_state(const struct td_call *call, char state[TD_TAG_BYTES])
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
     }
-    return (td_digest_finish(digest, state) || td_call_no_memory(call)) && td_early_call_may_list(call);
 }
 
 static bool add_models(struct td_description *description, size_t at, size_t limit, struct td_text listing)
@@ -145,45 +137,14 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
            td_description_add_next_page(description, listing, more ? last : NULL);
 }
 
-/* Answers the page of the list that begins with model number `at`. */
-static void answer_list(const struct td_call *call, size_t at, size_t limit, struct td_text listing)
-{
-    struct td_description description;
-    char state[TD_TAG_BYTES];
-    if (!list_state(call, state))
-        return;
-    enum td_wait wait = td_wait_parameter(call, state, state);
-    if (wait == TD_WAIT_ANSWERED)
-        return;
-    td_description_begin(&description, call);
-    td_description_finish(&description, add_models(&description, at, limit, listing));
-    td_wait_set_tag(call->response, state);
-    td_html_add_vary(call);
-    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
-        td_conditional_not_modified(call->response);
-}
-
 void td_handle_models(const struct td_call *call)
 {
-    static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
-    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
-    size_t limit = TD_PAGE_SIZE_MAX;
-    bool first;
-    struct td_buffer name;
-    struct td_buffer after;
+    static const struct td_list list = {"models", true, td_snapshot_models_after, digest_list, add_models};
     if (td_uri_parameter(call->uri, "wait") == NULL && td_html_is_wanted(call)) {
         td_html_models(call);
         return;
     }
-    td_buffer_init(&name);
-    td_buffer_init(&after);
-    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
-        td_listing_name(call, &name, "models", "", filters, 1) &&
-        td_listing_page_token(call, td_buffer_text(&name), &after, &first))
-        answer_list(call, first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after)), limit,
-                    td_buffer_text(&name));
-    td_buffer_fini(&name);
-    td_buffer_fini(&after);
+    td_listing_answer(call, &list);
 }
 
 /* Adds config.json with its numbers unchanged, or null when the file is missing, no JSON, or too long. Returns false
