@@ -84,6 +84,8 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     for (size_t i = 0; i < sizeof snapshot->bucket_runs / sizeof *snapshot->bucket_runs; i++)
         free(snapshot->bucket_runs[i]);
     free(snapshot->problems.items);
+    for (size_t i = 0; i < TD_SNAPSHOT_LISTS; i++)
+        free(atomic_load(&snapshot->list_states[i]));
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);

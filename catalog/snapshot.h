@@ -149,6 +149,9 @@ struct td_model {
     char content_tag[TD_TAG_BYTES];
 };
 
+/* The lists of a snapshot whose state it keeps (api/native/listing.h). */
+enum { TD_LIST_MODELS, TD_LIST_DATASETS, TD_SNAPSHOT_LISTS };
+
 struct td_snapshot {
     _Atomic int refs;
     uint64_t generation; /* number of the snapshot, one more than that of the snapshot before */
@@ -187,6 +190,9 @@ struct td_snapshot {
         struct td_snapshot *snapshot); /* called instead of td_snapshot_free when the last reference goes; NULL: none */
     void *retire_context;
     struct td_snapshot *next_retired;
+    /* A hash over the whole list of models and over that of datasets, which requests make and share; NULL: none has
+     * been asked for. Owned, and never changed once it is set. */
+    _Atomic(char *) list_states[TD_SNAPSHOT_LISTS];
     /* A view (catalog/view.h) shares the files and checkpoints of this snapshot, and a reference on the view is also
      * one on this snapshot. NULL: the snapshot is no view. */
     struct td_snapshot *base;

@@ -61,7 +61,7 @@ static bool add_list(struct td_description *description, size_t at, size_t limit
 
 void td_handle_datasets(const struct td_call *call)
 {
-    static const struct td_list list = {"datasets", false, td_datasets_after, digest_list, add_list};
+    static const struct td_list list = {TD_LIST_DATASETS, "datasets", false, td_datasets_after, digest_list, add_list};
     td_listing_answer(call, &list);
 }
 

@@ -8,6 +8,10 @@
 #include "http/conditional.h"
 #include "http/page_token.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
 bool td_listing_page_size(const struct td_call *call, size_t *size)
 {
     const struct td_text *text = td_uri_parameter(call->uri, "page_size");
@@ -58,19 +62,35 @@ bool td_listing_matches(const struct td_call *call, const char *name)
     return match == NULL || td_glob_match(*match, td_text_of(name));
 }
 
+/* Makes the state of the call's list on all of its pages. The snapshot keeps that of a list without a filter, so that
+ * pages of a long list do not each take time in proportion to the list. Returns false after it answered an error. */
+static bool make_state(const struct td_call *call, const struct td_list *list, char state[TD_TAG_BYTES])
+{
+    _Atomic(char *) *kept = &call->snapshot->list_states[list->number];
+    bool is_filtered = td_uri_parameter(call->uri, "match") != NULL;
+    const char *known = is_filtered ? NULL : atomic_load(kept);
+    if (known != NULL) {
+        memcpy(state, known, TD_TAG_BYTES);
+        return true;
+    }
+    struct td_digest *digest = td_digest_create();
+    list->digest(call, digest);
+    if (!td_digest_finish(digest, state))
+        return td_call_no_memory(call);
+    char *none = NULL;
+    char *copy = is_filtered ? NULL : strdup(state);
+    if (copy != NULL && !atomic_compare_exchange_strong(kept, &none, copy))
+        free(copy); /* another request was first, with the same state */
+    return true;
+}
+
 /* Answers the page of the list that begins with row number `at`. */
 static void answer_page(const struct td_call *call, const struct td_list *list, size_t at, size_t limit,
                         struct td_text listing)
 {
     struct td_description description;
     char state[TD_TAG_BYTES];
-    struct td_digest *digest = td_digest_create();
-    list->digest(call, digest);
-    if (!td_digest_finish(digest, state)) {
-        (void)td_call_no_memory(call);
-        return;
-    }
-    if (!td_early_call_may_list(call))
+    if (!make_state(call, list, state) || !td_early_call_may_list(call))
         return;
     enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)

@@ -23,6 +23,7 @@ bool td_listing_page_token(const struct td_call *call, struct td_text listing, s
 
 /* A list of the snapshot's rows, sorted by name, that `match` filters, a glob over their names. */
 struct td_list {
+    size_t number;    /* TD_LIST_MODELS or TD_LIST_DATASETS */
     const char *kind; /* the name of its listing */
     bool has_html;    /* browsers get a page of HTML at the same URL */
     /* Returns the number of the first row whose name comes after this one. */

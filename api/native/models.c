@@ -139,7 +139,8 @@ static bool add_models(struct td_description *description, size_t at, size_t lim
 
 void td_handle_models(const struct td_call *call)
 {
-    static const struct td_list list = {"models", true, td_snapshot_models_after, digest_list, add_models};
+    static const struct td_list list = {TD_LIST_MODELS,           "models",    true,
+                                        td_snapshot_models_after, digest_list, add_models};
     if (td_uri_parameter(call->uri, "wait") == NULL && td_html_is_wanted(call)) {
         td_html_models(call);
         return;
