@@ -966,6 +966,12 @@ static bool is_sibling(const struct unit *unit, enum family family)
     return unit->family == family && !unit->is_variant;
 }
 
+/* Returns whether the unit is one file: it has no index, no group and no boxes. */
+static bool is_single(const struct unit *unit)
+{
+    return unit->index_entry == NULL && unit->range.count == 0 && unit->boxes == NULL;
+}
+
 /* Joins a family's units into the first one, if all are single files and share no tensor name. */
 static bool join_singles(struct builder *b, enum family family, size_t siblings, struct unit **joined)
 {
@@ -978,7 +984,7 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
         const struct unit *unit = &b->units[i];
         if (!is_sibling(unit, family))
             continue;
-        single = single && unit->index_entry == NULL && unit->range.count == 0;
+        single = single && is_single(unit);
         all.parts[all.part_count++] = unit->part_count > 0 ? unit->parts[0] : NULL;
     }
     struct td_checkpoint trial = {.parts = all.parts, .part_count = all.part_count};

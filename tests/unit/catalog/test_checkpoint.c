@@ -413,6 +413,38 @@ static void shards_in_folders(void **state)
     tree_close(&tree);
 }
 
+/* Files with boxes of tensors are one set. A file beside them is another checkpoint, although they share no tensor. */
+static void file_beside_boxes(void **state)
+{
+    (void)state;
+    static const char *const infos[] = {"{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[0]}}\"}",
+                                        "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[1]}}\"}",
+                                        "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2]}}\"}"};
+    struct tree tree;
+    struct scanner scanner;
+    struct tree_tensor box = {"w", "U8", "[1]", 1};
+    char got[2048];
+    char name[32];
+    tree_open(&tree);
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(name, sizeof name, "m/box-%zu.safetensors", i);
+        (void)tree_tensors(&tree, name, &box, 1, infos[i], 0);
+    }
+    make_files(&tree, "st other.safetensors z");
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_model *model = scanner_model(&scanner, "m");
+    describe(model, got, sizeof got);
+    assert_string_equal(got, "box-0.safetensors{box-0.safetensors box-1.safetensors box-2.safetensors}(w) "
+                             "other.safetensors{other.safetensors}(z)");
+    const struct td_tensor *tensor = td_checkpoint_tensor(&model->checkpoints[0], 0).tensor;
+    assert_int_equal(tensor->piece_count, 3);
+    for (uint32_t i = 0; i < tensor->piece_count; i++)
+        assert_true(tensor->pieces[i].part < model->checkpoints[0].part_count);
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
 /* When several files have a metadata key, the first file's value is taken. */
 static void metadata_of_all_parts(void **state)
 {
@@ -610,7 +642,7 @@ int main(void)
         cmocka_unit_test(shards_in_folders),       cmocka_unit_test(metadata_of_all_parts),
         cmocka_unit_test(tag_covers_the_parts),    cmocka_unit_test(unchanged_files_are_joined_once),
         cmocka_unit_test(tag_covers_the_model),    cmocka_unit_test(total_of_what_can_be_served),
-        cmocka_unit_test(grouping_is_linear),
+        cmocka_unit_test(grouping_is_linear),      cmocka_unit_test(file_beside_boxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
