@@ -113,6 +113,7 @@ struct writer {
     struct key *keys; /* of all maps that are open */
     size_t key_count, key_capacity;
     struct td_card_anchors anchors;
+    size_t alias_bytes; /* of all values that aliases inserted; a merge may have dropped some of them */
     const yaml_event_t *event;
     struct td_error *err;
 };
@@ -410,8 +411,10 @@ static bool write_alias(struct writer *w)
         return fail_by(w, &why);
     if (w->depth + height > TD_CARD_MAX_DEPTH)
         return fail(w, "lists and maps are nested too deep");
-    if (json.len > TD_CARD_MAX_JSON_BYTES - (w->out->len - w->start))
+    if (json.len > TD_CARD_MAX_JSON_BYTES - (w->out->len - w->start) ||
+        json.len > TD_CARD_MAX_JSON_BYTES - w->alias_bytes)
         return fail(w, "it is too long as JSON");
+    w->alias_bytes += json.len;
     if (is_at_key(w))
         return height > 0 ? fail(w, "a key is not text") : write_key(w, json, json.p[0] == '"', -1);
     if (!begin_value(w))

@@ -175,6 +175,12 @@ static void aliases_and_merges(void **state)
     }
 }
 
+static void repeat(struct td_buffer *text, const char *part, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        td_buffer_puts(text, part);
+}
+
 /* Aliases of aliases are refused early: they would expand to 9^100 values, or nest ever deeper. */
 static void aliases_are_bounded(void **state)
 {
@@ -204,6 +210,13 @@ static void aliases_are_bounded(void **state)
         td_buffer_printf(&text, "k%d: &a%d 1\n", i, i);
     td_buffer_puts(&text, "---\n");
     expect(td_buffer_terminate(&text), NULL, "more than 256 anchors (line 258");
+    td_buffer_clear(&text);
+    td_buffer_puts(&text, "---\na: &a {x: '");
+    repeat(&text, "y", 100000);
+    td_buffer_puts(&text, "'}\nb: [");
+    repeat(&text, "{x: 1, <<: *a}, ", 50); /* each merge drops the long value again */
+    td_buffer_puts(&text, "]\n---\n");
+    expect(td_buffer_terminate(&text), NULL, "too long as JSON");
     td_buffer_fini(&text);
 }
 
@@ -229,12 +242,6 @@ static void refused(void **state)
     expect("---\na: \xff\n---\n", NULL, "UTF-8");
     expect("---\na: 1\n...\nb: 2\n---\n", NULL, "line");
     expect("---\n%YAML 9.9\na: 1\n---\n", NULL, "line");
-}
-
-static void repeat(struct td_buffer *text, const char *part, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        td_buffer_puts(text, part);
 }
 
 /* Bombs and other long texts give an error or their JSON, in time proportional to their length. */
