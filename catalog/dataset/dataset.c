@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most work of matching a card's patterns with a repository's files, some 2 s. */
+/* The most work of matching a card's configurations with a repository's files, some 2 s. */
 static const uint64_t most_card_steps = UINT64_C(1) << 30;
 
 /* The most files that the splits of one dataset have together when a card declares them: a file may be in several. */
@@ -28,6 +28,12 @@ enum { MOST_CARD_FILES = 2000000 };
 
 /* The most rows of a split, so that 64 bits hold every sum of their sizes in a table. */
 static const uint64_t most_rows = UINT64_C(1) << 58;
+
+/* A data file of the repository. */
+struct item {
+    size_t entry; /* number in the snapshot */
+    struct td_data_file file;
+};
 
 /* A file with rows, in one split. */
 struct member {
@@ -44,6 +50,8 @@ struct builder {
     struct td_card_splits card;
     bool *is_used;       /* for each pattern of the card: whether it matches a file */
     uint64_t card_steps; /* see td_card_pattern_matches */
+    struct item *items;  /* sorted by path */
+    size_t item_count, item_capacity;
     struct member *members;
     size_t member_count, member_capacity;
     size_t dataset_capacity;
@@ -81,12 +89,30 @@ static bool may_be_dataset(const struct builder *b)
 
 /* ---- the files of one repository ---- */
 
-static bool add_member(struct builder *b, size_t entry, const struct td_data_file *file, struct td_text split)
+/* Lists the repository's data files. */
+static bool list_items(struct builder *b)
+{
+    struct td_data_files files;
+    struct item item;
+    b->item_count = 0;
+    td_data_files_init(&files, b->snapshot, b->repo);
+    for (size_t i = 0; i < b->repo->entry_count; i++) {
+        item.entry = b->repo->first_entry + i;
+        if (!td_data_file_of(&files, &b->snapshot->entries[item.entry], &item.file))
+            continue;
+        if (!TD_ARRAY_GROW(b->items, b->item_count, b->item_capacity, b->err))
+            return false;
+        b->items[b->item_count++] = item;
+    }
+    return true;
+}
+
+static bool add_member(struct builder *b, const struct item *item, struct td_text split)
 {
     if (!TD_ARRAY_GROW(b->members, b->member_count, b->member_capacity, b->err))
         return false;
     b->members[b->member_count++] =
-        (struct member){.split = split, .entry = entry, .format = file->format, .table = file->table};
+        (struct member){.split = split, .entry = item->entry, .format = item->file.format, .table = item->file.table};
     return true;
 }
 
@@ -96,27 +122,33 @@ static bool add_problem(struct builder *b, struct td_dataset *dataset, const cha
     return !dataset->problems.incomplete || td_error_no_memory(b->err);
 }
 
-/* A configuration, and how its splits get their names if it has no patterns. */
-struct naming {
+/* Ways in which splits get their names. A configuration without patterns uses the first way by which some file has a
+ * name. */
+enum way { BY_SHARDS, BY_WORDS_OF_FOLDERS, BY_WORDS_OF_FILES, BY_NOTHING };
+
+/* A configuration while its files are collected. */
+struct collecting {
     const struct td_card_config *config;
-    enum { BY_SHARDS, BY_WORDS_OF_FOLDERS, BY_WORDS_OF_FILES, BY_NOTHING } way;
+    struct td_dataset *dataset;
+    size_t first, end; /* the run of builder.items below the configuration's folder */
+    enum way way;
+    bool is_bounded; /* the work is counted in builder.card_steps: every configuration of the card but the first */
 };
 
 /* Most splits that one path can name: train, validation and test. */
 enum { MOST_NAMES = 3 };
 
-/* Sets the names of the splits that naming->way finds in a path below the configuration's folder. Returns their
- * number. */
-static size_t names_of(const struct naming *naming, struct td_text path, struct td_text names[MOST_NAMES])
+/* Sets the names of the splits that this way finds in a path below the configuration's folder. Returns their number. */
+static size_t names_of(enum way way, struct td_text path, struct td_text names[MOST_NAMES])
 {
     size_t count = 0;
     unsigned splits = 0;
-    if (naming->way == BY_SHARDS)
+    if (way == BY_SHARDS)
         return td_split_of_shard(path, &names[0]) ? 1 : 0;
-    if (naming->way == BY_NOTHING)
+    if (way == BY_NOTHING)
         splits = td_card_pattern_shows(TD_TEXT("**"), path) ? TD_SPLIT_TRAIN : 0;
     else
-        splits = naming->way == BY_WORDS_OF_FOLDERS ? td_splits_of_folders(path) : td_splits_of_file_name(path);
+        splits = way == BY_WORDS_OF_FOLDERS ? td_splits_of_folders(path) : td_splits_of_file_name(path);
     for (; splits != 0; splits &= splits - 1)
         names[count++] = td_text_of(td_split_word(splits));
     return count;
@@ -138,95 +170,122 @@ static struct td_text label_of(struct builder *b, const struct td_card_config *c
     return td_text_n(label, len + 1 + split.len);
 }
 
+/* Returns the path below the dataset of a data file. */
+static const char *item_path(const struct builder *b, const struct item *item)
+{
+    return td_repo_relative(b->repo, &b->snapshot->entries[item->entry]);
+}
+
+/* Counts a visit to a file in card_steps. */
+static void count_visit(struct builder *b, const struct collecting *c, struct td_text path)
+{
+    enum { VISIT_STEPS = 64 };
+    b->card_steps += c->is_bounded ? VISIT_STEPS + path.len : 0;
+}
+
 /* Adds the file to the splits that its path names. Adds a problem if there are none, or if its rows are not served. */
-static bool add_by_name(struct builder *b, struct td_dataset *dataset, const struct naming *naming, size_t number,
-                        const struct td_data_file *file, struct td_text path)
+static bool add_by_name(struct builder *b, const struct collecting *c, const struct item *item, struct td_text path)
 {
     struct td_text names[MOST_NAMES];
-    size_t count = names_of(naming, path, names);
-    const char *shown = td_repo_relative(b->repo, &b->snapshot->entries[number]);
-    bool is_named = td_splits_of_folders(path) != 0 || td_splits_of_file_name(path) != 0;
-    if (file->format == NULL)
-        return (file->is_only_by_name && !is_named) || add_problem(b, dataset, shown, file->reason);
+    const struct td_data_file *file = &item->file;
+    count_visit(b, c, path);
+    if (file->format == NULL) {
+        bool is_named = td_splits_of_folders(path) != 0 || td_splits_of_file_name(path) != 0;
+        return (file->is_only_by_name && !is_named) || add_problem(b, c->dataset, item_path(b, item), file->reason);
+    }
+    size_t count = names_of(c->way, path, names);
     if (count == 0)
-        return add_problem(b, dataset, shown,
-                           naming->way == BY_NOTHING ? "in no split: it lies in a folder that begins with \"__\""
-                                                     : "in no split: other files have a split's name in their paths");
+        return add_problem(b, c->dataset, item_path(b, item),
+                           c->way == BY_NOTHING ? "in no split: it lies in a folder that begins with \"__\""
+                                                : "in no split: other files have a split's name in their paths");
+    if (c->is_bounded && b->member_count >= MOST_CARD_FILES)
+        b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
     for (size_t i = 0; i < count; i++) {
-        struct td_text label = label_of(b, naming->config, names[i]);
-        if (label.len == 0 || !add_member(b, number, file, label))
+        struct td_text label = label_of(b, c->config, names[i]);
+        if (label.len == 0 || !add_member(b, item, label))
             return td_error_no_memory(b->err);
     }
     return true;
 }
 
 /* Adds the file to every split whose patterns match it. */
-static bool add_by_patterns(struct builder *b, struct td_dataset *dataset, const struct td_card_config *config,
-                            size_t number, const struct td_data_file *file, struct td_text path)
+static bool add_by_patterns(struct builder *b, const struct collecting *c, const struct item *item, struct td_text path)
 {
-    bool is_told = false;
+    const struct td_card_config *config = c->config;
+    bool is_reported = false;
     for (size_t i = config->first; i < config->first + config->count && b->card_steps <= most_card_steps; i++) {
         const struct td_card_pattern *pattern = &b->card.items[i];
         if (!td_card_pattern_matches(pattern->pattern, path, &b->card_steps) ||
             !td_card_pattern_shows(td_text_of(pattern->pattern), path))
             continue;
         b->is_used[i] = true;
-        if (file->format == NULL) {
-            const char *shown = td_repo_relative(b->repo, &b->snapshot->entries[number]);
-            if (!is_told && !add_problem(b, dataset, shown, file->reason))
+        if (item->file.format == NULL) {
+            if (!is_reported && !add_problem(b, c->dataset, item_path(b, item), item->file.reason))
                 return false;
-            is_told = true;
-        } else if (b->member_count == MOST_CARD_FILES) {
+            is_reported = true;
+        } else if (b->member_count >= MOST_CARD_FILES) {
             b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
-        } else if (!add_member(b, number, file, td_text_of(pattern->split))) {
+        } else if (!add_member(b, item, td_text_of(pattern->split))) {
             return false;
         }
     }
     return true;
 }
 
-/* Adds the data files below the configuration's folder to their splits. Without a dataset, adds nothing and only sets
- * *any if some file with rows has a name of a split in its path. */
-static bool visit_files(struct builder *b, const struct td_data_files *files, const struct naming *naming,
-                        struct td_dataset *dataset, bool *any)
+static struct td_text path_at(const void *context, size_t i)
 {
-    const struct td_card_config *config = naming->config;
-    for (size_t i = 0; i < b->repo->entry_count; i++) {
-        size_t number = b->repo->first_entry + i;
-        const struct td_entry *entry = &b->snapshot->entries[number];
-        struct td_text path = td_text_of(td_repo_relative(b->repo, entry)), names[MOST_NAMES];
-        struct td_data_file file;
-        if (!td_text_begins(path, config->folder) || !td_data_file_of(files, entry, &file))
-            continue;
-        path = td_text_skip(path, config->folder.len);
-        if (dataset == NULL)
-            *any = *any || (file.format != NULL && names_of(naming, path, names) > 0);
-        else if (config->has_patterns ? !add_by_patterns(b, dataset, config, number, &file, path)
-                                      : !add_by_name(b, dataset, naming, number, &file, path))
-            return false;
+    const struct builder *b = context;
+    return td_text_of(item_path(b, &b->items[i]));
+}
+
+/* Sets the run of files below the configuration's folder. Paths are sorted, so these files follow one another. */
+static void set_run(const struct builder *b, struct collecting *c)
+{
+    const struct td_names paths = {.count = b->item_count, .context = b, .get = path_at};
+    const struct td_text folder = c->config->folder;
+    c->first = folder.len == 0 ? 0 : td_names_search(&paths, folder, NULL);
+    c->end = folder.len == 0 ? b->item_count : c->first;
+    while (c->end < b->item_count && td_text_begins(path_at(b, c->end), folder))
+        c->end++;
+}
+
+/* Returns the first way by which some file with rows has a name. */
+static enum way find_way(struct builder *b, const struct collecting *c)
+{
+    enum way found = BY_NOTHING;
+    struct td_text names[MOST_NAMES];
+    for (size_t i = c->first; i < c->end && found != BY_SHARDS && b->card_steps <= most_card_steps; i++) {
+        struct td_text path = td_text_skip(path_at(b, i), c->config->folder.len);
+        count_visit(b, c, path);
+        for (enum way way = BY_SHARDS; way < found && b->items[i].file.format != NULL; way++)
+            if (names_of(way, path, names) > 0)
+                found = way;
     }
-    return true;
+    return found;
 }
 
 /* Adds the files of a configuration. */
-static bool collect_config(struct builder *b, const struct td_data_files *files, const struct td_card_config *config,
+static bool collect_config(struct builder *b, const struct td_card_config *config, bool is_bounded,
                            struct td_dataset *dataset)
 {
-    struct naming naming = {.config = config, .way = BY_SHARDS};
-    bool any = config->has_patterns;
-    while (!any && naming.way < BY_NOTHING) {
-        (void)visit_files(b, files, &naming, NULL, &any);
-        naming.way += any ? 0 : 1;
-    }
+    struct collecting c = {.config = config, .dataset = dataset, .is_bounded = is_bounded};
     size_t before = b->member_count;
-    if (!visit_files(b, files, &naming, dataset, &any))
-        return false;
+    bool ok = true;
+    if (config->has_patterns && config->count == 0)
+        return true;
+    set_run(b, &c);
+    if (!config->has_patterns)
+        c.way = find_way(b, &c);
+    for (size_t i = c.first; ok && i < c.end && b->card_steps <= most_card_steps; i++) {
+        struct td_text path = td_text_skip(path_at(b, i), config->folder.len);
+        ok = config->has_patterns ? add_by_patterns(b, &c, &b->items[i], path) : add_by_name(b, &c, &b->items[i], path);
+    }
     bool is_empty = config->folder.len > 0 && !config->has_patterns && b->member_count == before;
     struct td_error why = TD_ERROR_INIT;
     if (is_empty)
         (void)td_error_set(&why, TD_INVALID_ARGUMENT, "configuration \"%.100s\" has no file with rows",
                            config->name == NULL ? "default" : config->name);
-    return !is_empty || add_problem(b, dataset, "README.md", why.message);
+    return ok && (!is_empty || add_problem(b, dataset, "README.md", why.message));
 }
 
 /* Adds a problem for a card that does not parse, for the first thing in it that is not understood, and for each pattern
@@ -255,17 +314,15 @@ static bool add_card_problems(struct builder *b, struct td_dataset *dataset)
 static bool collect(struct builder *b, struct td_dataset *dataset)
 {
     static const struct td_card_config whole = {.folder = {.p = "", .len = 0}};
-    struct td_data_files files;
-    bool ok = true;
     b->is_used = td_arena_array(b->scratch, b->card.count, sizeof *b->is_used);
     if (b->is_used == NULL)
         return td_error_no_memory(b->err);
     memset(b->is_used, 0, b->card.count * sizeof *b->is_used);
-    td_data_files_init(&files, b->snapshot, b->repo);
-    if (b->card.config_count == 0)
-        ok = collect_config(b, &files, &whole, dataset);
+    bool ok = list_items(b);
+    if (ok && b->card.config_count == 0)
+        ok = collect_config(b, &whole, false, dataset);
     for (size_t i = 0; ok && i < b->card.config_count; i++)
-        ok = collect_config(b, &files, &b->card.configs[i], dataset);
+        ok = collect_config(b, &b->card.configs[i], i > 0, dataset);
     return ok && add_card_problems(b, dataset);
 }
 
@@ -485,6 +542,7 @@ bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
         ok = ok && (!may_be_dataset(&b) || build_dataset(&b));
         td_arena_fini(&scratch);
     }
+    free(b.items);
     free(b.members);
     if (ok && snapshot->dataset_count > 0)
         qsort(snapshot->datasets, snapshot->dataset_count, sizeof *snapshot->datasets, dataset_compare);

@@ -2,6 +2,7 @@
  * catalog/dataset/dataset.h, and for names of splits those of the datasets library. */
 #include "catalog/dataset/dataset.h"
 
+#include "core/buffer.h"
 #include "core/log.h"
 #include "tests/unit/catalog/rows_place.h"
 
@@ -325,6 +326,34 @@ static void cards_name_folders(void **state)
                             "three/train:jsonl=b/extra/x.jsonl,b/train.jsonl;two/train:jsonl=b/train.jsonl}");
     assert_string_equal(problem_of(dataset_at(&place, "c"), "README.md"),
                         "configuration \"seven\" has no file with rows");
+    close_place(&place);
+}
+
+/* A card may not put many files into many configurations: the work and the memory would be their product. */
+static void configurations_are_bounded(void **state)
+{
+    (void)state;
+    enum { FILES = 500, CONFIGS = 20000 };
+    struct place place;
+    struct td_buffer card;
+    char name[64];
+    td_buffer_init(&card);
+    td_buffer_puts(&card, "---\nconfigs:\n");
+    for (size_t i = 0; i < CONFIGS; i++)
+        td_buffer_puts(&card, "- {}\n");
+    td_buffer_puts(&card, "---\n");
+    open_place(&place);
+    for (size_t i = 0; i < FILES; i++) {
+        (void)snprintf(name, sizeof name, "datasets/d/%zu.jsonl", i);
+        tree_text(&place.tree, name, "1");
+    }
+    tree_text(&place.tree, "datasets/d/README.md", td_buffer_terminate(&card));
+    (void)scanner_scan(&place.scanner);
+    const struct td_snapshot *snapshot = place.scanner.snapshot;
+    assert_int_equal(snapshot->dataset_count, 0);
+    assert_int_equal(snapshot->problems.count, 1);
+    assert_non_null(strstr(snapshot->problems.items[0].message, "match too many files"));
+    td_buffer_fini(&card);
     close_place(&place);
 }
 
@@ -682,6 +711,7 @@ int main(void)
         cmocka_unit_test(what_is_not_read_is_told),
         cmocka_unit_test(cards_name_splits),
         cmocka_unit_test(cards_name_folders),
+        cmocka_unit_test(configurations_are_bounded),
         cmocka_unit_test(faults_of_cards_are_told),
         cmocka_unit_test(a_card_that_takes_too_long),
         cmocka_unit_test(datasets_are_found),
