@@ -158,7 +158,10 @@ bool td_data_file_of(const struct td_data_files *files, const struct td_entry *e
         return false;
     if (entry->file->kind == TD_FILE_TENSORS && out->format == &td_row_format_webdataset)
         return false; /* a .tar that torch.save wrote */
-    if (entry->file->is_lfs_pointer)
-        *out = (struct td_data_file){.reason = TD_LFS_POINTER_REASON};
+    if (entry->file->is_lfs_pointer) {
+        out->format = NULL;
+        out->table = NULL;
+        out->reason = TD_LFS_POINTER_REASON;
+    }
     return true;
 }

@@ -236,6 +236,7 @@ static void what_is_not_read_is_told(void **state)
         {"test.ZIP", "x", "its rows are not served: files of this format are not read row by row"},
         {"p.jsonl", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
         {"p.json", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
+        {"dev.txt", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
     };
     struct place place;
     char name[64];
@@ -247,6 +248,7 @@ static void what_is_not_read_is_told(void **state)
         tree_text(&place.tree, name, files[i].bytes);
     }
     make_files(&place.tree, "datasets/d/train.txt.gz datasets/d/notes.txt");
+    tree_text(&place.tree, "datasets/d/words.txt", pointer);
     (void)scanner_scan(&place.scanner);
     const struct td_dataset *all = dataset_at(&place, "d");
     assert_int_equal(all->problems.count, COUNT_OF(files) - 3);
