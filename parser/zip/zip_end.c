@@ -95,17 +95,16 @@ static bool is_adjacent(const struct td_zip_reader *r, const struct end_records 
            r->directory_bytes == records->begin - r->directory_at;
 }
 
-/* Reads the end records of the first of several archives. Its directory is at the offset that the last end record
- * states, counted from the beginning of the file. PyTorch reads a file of several saves of equal sizes this way. Sets
- * *found to false, without an error, when there are no such end records. */
-static bool read_first(struct td_zip_reader *r, bool *found)
+/* Sets *found to whether the first of several archives has the directory that the last end record states, with the
+ * offset counted from the beginning of the file. PyTorch reads a file of several saves of equal sizes this way. */
+static bool read_first(const struct td_zip_reader *r, bool *found)
 {
-    const struct td_zip_reader last = *r;
+    struct td_zip_reader first = *r;
     struct end_records records;
     uint8_t end[END_BYTES];
     uint64_t at;
     *found = false;
-    if (!td_add_u64(last.directory_at, last.directory_bytes, &at))
+    if (!td_add_u64(r->directory_at, r->directory_bytes, &at))
         return true;
     for (int with_64 = 0; with_64 < 2 && !*found; with_64++) {
         uint64_t end_at;
@@ -116,10 +115,10 @@ static bool read_first(struct td_zip_reader *r, bool *found)
             return false;
         if (td_load_le32(end) != END_SIGNATURE)
             continue;
-        if (!read_end_records(r, end, end_at, &records))
+        if (!read_end_records(&first, end, end_at, &records))
             return false;
-        *found = is_adjacent(r, &records) && r->count == last.count && r->directory_at == last.directory_at &&
-                 r->directory_bytes == last.directory_bytes;
+        *found = is_adjacent(&first, &records) && first.count == r->count && first.directory_at == r->directory_at &&
+                 first.directory_bytes == r->directory_bytes;
     }
     return true;
 }

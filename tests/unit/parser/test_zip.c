@@ -387,6 +387,7 @@ static void several_archives(void **state)
         struct zip_file f = zip_build(&spec);
         const size_t one = f.len;
         const char *says = torch ? "zip64 locator says" : "does not end where the end records begin";
+        char message[64];
         uint8_t *copy = __real_malloc(one);
         assert_non_null(copy);
         memcpy(copy, f.bytes, one);
@@ -405,6 +406,11 @@ static void several_archives(void **state)
         zip_put_bytes(&f, copy, one);
         zip_patch(&f, f.len - 22 + 16, 4, f.directory_at + 1);
         check_refused_by(td_zip_read_torch, &f, "another place", "");
+        f.len = one;
+        zip_put_bytes(&f, copy, one);
+        zip_patch(&f, one - 22 + 16, 4, f.directory_at + 1); /* the first end record names another directory */
+        (void)snprintf(message, sizeof message, " bytes at %zu does not end", (size_t)f.directory_at);
+        check_refused_by(td_zip_read_torch, &f, "another directory", torch ? "" : message);
         free(copy);
         free(f.bytes);
     }
