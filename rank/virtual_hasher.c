@@ -198,26 +198,61 @@ static bool is_full(const struct td_virtual_hasher *hasher, const struct td_virt
            (is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS);
 }
 
+/* A job and its place in the list. */
+struct placed {
+    struct job *job;
+    size_t place;
+};
+
+/* Orders by client, then by place. */
+static int placed_compare(const void *a, const void *b)
+{
+    const struct placed *x = a;
+    const struct placed *y = b;
+    const uint64_t x_client = x->job->file.client;
+    const uint64_t y_client = y->job->file.client;
+    int order = (x_client > y_client) - (x_client < y_client);
+    return order != 0 ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+/* Returns the last of the jobs [0, count) that no thread has taken, or NULL. */
+static const struct placed *last_waiting(const struct placed *jobs, size_t count)
+{
+    while (count > 0 && jobs[count - 1].job->is_taken)
+        count--;
+    return count == 0 ? NULL : &jobs[count - 1];
+}
+
 /* Returns the job that the file may displace from the full queue: the last job, not yet taken by a thread, of the
  * client that has the most jobs in the queue, at least two. Returns NULL if there is none, or if the file's own client
  * has jobs there. Under the lock. */
 static struct job *find_displaced(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
 {
-    bool of_ranks = is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS;
-    struct share mine = share_of_client(hasher, file->client);
-    struct job *found = NULL;
-    size_t most = 2;
-    if ((of_ranks ? mine.ranks : mine.files) > 0)
-        return NULL;
+    const bool of_ranks = is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS;
+    struct placed jobs[TD_VIRTUAL_HASHER_QUEUE];
+    size_t count = 0;
     for (struct job *job = hasher->first; job != NULL; job = job->next) {
-        if (job->is_taken || (of_ranks && !is_rank_file(&job->file)))
+        if (of_ranks && !is_rank_file(&job->file))
             continue;
-        struct share share = share_of_client(hasher, job->file.client);
-        size_t files = of_ranks ? share.ranks : share.files;
-        found = files >= most ? job : found; /* the list is sorted by turn: the last match is the latest */
-        most = files > most ? files : most;
+        if (job->file.client == file->client)
+            return NULL;
+        jobs[count] = (struct placed){.job = job, .place = count};
+        count++;
     }
-    return found;
+    qsort(jobs, count, sizeof *jobs, placed_compare);
+    const struct placed *found = NULL;
+    size_t most = 2;
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && jobs[end].job->file.client == jobs[first].job->file.client;)
+            end++;
+        const struct placed *last = last_waiting(&jobs[first], end - first);
+        if (last == NULL || end - first < most)
+            continue;
+        if (found == NULL || end - first > most || last->place > found->place)
+            found = last;
+        most = end - first;
+    }
+    return found == NULL ? NULL : found->job;
 }
 
 /* Returns whether a job is SMALL or LARGE. */
