@@ -11,6 +11,29 @@
 #define MIXTRAL "model.layers.*.block_sparse_moe."
 #define TRANSFORMER "transformer.h.*."
 
+#define TD_VLLM_ROW(match, out, split, slot) \
+    {                                        \
+        match, out, split, slot              \
+    }
+
+/* Rows whose results have other names in other versions; `out` is the first part of these names. */
+#define TD_VLLM_EXPERTS(out)                                                                \
+    TD_VLLM_ROW(MLP "experts.*.gate_proj.weight", out "w13_weight", TD_TABLE_EXPERTS, 0),   \
+        TD_VLLM_ROW(MLP "experts.*.up_proj.weight", out "w13_weight", TD_TABLE_EXPERTS, 1), \
+        TD_VLLM_ROW(MLP "experts.*.down_proj.weight", out "w2_weight", TD_TABLE_EXPERTS_ROW, 0)
+#define TD_VLLM_MIXTRAL_EXPERTS(out)                                                       \
+    TD_VLLM_ROW(MIXTRAL "experts.*.w1.weight", out "w13_weight", TD_TABLE_EXPERTS, 0),     \
+        TD_VLLM_ROW(MIXTRAL "experts.*.w3.weight", out "w13_weight", TD_TABLE_EXPERTS, 1), \
+        TD_VLLM_ROW(MIXTRAL "experts.*.w2.weight", out "w2_weight", TD_TABLE_EXPERTS_ROW, 0)
+#define TD_VLLM_GATE_UP(in, out)                                                       \
+    TD_VLLM_ROW(in "gate_proj.weight", out "gate_up_proj.weight", TD_TABLE_COLUMN, 0), \
+        TD_VLLM_ROW(in "up_proj.weight", out "gate_up_proj.weight", TD_TABLE_COLUMN, 1)
+
+/* The compressed vectors of latent attention with compressed queries. */
+#define TD_VLLM_COMPRESSED                                                                            \
+    TD_VLLM_ROW(ATTENTION "q_a_proj.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 0), \
+        TD_VLLM_ROW(ATTENTION "kv_a_proj_with_mqa.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 1)
+
 /* How vLLM loads its part of a model that an engine refuses: with the Python client. */
 #define TD_VLLM_WAY_ON "vLLM reads its part by --load-format tensord"
 

@@ -4,31 +4,25 @@
 
 static const struct td_table_rule mixtral_experts[] = {
     {MIXTRAL "gate.weight", NULL, TD_TABLE_WHOLE, 0},
-    {MIXTRAL "experts.*.w1.weight", MIXTRAL "experts.w13_weight", TD_TABLE_EXPERTS, 0},
-    {MIXTRAL "experts.*.w3.weight", MIXTRAL "experts.w13_weight", TD_TABLE_EXPERTS, 1},
-    {MIXTRAL "experts.*.w2.weight", MIXTRAL "experts.w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    TD_VLLM_MIXTRAL_EXPERTS(MIXTRAL "experts."),
     {0},
 };
 
 static const struct td_table_rule experts[] = {
     {MLP "gate.weight", NULL, TD_TABLE_WHOLE, 0},
-    {MLP "experts.*.gate_proj.weight", MLP "experts.w13_weight", TD_TABLE_EXPERTS, 0},
-    {MLP "experts.*.up_proj.weight", MLP "experts.w13_weight", TD_TABLE_EXPERTS, 1},
-    {MLP "experts.*.down_proj.weight", MLP "experts.w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    TD_VLLM_EXPERTS(MLP "experts."),
     {0},
 };
 
 static const struct td_table_rule qwen_shared_expert[] = {
     {MLP "shared_expert_gate.weight", NULL, TD_TABLE_WHOLE, 0},
-    {MLP "shared_expert.gate_proj.weight", MLP "shared_expert.gate_up_proj.weight", TD_TABLE_COLUMN, 0},
-    {MLP "shared_expert.up_proj.weight", MLP "shared_expert.gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    TD_VLLM_GATE_UP(MLP "shared_expert.", MLP "shared_expert."),
     {MLP "shared_expert.down_proj.weight", NULL, TD_TABLE_ROW, 0},
     {0},
 };
 
 static const struct td_table_rule deepseek_shared_experts[] = {
-    {MLP "shared_experts.gate_proj.weight", MLP "shared_experts.gate_up_proj.weight", TD_TABLE_COLUMN, 0},
-    {MLP "shared_experts.up_proj.weight", MLP "shared_experts.gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    TD_VLLM_GATE_UP(MLP "shared_experts.", MLP "shared_experts."),
     {MLP "shared_experts.down_proj.weight", NULL, TD_TABLE_ROW, 0},
     {0},
 };
@@ -41,8 +35,7 @@ static const struct td_table_rule latent_attention[] = {
 };
 
 static const struct td_table_rule latent_queries[] = {
-    {ATTENTION "q_a_proj.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 0},
-    {ATTENTION "kv_a_proj_with_mqa.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 1},
+    TD_VLLM_COMPRESSED,
     {ATTENTION "q_b_proj.weight", NULL, TD_TABLE_HEADS, 0},
     {0},
 };

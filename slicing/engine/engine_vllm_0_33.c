@@ -7,31 +7,24 @@
  * first in the alphabet. */
 #include "slicing/engine/engine_vllm.h"
 
+/* The scales of an attention, whose names begin with `out`, for each layer that has the tensor `match`. */
+#define SCALES(match, out)                                                                                       \
+    TD_VLLM_ROW(match, out "_k_scale", TD_TABLE_ONE, 0), TD_VLLM_ROW(match, out "_prob_scale", TD_TABLE_ONE, 0), \
+        TD_VLLM_ROW(match, out "_q_scale", TD_TABLE_ONE, 0), TD_VLLM_ROW(match, out "_v_scale", TD_TABLE_ONE, 0)
+
 static const struct td_table_rule attention_scales[] = {
-    {ATTENTION "o_proj.weight", ATTENTION "attn._k_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "attn._prob_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "attn._q_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "attn._v_scale", TD_TABLE_ONE, 0},
+    SCALES(ATTENTION "o_proj.weight", ATTENTION "attn."),
     {0},
 };
 
 static const struct td_table_rule latent_scales[] = {
-    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._k_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._prob_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._q_scale", TD_TABLE_ONE, 0},
-    {ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn._v_scale", TD_TABLE_ONE, 0},
+    SCALES(ATTENTION "o_proj.weight", ATTENTION "mla_attn.mla_attn."),
     {0},
 };
 
 static const struct td_table_rule transformer_scales[] = {
-    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._k_scale", TD_TABLE_ONE, 0},
-    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._prob_scale", TD_TABLE_ONE, 0},
-    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._q_scale", TD_TABLE_ONE, 0},
-    {TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn._v_scale", TD_TABLE_ONE, 0},
-    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._k_scale", TD_TABLE_ONE, 0},
-    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._prob_scale", TD_TABLE_ONE, 0},
-    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._q_scale", TD_TABLE_ONE, 0},
-    {"h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn._v_scale", TD_TABLE_ONE, 0},
+    SCALES(TRANSFORMER "self_attention.dense.weight", TRANSFORMER "self_attention.attn."),
+    SCALES("h.*.self_attention.dense.weight", TRANSFORMER "self_attention.attn."),
     {0},
 };
 
@@ -55,20 +48,14 @@ static const struct td_table_rule no_head[] = {
     {0},
 };
 
-#define ROUTED(p) p "experts.routed_experts."
-
 static const struct td_table_rule mixtral_experts[] = {
     {MIXTRAL "gate.weight", NULL, TD_TABLE_WHOLE, 0},
-    {MIXTRAL "experts.*.w1.weight", ROUTED(MIXTRAL) "w13_weight", TD_TABLE_EXPERTS, 0},
-    {MIXTRAL "experts.*.w3.weight", ROUTED(MIXTRAL) "w13_weight", TD_TABLE_EXPERTS, 1},
-    {MIXTRAL "experts.*.w2.weight", ROUTED(MIXTRAL) "w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    TD_VLLM_MIXTRAL_EXPERTS(MIXTRAL "experts.routed_experts."),
     {0},
 };
 
 static const struct td_table_rule experts[] = {
-    {MLP "experts.*.gate_proj.weight", ROUTED(MLP) "w13_weight", TD_TABLE_EXPERTS, 0},
-    {MLP "experts.*.up_proj.weight", ROUTED(MLP) "w13_weight", TD_TABLE_EXPERTS, 1},
-    {MLP "experts.*.down_proj.weight", ROUTED(MLP) "w2_weight", TD_TABLE_EXPERTS_ROW, 0},
+    TD_VLLM_EXPERTS(MLP "experts.routed_experts."),
     {0},
 };
 
@@ -84,15 +71,13 @@ static const struct td_table_rule router[] = {
 static const struct td_table_rule qwen2_shared_expert[] = {
     {MLP "gate.weight", NULL, TD_TABLE_WHOLE, 0},
     {MLP "shared_expert_gate.weight", SHARED "expert_gate.weight", TD_TABLE_WHOLE, 0},
-    {MLP "shared_expert.gate_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 0},
-    {MLP "shared_expert.up_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    TD_VLLM_GATE_UP(MLP "shared_expert.", SHARED),
     {MLP "shared_expert.down_proj.weight", SHARED "down_proj.weight", TD_TABLE_ROW, 0},
     {0},
 };
 
 static const struct td_table_rule deepseek_shared_experts[] = {
-    {MLP "shared_experts.gate_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 0},
-    {MLP "shared_experts.up_proj.weight", SHARED "gate_up_proj.weight", TD_TABLE_COLUMN, 1},
+    TD_VLLM_GATE_UP(MLP "shared_experts.", SHARED),
     {MLP "shared_experts.down_proj.weight", SHARED "down_proj.weight", TD_TABLE_ROW, 0},
     {0},
 };
@@ -107,8 +92,7 @@ static const struct td_table_rule latent_attention[] = {
 };
 
 static const struct td_table_rule latent_queries[] = {
-    {ATTENTION "q_a_proj.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 0},
-    {ATTENTION "kv_a_proj_with_mqa.weight", ATTENTION "fused_qkv_a_proj.weight", TD_TABLE_WHOLE, 1},
+    TD_VLLM_COMPRESSED,
     {ATTENTION "q_a_layernorm.weight", LATENT "q_a_layernorm.weight", TD_TABLE_WHOLE, 0},
     {ATTENTION "q_b_proj.weight", LATENT "q_b_proj.weight", TD_TABLE_HEADS, 0},
     {0},
