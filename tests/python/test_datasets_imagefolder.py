@@ -1,5 +1,7 @@
 """Folders of images with labels and metadata, beside the builder "imagefolder" of the library datasets; classes also by
 the rule that torchvision's ImageFolder documents: the names of the folders, sorted."""
+import csv
+import io
 import json
 import os
 import pickle
@@ -7,6 +9,8 @@ import re
 
 import datasets
 import numpy
+import pandas
+import pyarrow
 import pytest
 import torch
 from conftest import REPO, rows_url
@@ -29,11 +33,19 @@ METADATA = {
     "csv": {"train/metadata.csv":
             'file_name,caption,n,x,ok,some\n2.png,"two, 2",2,.5,True,\n1.png,one,1,1e3,False,7.5\n',
             "test/metadata.csv": "file_name,caption,n,x,ok,some\nin/3.png,three,3,2.0,True,8.5\n"},
+    "nulls": {"train/metadata.csv":
+              'file_name,caption,n,x,ok\n2.png,None,NA,nan,TRUE\n1.png,"null ",1,1e3,n/a\n',
+              "test/metadata.csv": "file_name,caption,n,x,ok\nin/3.png,nan.,,-inf,\nin/4.png,NULL,7,.5,false\n"},
     "lines": {"metadata.jsonl": '{"file_name": "train/2.png", "c": {"x": [1]}, "t": "a\u2028b\u0085"}\n'
                                 '{"file_name": "train/1.png", "c": null, "t": null}\n'
                                 '{"file_name": "test/in/3.png", "c": {"x": []}, "t": ""}\n'},
 }
-IMAGES_WITH_METADATA = ["train/1.png", "train/2.png", "test/in/3.png"]
+IMAGES_WITH_METADATA = {"csv": ["train/1.png", "train/2.png", "test/in/3.png"],
+                        "nulls": ["train/1.png", "train/2.png", "test/in/3.png", "test/in/4.png"],
+                        "lines": ["train/1.png", "train/2.png", "test/in/3.png"]}
+FIELDS = ["", "NA", "nan", "null", "None", "N/A", "<NA>", "#N/A", " NA", "nan ", "0", "1", "-7", "+3", "007", " 1 ",
+          "- 1", "1_000", "0x10", "1.5", ".5", "1.", ".", "1e3", "1.E-3 ", "1e", "1e400", "inf", "-Infinity", " inf",
+          "True", "TRUE", "false", "tRUE", "True ", "yes", "text", "9223372036854775807", "\u0661", "1\u00a0"]
 
 
 def put(root, path, number):
@@ -104,8 +116,8 @@ def test_classes_by_the_rule_of_torchvision(served):
 @pytest.mark.parametrize("kind", METADATA)
 def test_metadata_beside_datasets(served, tmp_path, kind):
     """Rows are those of the library, in the order of the images' paths."""
-    url = served(METADATA[kind], *IMAGES_WITH_METADATA)
-    if kind == "csv":
+    url = served(METADATA[kind], *IMAGES_WITH_METADATA[kind])
+    if kind != "lines":
         wanted = {split: list(rows) for split, rows in oracle(served, tmp_path).items()}
     else:  # of metadata above the folders of splits the library takes none
         text = METADATA[kind]["metadata.jsonl"]
@@ -119,6 +131,21 @@ def test_metadata_beside_datasets(served, tmp_path, kind):
         assert [{**row, "image": pixel(row["image"])} for row in found] == [
             {**row, "image": pixel(row["image"])} for row in rows]
         assert [list(row) for row in found] == [list(row) for row in rows]
+        assert [[type(value) for name, value in row.items() if name != "image"] for row in found] == [
+            [type(value) for name, value in row.items() if name != "image"] for row in rows]
+
+
+def test_types_of_columns_beside_pandas(served):
+    """One column for each pair of fields; the builder reads metadata.csv with pandas."""
+    columns = [*((one, two) for one in FIELDS for two in FIELDS), ("18446744073709551615", "1")]
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(
+        [["file_name", *range(len(columns))], *([f"{row}.png", *fields] for row, fields in enumerate(zip(*columns)))])
+    found = open_folder(served({"train/metadata.csv": text.getvalue()}, "train/0.png", "train/1.png"))
+    wanted = pyarrow.Table.from_pandas(pandas.read_csv(io.StringIO(text.getvalue())))
+    for row, values in enumerate(wanted.to_pylist()):
+        assert [(name, type(value), value) for name, value in found[row].items() if name != "image"] == [
+            (name, type(value), value) for name, value in values.items() if name != "file_name"]
 
 
 def test_images_without_metadata_and_metadata_without_images(served):

@@ -126,8 +126,7 @@ def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
 
 
 def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
-    """Returns rows with the types that pandas gives their columns: whole numbers, numbers, True and False, or texts;
-    None for an empty field."""
+    """Returns rows with the types that pandas gives their columns, and None for fields that pandas reads as null."""
     header, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
     if any(len(line) > len(header) for line in lines):
         raise ValueError("a row has more fields than the header")
@@ -136,12 +135,22 @@ def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
     return [dict(zip(header, row)) for row in zip(*columns)]
 
 
-_TYPES: Sequence[Tuple[str, Callable[[str], Any]]] = (
-    (r"[+-]?[0-9]{1,19}", int), (r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", float),
-    (r"True|TRUE|true|False|FALSE|false", lambda text: text in ("True", "TRUE", "true")), (r"(?s).*", str))
+# The default of pandas.read_csv's na_values.
+_NULLS = frozenset(("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
+                    "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"))
+_TYPES: Sequence[Tuple["re.Pattern[str]", Callable[[str], Any]]] = tuple(
+    (re.compile(pattern, re.ASCII | re.IGNORECASE), make) for pattern, make in (
+        (r"\s*[+-]?[0-9]+\s*", int),
+        (r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*|[+-]?inf(inity)?", float),
+        (r"true|false", lambda text: text.lower() == "true"),
+        (r"(?s:.*)", str)))
 
 
-def _typed(values: List[str]) -> List[Any]:
-    pattern, make = next((pattern, make) for pattern, make in _TYPES
-                         if all(re.fullmatch(pattern, value) for value in values if value))
-    return [make(value) if value else None for value in values]
+def _typed(fields: List[str]) -> List[Any]:
+    """Returns the values of a column: whole numbers (numbers, if a field is null), numbers, booleans or texts. Whole
+    numbers outside int64 stay numbers, even in columns that pandas leaves as texts because of them."""
+    known = [field for field in fields if field not in _NULLS]
+    make = next(make for pattern, make in _TYPES if all(map(pattern.fullmatch, known)))
+    if make is int and len(known) < len(fields):
+        make = float
+    return [None if field in _NULLS else make(field) for field in fields]
