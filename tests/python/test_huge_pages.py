@@ -20,7 +20,8 @@ from tensord import huge_pages
 
 MIB = 1 << 20
 ALLOWED = Path(huge_pages.ALLOWED_FILE)
-pytestmark = pytest.mark.skipif(not ALLOWED.exists(), reason=f"{ALLOWED} is not there: the kernel has no huge pages")
+# This host's choice: "always", "madvise" or "never".
+SETTING = re.search(r"\[(\w+)\]", ALLOWED.read_text())[1] if ALLOWED.exists() else "never"
 # Sizes on both sides of 2 MiB, and such as leave a part of a huge page at an end.
 SIZES = {"least": 2 * MIB, "less": 2 * MIB - 4096, "odd": 3 * MIB + 20, "large": 40 * MIB, "small": 1000}
 
@@ -67,14 +68,39 @@ def ways(server):
             "rank": tensord.load_rank(url, "none", 1, 0)}
 
 
-def test_which_memory_asks_for_huge_pages(served):
+@pytest.fixture
+def asked(monkeypatch):
+    """A list of the calls of madvise (address, bytes, advice), also on hosts that forbid huge pages."""
+    calls, real = [], huge_pages._find_madvise()
+
+    def call(*args):
+        calls.append(args)
+        return 0 if real is None else real(*args)
+
+    monkeypatch.setattr(huge_pages, "_find_madvise", lambda: call)
+    return calls
+
+
+def test_which_memory_asks_for_huge_pages(served, asked):
     for way, tensors in ways(served).items():
         for name, size in SIZES.items():
             one = tensors[name]
             assert (one == (numpy if way == "numpy" else torch).arange(size // 4)).all(), (way, name)
             address = one.ctypes.data if way == "numpy" else one.data_ptr()
             if size >= 2 * MIB:
-                assert all("hg" in flags_at(at) for at in inside(address, size)), (way, name)
+                assert all(any(begin <= at < begin + nbytes and advice == huge_pages.MADV_HUGEPAGE
+                               for begin, nbytes, advice in asked) for at in inside(address, size)), (way, name)
+                assert SETTING == "never" or all("hg" in flags_at(at) for at in inside(address, size)), (way, name)
+
+
+@pytest.mark.parametrize("text, allowed", [
+    ("always [madvise] never\n", True), ("[always] madvise never\n", True), ("always madvise [never]\n", False),
+    (None, False)])
+def test_what_the_host_allows(tmp_path, monkeypatch, text, allowed):
+    if text is not None:
+        (tmp_path / "enabled").write_text(text)
+    monkeypatch.setattr(huge_pages, "ALLOWED_FILE", str(tmp_path / "enabled"))
+    assert (huge_pages._find_madvise() is not None) == allowed
 
 
 SCRIPT = """
@@ -122,16 +148,18 @@ def test_memory_returns_with_the_tensors(served, tmp_path):
     assert found["held"]["rss"] - found["before"]["rss"] > 590 * MIB
     assert found["after"]["rss"] - found["before"]["rss"] < 80 * MIB
     assert found["held"]["maps"] - found["before"]["maps"] < 100
-    if "[never]" not in ALLOWED.read_text():
-        assert found["held"]["hg"] > found["before"]["hg"]
+    assert (found["held"]["hg"] > found["before"]["hg"]) == (SETTING != "never")
 
 
-@pytest.mark.skipif(ALLOWED.exists() and "[madvise]" not in ALLOWED.read_text(), reason="huge pages are not by advice")
 def test_fewer_page_faults(served, tmp_path):
-    """What is won: one page fault in place of 512."""
-    with_, without = (run(served, "many", mode, tmp_path) for mode in ("as it is", "never"))
-    print(f"{with_['faults']} page faults, {without['faults']} without huge pages")
-    assert without["faults"] > 600 * MIB // 4096 * 0.9 and with_["faults"] < without["faults"] / 4
+    """One page fault replaces 512: for the memory asked for ("madvise"), for all ("always") or for none ("never")."""
+    with_, without = (run(served, "many", mode, tmp_path)["faults"] for mode in ("as it is", "never"))
+    print(f"{with_} page faults, {without} without asking for huge pages")
+    small_pages = 600 * MIB // 4096
+    if SETTING == "always":
+        assert with_ < small_pages / 4
+    else:
+        assert without > small_pages * 0.9 and (with_ < without / 4) == (SETTING == "madvise")
 
 
 @pytest.mark.parametrize("mode", ("never", "full", "unknown"))
