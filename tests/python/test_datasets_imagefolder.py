@@ -163,7 +163,7 @@ def test_images_without_metadata_and_metadata_without_images(served):
     ("metadata.csv", "file_name,n\n1.png,1,2\n", "more fields than the header"),
     ("metadata.csv", 'file_name,n\n"1.png,1\n', "unexpected end of data"),
     ("metadata.jsonl", '{"file_name": 5}\n', "has no file_name"),
-    ("metadata.jsonl", "[1]\n", "no object of JSON"), ("metadata.jsonl", "{\n", "cannot be read"),
+    ("metadata.jsonl", "[1]\n", "not a JSON object"), ("metadata.jsonl", "{\n", "cannot be read"),
     ("metadata.jsonl", "[" * 100000, "cannot be read"),
 ])
 def test_metadata_that_is_wrong(served, path, text, words):
@@ -221,7 +221,7 @@ def test_rows_of_other_formats(serve_rows):
     url = rows_url(serve_rows(), "text")
     with pytest.raises(ValueError, match="decode='imagefolder' does not fit split train of format jsonl"):
         open_folder(url)
-    with pytest.raises(tensord.TensordError, match="format jsonl, and have no classes"):
+    with pytest.raises(tensord.TensordError, match="format jsonl and have no classes"):
         tensord.Dataset(url, **QUIET).classes
     assert list(tensord.Dataset(url, transform=lambda row: row["n"], **QUIET)) == [1, 2]
 

@@ -305,12 +305,12 @@ def test_every_prefix_and_many_mutations_of_a_pickle():
 
 @pytest.mark.parametrize("data,why", (
     (b"", "damaged"), (b".", "damaged"), (b"(.", "damaged"), (b"\x80\x02K\x01(.", "damaged"), (b"h\x00.", "damaged"),
-    (b"K\x01a.", "damaged"), (b"K\x01K\x02a.", "what is no list"), (b"]t.", "damaged"), (b"](a.", "damaged"),
+    (b"K\x01a.", "damaged"), (b"K\x01K\x02a.", "is not a list"), (b"]t.", "damaged"), (b"](a.", "damaged"),
     (b"X\xff\xff\xff\xffa.", "cut off"), (b"\x8d\xff\xff\xff\xff\xff\xff\xff\xffa.", "cut off"),
     (b"\x8b\xff\xff\xff\xff.", "damaged"), (b"\x8b\xff\xff\xff\x7f.", "cut off"),
     (b"X\x01\x00\x00\x00\xff.", "not UTF-8"),
     (b"cos\nsystem\n(X\x02\x00\x00\x00idtR.", "os.system"), (b"\x8c\x02os\x8c\x06system\x93.", "os.system"),
-    (b"K\x01K\x02\x93.", "name is no text"), (b"cos\nsystem", "cut off"), (b"}.", "a dict"), (b"\x8f.", "a set"),
+    (b"K\x01K\x02\x93.", "name is not a text"), (b"cos\nsystem", "cut off"), (b"}.", "a dict"), (b"\x8f.", "a set"),
     (b"C\x01a.", "bytes"), (b"I1\n.", "opcode 0x49"), (b"]" + b"]a" * 1_000_000 + b".", "more than 2000000 opcodes")))
 def test_pickles_that_are_not_read(data, why):
     with pytest.raises(pickles.NotReadable, match=why):
@@ -336,7 +336,7 @@ def test_indexes_that_are_not_believed():
     assert "where 16777216 are the most" in read(metadata_of({"a": ("f", 0, 2**30)})).places["a"].reason
     assert "transformed" in read(metadata_of({"a": ("f", 0, 1, ["zstd"])})).places["a"].reason
     for data in (b"N.", b"].", pickle.dumps(Trap), pickle.dumps({}), pickle.dumps(Trap())):
-        with pytest.raises(pickles.NotReadable, match="no Metadata"):
+        with pytest.raises(pickles.NotReadable, match="not a Metadata"):
             read(data)
     paths = {"a.0": ("a", 0), "a.b": ("a", "b", 2, 1)}
     assert read(metadata_of({"a.0": ("f", 0, 1)}, paths)).paths == paths

@@ -243,8 +243,8 @@ class Dataset:
     def _read_folder(self) -> ImageFolder:
         """Reads the labels or metadata of the images. Raises as `classes`; DecodeError for invalid metadata."""
         if self.split_info.format != "images":
-            raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format}, and have no classes: "
-                                      "those of folders of images have")
+            raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format} and have no classes: "
+                                      "only folders of images have classes")
         with self._fetcher.faults():
             return read_folder(self.client._session, self.id, self.split, self._paths_of_splits())
 

@@ -78,7 +78,7 @@ def parse_index(data: bytes) -> Index:
     """Returns the index of objects in a `.metadata`. Raises NotReadable."""
     metadata = pickles.read_records(data)
     if not isinstance(metadata, Record) or not metadata.is_a("Metadata"):
-        raise NotReadable("it is no Metadata of torch.distributed.checkpoint")
+        raise NotReadable("it is not a Metadata of torch.distributed.checkpoint")
     names = [name for name, value in _items(metadata.member("state_dict_metadata"))
              if type(name) is str and isinstance(value, Record) and value.is_a("BytesStorageMetadata")]
     places = dict.fromkeys(names, Place(reason="its place is not in .metadata"))
@@ -100,7 +100,7 @@ def _place_of(info: Record) -> Place:
     """Decodes a _StorageInfo into a Place."""
     file, offset, nbytes = (info.member(name) for name in ("relative_path", "offset", "length"))
     if type(file) is not str or "/" in file or not all(type(n) is int and 0 <= n < 2**62 for n in (offset, nbytes)):
-        raise NotReadable("the place of an object is no file, offset and length")
+        raise NotReadable("the place of an object is not a file name, an offset and a length")
     if info.member("transform_descriptors"):
         return Place(reason="it is compressed or otherwise transformed")
     if nbytes > MAX_OBJECT_BYTES:
@@ -129,8 +129,8 @@ def _paths_of(pairs: Pairs, most_steps: int) -> Optional[Dict[str, Path]]:
 
 
 def read_objects(model: Model, index: Index, names: Iterable[str]) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """Reads objects at the version of the model's manifest. Returns the values of numbers, texts, booleans, None, and
-    lists and tuples of these, and for each other object the reason why it was not read.
+    """Reads objects at the version of the model's manifest. Returns the plain values (see pickles.py), and for
+    each other object the reason why it was not read.
 
     Raises ChangedError, ConnectError, ProtocolError.
     """
@@ -191,13 +191,13 @@ def value_of(archive: bytes) -> Any:
         with zipfile.ZipFile(io.BytesIO(archive)) as members:
             found = [name for name in members.namelist() if name.partition("/")[2] == "data.pkl"]
             if len(found) != 1:
-                raise NotReadable("it is no archive of torch.save")
+                raise NotReadable("it is not an archive of torch.save")
             with members.open(found[0]) as member:
                 data = member.read(MAX_OBJECT_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, OverflowError) as error:
         if isinstance(error, NotReadable):
             raise
-        raise NotReadable("it is no archive of torch.save") from error
+        raise NotReadable("it is not an archive of torch.save") from error
     if len(data) > MAX_OBJECT_BYTES:
         raise NotReadable(f"it unpacks to more than {MAX_OBJECT_BYTES} bytes")
     return pickles.read_plain(data)

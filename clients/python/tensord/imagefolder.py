@@ -121,7 +121,7 @@ def _image_path(metadata: str, name: Any) -> str:
 def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
     rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a line is no object of JSON")
+        raise ValueError("a line is not a JSON object")
     return rows
 
 

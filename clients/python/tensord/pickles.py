@@ -1,9 +1,9 @@
 """Reads pickles as data: nothing is imported, resolved or called.
 
-`read_plain` accepts numbers, texts, booleans, None, and lists and tuples of these. `read_records` also accepts the
-other values that torch writes into `.metadata`, as records of names and arguments. Both read the binary opcodes of
-protocols 2 to 5, as Lib/pickletools.py of CPython 3.11 describes them. Time and memory are in proportion to the length
-of the pickle: each opcode adds at most one value, and shared values stay shared.
+`read_plain` accepts plain values: numbers, texts, booleans, None, and lists and tuples of plain values. `read_records`
+also accepts the other values that torch writes into `.metadata`, as records of names and arguments. Both read the
+binary opcodes of protocols 2 to 5, as Lib/pickletools.py of CPython 3.11 describes them. Time and memory are in
+proportion to the length of the pickle: each opcode adds at most one value, and shared values stay shared.
 """
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Pairs:
 
 
 def read_plain(data: bytes) -> Any:
-    """Returns the value of a pickle of numbers, texts, booleans, None, and lists and tuples of these.
+    """Returns the plain value in a pickle.
 
     Raises NotReadable for any other pickle, and for one of more than 2,000,000 opcodes.
     """
@@ -190,7 +190,7 @@ def _tuple(machine: _Machine) -> None:
 def _append_all(machine: _Machine, values: List[Any]) -> None:
     target = machine.top()
     if type(target) is not list:
-        raise NotReadable("its pickle appends to what is no list")
+        raise NotReadable("its pickle appends to a value that is not a list")
     target += values
 
 
@@ -242,7 +242,7 @@ def _refuse_global(machine: _Machine) -> None:
 def _stack_global(machine: _Machine) -> None:
     name, module = machine.pop(), machine.pop()
     if type(name) is not str or type(module) is not str:
-        raise NotReadable("its pickle has a global whose name is no text")
+        raise NotReadable("its pickle has a global whose name is not a text")
     machine.stack.append(Name(module, name))
 
 
@@ -254,14 +254,14 @@ def _call(machine: _Machine) -> None:
 def _build(machine: _Machine) -> None:
     state, target = machine.pop(), machine.top()
     if not isinstance(target, Record):
-        raise NotReadable("its pickle gives a state to what is no object")
+        raise NotReadable("its pickle sets the state of a value that is not an object")
     target.state = state
 
 
 def _set_all(machine: _Machine, items: List[Any]) -> None:
     target = machine.top()
     if not isinstance(target, Pairs) or len(items) % 2:
-        raise NotReadable("its pickle sets items of what is no dict")
+        raise NotReadable("its pickle sets items of a value that is not a dict")
     target.items += items
 
 

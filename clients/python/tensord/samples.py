@@ -69,7 +69,7 @@ class _Next:
 
     def take_size(self, text: bytes) -> None:
         if self.size is not None or not re.fullmatch(rb"[0-9]{1,20}", text):
-            raise ValueError("a pax header gives a member two sizes, or one that is no number")
+            raise ValueError("a pax header gives a member two sizes, or one that is not a number")
         self.size = int(text)
 
 
@@ -125,7 +125,7 @@ def _number(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     found = re.match(rb" *([0-7]*) *(\0|$)", field, re.DOTALL)
     if not found:
-        raise ValueError("it is no part of a tar file: a header has a number that is none")
+        raise ValueError("it is no part of a tar file: a header has a number that is not octal")
     return int(found[1] or b"0", 8)
 
 
@@ -164,6 +164,6 @@ def _records(data: bytes) -> Iterator[Tuple[bytes, bytes]]:
         end = at + int(digits[1]) if digits else 0
         key, equals, value = data[at + (digits.end() if digits else 0) : max(at, end - 1)].partition(b"=")
         if not digits or end > len(data) or data[end - 1 : end] != b"\n" or not key or not equals:
-            raise ValueError("a pax header has a record that is none")
+            raise ValueError("a pax header has an invalid record")
         yield key, value
         at = end
