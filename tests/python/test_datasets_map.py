@@ -167,7 +167,7 @@ def test_csv(serve_rows):
 
 
 def rows_url_of(dataset):
-    return f"{dataset.client._session.endpoints[0]}/datasets/{dataset.id}"
+    return f"{dataset.client.session.endpoints[0]}/datasets/{dataset.id}"
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float16", "uint8", "float64"])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._version import VERSION as __version__
-from .client import Client, Model, connect, open_model
+from .client import Client, Model, connect, open_model, watch
 from .dataset import Dataset
 from .errors import (AddressError, AnswerError, ChangedError, ConnectError, DatasetChanged, DecodeError, MismatchError,
                      NotFoundError, ProtocolError, SetupError, TensordError)
@@ -25,7 +25,6 @@ from .options import Options
 from .safe_open import PrefetchLoader, PrefetchPlan, RemoteSlice, safe_open
 from .sampler import ShuffleSampler
 from .splits import DatasetInfo, FileInfo, SplitInfo
-from .watching import watch
 
 if TYPE_CHECKING:
     from .iterable import IterableDataset

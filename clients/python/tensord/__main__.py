@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 from . import boxes, errors
 from ._version import VERSION
-from .address import parse
+from .address import glob_of, parse
 from .buffer import empty_bytes
 from .client import Client, Model, connect
 from .decoding import TABLES
@@ -140,7 +140,7 @@ def _list(chosen: Any) -> None:
              f"not readable: {t.reason}" if t.reason else ""] for t in manifest.tensors.values()]
     _print_table(["tensor", "dtype", "shape", "size", ""], rows)
     print(f"{len(rows)} tensor{'' if len(rows) == 1 else 's'}, {_size(manifest.total_bytes)}")
-    about = client.models(match=re.sub(r"([*?\[\]\\])", r"\\\1", manifest.model))
+    about = client.models(match=glob_of(manifest.model))
     others = [str(one.get("id")) for row in about if row["id"] == manifest.model for one in row["checkpoints"]]
     if len(others) > 1:
         print(errors.printable(f"of checkpoint {manifest.checkpoint}; the model has {', '.join(others)}: "

@@ -80,6 +80,11 @@ def is_url(text: object) -> bool:
     return isinstance(text, str) and re.match(r"(tensord|http)s?://", text) is not None
 
 
+def glob_of(text: str) -> str:
+    """Returns the glob that matches a text and nothing else."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
+
+
 def parse(urls: Urls) -> Address:
     """Parses one URL, several between commas, or a list of them. All must name the same model or dataset.
 

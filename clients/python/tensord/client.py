@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlencode
 
-from . import address, boxes, dtypes, errors, http, indexing, memory
+from . import address, boxes, dtypes, errors, http, indexing, memory, watching
 from .address import Endpoint, Urls, path_of
 from .buffer import empty_bytes
 from .lock import ForkSafeLock
@@ -35,24 +35,44 @@ def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Clie
                   place.dataset or None, place.split)
 
 
+def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **options: Any) -> Iterator["Model"]:
+    """Returns an endless iterator that yields a Model for each model of a server that appears or changes. The Model's
+    manifest is not read yet.
+
+    `url`: of a server, or of a model to watch that model alone. `match`: a glob over ids, such as "run/*". `existing`:
+    whether to yield the models that are there at the beginning first, in the order of their ids. `options`: those of
+    `tensord.Options`, by name.
+
+    The iterator yields a model only once it has a checkpoint. If a model changes several times between two steps of the
+    iterator, the iterator yields it once. The iterator waits while a server restarts, and then yields only models that
+    have changed.
+
+    Raises AddressError, ValueError; the iterator AnswerError, ProtocolError, and ConnectError when no server answers
+    for `retry_for` seconds.
+    """
+    return connect(url, **options).watch(match, existing)
+
+
 def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> "Model":
     """Returns the model that a URL names. Raises AddressError if the URL names none."""
     return connect(url, options, **given).model()
 
 
 class Client:
-    """Servers that hold the same models. For any number of threads; pickled or forked it makes connections anew."""
+    """Servers that hold the same models. For any number of threads; pickled or forked it makes connections anew.
+
+    `session`: the connections and options, for the other modules of this package."""
 
     def __init__(self, session: Session, model: Optional[str] = None, checkpoint: Optional[str] = None,
                  dataset: Optional[str] = None, split: Optional[str] = None):
-        self._session = session
+        self.session = session
         self._model = model
         self._checkpoint = checkpoint
         self._dataset = dataset
         self._split = split
 
     def __repr__(self) -> str:
-        return f"<tensord.Client {', '.join(map(str, self._session.endpoints))}>"
+        return f"<tensord.Client {', '.join(map(str, self.session.endpoints))}>"
 
     def models(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
         """Returns the models of the server, each as the server describes it (id, checkpoints, total_bytes, ...).
@@ -77,7 +97,7 @@ class Client:
         query, tag = {"page_size": "1000", **query}, None
         while True:
             path = f"/{what}?{urlencode(query)}"
-            text, answer = self._session.ask("GET", path)
+            text, answer = self.session.ask("GET", path)
             page = json_of(text, answer, path)
             tag = answer.fields.get("etag", "") if tag is None else tag
             found = page.get(what) if isinstance(page, dict) else None
@@ -95,9 +115,14 @@ class Client:
 
     def watch(self, match: Optional[str] = None, existing: bool = True) -> Iterator["Model"]:
         """Yields models as they appear or change; see `tensord.watch`."""
-        from .watching import watch_client
-
-        return watch_client(self, match, existing)
+        if self._dataset:
+            raise errors.AddressError("watch takes the URL of a server or a model, and this is one of a dataset")
+        if self._model and match is not None:
+            raise ValueError("match= is for the URL of a server, and this one names a model")
+        glob = address.glob_of(self._model) if self._model else match
+        checkpoint = self._checkpoint if self._model else None
+        ids = watching.changed_ids(self._models_and_tag, glob, existing, self.session.options.stall_timeout)
+        return (Model(self, id, checkpoint) for id in ids)
 
     def datasets(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
         """Returns the datasets of the server, each with its "id" and the names of its "splits".
@@ -114,7 +139,7 @@ class Client:
         """
         name = self._dataset_name(id)
         query = f"?file_start={file_start}" if file_start else ""
-        info = DatasetInfo.from_json(self._session.ask_json("GET", address.dataset_path(name) + query))
+        info = DatasetInfo.from_json(self.session.ask_json("GET", address.dataset_path(name) + query))
         if info.id != name and f"local/{info.id}" != name:  # the Hub's name of an id of one segment
             raise errors.ProtocolError(f"the server answered dataset {info.id!r} instead of {name!r}")
         return info
@@ -125,7 +150,7 @@ class Client:
         from .dataset import Dataset
 
         chosen = split if split is not None or id is not None else self._split
-        client = Client(self._session, dataset=self._dataset_name(id), split=chosen)
+        client = Client(self.session, dataset=self._dataset_name(id), split=chosen)
         return Dataset(client, decode=decode, columns=columns, transform=transform)
 
     def _dataset_name(self, id: Optional[str]) -> str:
@@ -149,7 +174,7 @@ class Client:
         query = {key: value for key, value in query.items() if value is not None}
         path = path_of(name, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
         try:
-            made = Manifest.from_json(self._session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
+            made = Manifest.from_json(self.session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
         except errors.NotFoundError as error:
             if not name.startswith("models/"):
                 raise
@@ -167,7 +192,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the idle connections. The client may be used again."""
-        self._session.pool.close()
+        self.session.pool.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -177,13 +202,13 @@ class Client:
 
     def _name(self, model: Optional[str]) -> str:
         name = model if model is not None else self._model
-        prefix = self._session.endpoints[0].prefix
+        prefix = self.session.endpoints[0].prefix
         if not name and self._dataset:
             raise errors.AddressError(f"the URL names the dataset {self._dataset}, and no model: tensord.Dataset opens "
                                       f"it (a model of this name: http://host:port/models/datasets/{self._dataset})")
         if not name and prefix:
             raise errors.AddressError(f"the URL's path {prefix} names no model: that would be "
-                                      f"{self._session.endpoints[0].origin}/models{prefix}")
+                                      f"{self.session.endpoints[0].origin}/models{prefix}")
         if not name:
             raise errors.AddressError("no model is named: give its id, or a URL like http://host:8080/models/ID")
         return name
@@ -201,7 +226,7 @@ class Model:
         self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
-        return f"<tensord.Model {self.id} on {', '.join(map(str, self.client._session.endpoints))}>"
+        return f"<tensord.Model {self.id} on {', '.join(map(str, self.client.session.endpoints))}>"
 
     def __getstate__(self) -> Dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
@@ -213,11 +238,11 @@ class Model:
     @property
     def options(self) -> Options:
         """The options of the client."""
-        return self.client._session.options
+        return self.client.session.options
 
     def with_options(self, **given: Any) -> "Model":
         """Returns the same model at the same version, read with other options (see `Options`)."""
-        session = self.client._session
+        session = self.client.session
         client = Client(Session(session.endpoints, of(session.options, **given)), self.client._model,
                         self.client._checkpoint)
         model = Model(client, self.id, self.checkpoint)
@@ -239,7 +264,7 @@ class Model:
 
     def reader(self) -> Reader:
         """Returns what reads boxes of the manifest's version."""
-        return Reader(self.client._session, self.manifest(), self.checkpoint)
+        return Reader(self.client.session, self.manifest(), self.checkpoint)
 
     def names(self, match: Optional[str] = None) -> List[str]:
         """Returns the names of the tensors, sorted; `match` is the server's glob, which the server applies."""
@@ -270,14 +295,14 @@ class Model:
         if served is not None:
             self._confirm(tag, served, endpoint=endpoint, once=True)
             return
-        found = self.client._session.ask_json("GET", self.reader().path("tensors"), endpoint=endpoint, once=True)
+        found = self.client.session.ask_json("GET", self.reader().path("tensors"), endpoint=endpoint, once=True)
         if Manifest.from_json(found).etag != tag:
             raise self._changed(None)
 
     def _confirm(self, tag: str, served: str, **how: Any) -> None:
         """Requests a plan of one tensor with a manifest's tag. A server with another version refuses it."""
         try:
-            self.client._session.ask("POST", self.reader().path("plans"),
+            self.client.session.ask("POST", self.reader().path("plans"),
                                      {"boxes": [{"name": served}], "manifest": tag}, **how)
         except errors.ChangedError as error:
             raise self._changed(error) from error

@@ -70,7 +70,7 @@ class Dataset:
         self._own_function = callable(decode)
         self._transform = transform
         self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
-        self._fetcher = Fetcher(client._session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
+        self._fetcher = Fetcher(client.session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
         self._as_tables = self.split_info.format in decoding.TABLES
         self._grouped = self._open_grouped()
         self._paths: Optional[Paths] = None
@@ -171,7 +171,7 @@ class Dataset:
         numbers = self._chosen(rows)
         if self._paths is None:
             with self._fetcher.faults():
-                self._paths = paths_of(self.client._session, self._fetcher.path("index"), self._rows)
+                self._paths = paths_of(self.client.session, self._fetcher.path("index"), self._rows)
         return self._paths.take(numbers)
 
     def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0,
@@ -236,7 +236,7 @@ class Dataset:
     def _open_grouped(self) -> Optional[GroupedRows]:
         """Returns what reads rows that the server cannot cut out; None where it can."""
         if self.split_info.format == "parquet":
-            return ParquetRows(self.client._session, self.id, self._all_files(), self._columns,
+            return ParquetRows(self.client.session, self.id, self._all_files(), self._columns,
                                self._fetcher.check_version)
         return BatchRows(self._fetcher) if self.is_arrow and self.split_info.reason else None
 
@@ -246,7 +246,7 @@ class Dataset:
             raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format} and have no classes: "
                                       "only folders of images have classes")
         with self._fetcher.faults():
-            return read_folder(self.client._session, self.id, self.split, self._paths_of_splits())
+            return read_folder(self.client.session, self.id, self.split, self._paths_of_splits())
 
     def _paths_of_splits(self) -> Dict[str, List[str]]:
         """Returns the paths of the images of all splits that have images."""
@@ -403,7 +403,7 @@ def _open(client: Client, split: Optional[str]) -> Any:
     if found.state == "ready":
         return info, found
     pause, last = POLL_SECONDS
-    with Progress(found.index_bytes, f"index of {info.id}", client._session.options.progress) as progress:
+    with Progress(found.index_bytes, f"index of {info.id}", client.session.options.progress) as progress:
         since, done = time.monotonic(), 0
         while found.state != "ready":
             if found.state != "building":
@@ -413,10 +413,10 @@ def _open(client: Client, split: Optional[str]) -> Any:
                 progress.add(found.done_bytes - done)
                 since, done = time.monotonic(), found.done_bytes
             spent = time.monotonic() - since
-            if spent > client._session.options.retry_for:
+            if spent > client.session.options.retry_for:
                 raise errors.ConnectError(
                     f"the index of split {found.name} of {info.id} is being built, and stands at {done} of "
-                    f"{found.index_bytes} bytes for {spent:.0f} s ({client._session.options.with_value('retry_for')})")
+                    f"{found.index_bytes} bytes for {spent:.0f} s ({client.session.options.with_value('retry_for')})")
             time.sleep(pause)
             pause = min(last, 2 * pause)
             info = client.dataset_info()

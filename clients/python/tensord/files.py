@@ -22,7 +22,7 @@ def rows_of(client: Client, model: str) -> List[Dict[str, Any]]:
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the model.
     """
-    about = client._session.ask_json("GET", path_of(model))
+    about = client.session.ask_json("GET", path_of(model))
     rows = about.get("files") if isinstance(about, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("size")) is int for row in rows):
         raise errors.ProtocolError(f"the files of {model} are not described: is this a tensord server?")
@@ -40,7 +40,7 @@ def dataset_rows_of(client: Client, dataset: str, path: str) -> List[Dict[str, A
     target, cursor = "/api" + dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), ""
     rows: List[Dict[str, Any]] = []
     while True:
-        text, answer = client._session.ask("GET", target + cursor)
+        text, answer = client.session.ask("GET", target + cursor)
         rows += _tree_rows(text, dataset)
         found = re.search(r'[?&]cursor=([0-9]{1,18})[^>]*>; *rel="next"', answer.fields.get("link", ""))
         if not found:
@@ -81,18 +81,18 @@ def check_path(path: Any) -> None:
 
 def read(model: Model, path: str) -> bytes:
     """Returns the bytes of a small file. Raises NotFoundError, ConnectError; ProtocolError if it is not small."""
-    data, _ = model.client._session.ask("GET", path_of(model.id, "files", quote(path)))
+    data, _ = model.client.session.ask("GET", path_of(model.id, "files", quote(path)))
     return bytes(data)
 
 
 def source_of(client: Client, model: str, path: str) -> transfer.Source:
     """Returns a file, at the version that the first server has; another one takes part if it has the same."""
-    return source_at(client._session, path_of(model, "files", quote(path)))
+    return source_at(client.session, path_of(model, "files", quote(path)))
 
 
 def dataset_source_of(client: Client, dataset: str, path: str) -> transfer.Source:
     """Returns the source of a dataset's file; see `source_of`."""
-    return source_at(client._session, dataset_path(dataset, "resolve", "main", quote(path)))
+    return source_at(client.session, dataset_path(dataset, "resolve", "main", quote(path)))
 
 
 def source_at(session: Session, target: str,
@@ -124,5 +124,5 @@ def fetch(model: Model, path: str, folder: str) -> str:
     place = os.path.join(folder, *path.split("/"))
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with open(place, "wb+") as file:
-        write_resource(model.client._session, source_of(model.client, model.id, path), file)
+        write_resource(model.client.session, source_of(model.client, model.id, path), file)
     return place

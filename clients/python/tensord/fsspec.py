@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import errors, files, options, transfer
+from .address import glob_of
 from .buffer import empty_bytes
 from .client import Client, connect
 from .reading import read_resource
@@ -86,7 +87,7 @@ class TensordFileSystem(AbstractFileSystem):
         """Returns the models and datasets of a server whose folders may hold a path ("": all)."""
         def match_of(path: str) -> Optional[str]:
             first = path.partition("/")[0]
-            return re.sub(r"([*?\[\]\\])", r"\\\1", first) + "*" if first else None
+            return glob_of(first) + "*" if first else None
 
         first, _, below = rest.partition("/")
         found = [_Place(row["id"], False) for row in client.models(match=match_of(rest))]
@@ -144,7 +145,7 @@ class TensordFileSystem(AbstractFileSystem):
             raise FileNotFoundError(path)
         source = place.source_of(client, rest)
         try:
-            return source, source.first(Patience(client._session.options)), client
+            return source, source.first(Patience(client.session.options)), client
         except errors.NotFoundError:
             raise FileNotFoundError(path) from None
 
@@ -207,5 +208,5 @@ class TensordFile(AbstractBufferedFile):
     def _fetch_range(self, start: int, end: int) -> bytes:
         data = empty_bytes(max(0, min(end, self.size) - start))
         if data:
-            read_resource(self._client._session, self._source, [memoryview(data)], start)
+            read_resource(self._client.session, self._source, [memoryview(data)], start)
         return bytes(data)

@@ -16,7 +16,7 @@ MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
 
 def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framework: str) -> Dict[str, Any]:
     """Returns the tensors of a rank's file by name. Raises as `tensord.load_rank`."""
-    session = model.client._session
+    session = model.client.session
     source = _source(model, engine, tp, rank)
     rows, begin = _read_header(session, source)
     made: Dict[str, Any] = {}
@@ -44,7 +44,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
 
 def write_rank(model: Model, engine: str, tp: int, rank: int, file: BinaryIO) -> None:
     """Writes a rank's file, as the server makes it, to an open file. Raises as `read_rank` and `write_resource`."""
-    write_resource(model.client._session, _source(model, engine, tp, rank), file)
+    write_resource(model.client.session, _source(model, engine, tp, rank), file)
 
 
 def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:

@@ -45,7 +45,7 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
     state_dict = {info.name: _Weight(model, info, "pt") for info in infos}
     made = cls.from_pretrained(None, config=config, state_dict=state_dict, **kwargs)
     loaded = made[0] if isinstance(made, tuple) else made
-    loaded.name_or_path = loaded.config.name_or_path = f"{model.client._session.endpoints[0]}{path_of(model.id)}"
+    loaded.name_or_path = loaded.config.name_or_path = f"{model.client.session.endpoints[0]}{path_of(model.id)}"
     if "generation_config" not in kwargs and loaded.can_generate():
         _set_generation_config(loaded, model, text)
     if getattr(loaded, "_device_mesh", None) is not None:
