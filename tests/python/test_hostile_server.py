@@ -322,6 +322,21 @@ def test_files_of_datasets_that_are_not_described(hostile):
     assert all(line.startswith("GET /api/datasets/m/tree/main") for line in hostile.seen)
 
 
+def test_a_list_that_is_unchanged_at_once_is_not_asked_for_in_a_loop(hostile):
+    row = {"id": "m", "total_bytes": 1, "checkpoints": [{"id": "c"}]}
+    hostile.answers["GET"] = answer({"models": [row]}, head='HTTP/1.1 200 OK\r\nETag: "a"')
+    models = tensord.watch(hostile.url, retry_for=5.0)
+    next(models)
+    hostile.answers["GET"] = b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n'
+    thread = threading.Thread(target=next, args=(models,))
+    thread.start()
+    time.sleep(1.5)
+    asked = len(hostile.seen)
+    hostile.answers["GET"] = answer({"models": [{**row, "total_bytes": 2}]}, head='HTTP/1.1 200 OK\r\nETag: "b"')
+    thread.join(10)
+    assert not thread.is_alive() and 2 <= asked <= 4
+
+
 @pytest.mark.parametrize("fields", [b'ETag: "a"\r\nContent-Length: 1' + b"0" * 5000, b"ETag: a\r\nContent-Length: 5",
                                     b'ETag: "a"\r\nContent-Length: \xb2', b"Content-Length: 5"])
 def test_files_that_are_not_described(hostile, fields, tmp_path):

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from . import errors
 
 LONGEST_WAIT = 60  # seconds of one request; the server takes up to 300
+SHORTEST_WAIT = 1  # seconds of one request; pauses if the answer comes earlier, such as from a cache
 LONGEST_PAUSE = 5.0  # seconds between requests, if the server answers at once without a change
 MAX_GONE = 10_000  # removed models that are remembered
 
@@ -21,7 +22,7 @@ def changed_ids(list_models: ListModels, match: Optional[str], existing: bool, s
     `stall_timeout`: the seconds after which the session sends a request without an answer again."""
     known: Dict[str, Any] = {}  # the last row of each model, including removed ones
     tag, pause = None, 0.0
-    wait = max(1, min(LONGEST_WAIT, int(stall_timeout / 2)))
+    wait = max(SHORTEST_WAIT, min(LONGEST_WAIT, int(stall_timeout / 2)))
     while True:
         rows, tag = _list(list_models, match, tag, wait)
         changed = [row for row in rows if row["checkpoints"] and known.get(row["id"]) != row]
@@ -45,12 +46,14 @@ def _list(list_models: ListModels, match: Optional[str], tag: Optional[str], wai
     if tag is not None:
         query.update(wait=tag, timeout=str(wait))
     while True:
+        began = time.monotonic()
         try:
             rows, field = list_models(query)
             break
         except errors.AnswerError as error:
             if error.status != 304:
                 raise
+            time.sleep(max(0.0, began + SHORTEST_WAIT - time.monotonic()))
     found = re.fullmatch(r'(?:W/)?"([!#-~]+)"', field)
     if not found:
         raise errors.ProtocolError("the list of models has no entity tag, so that nothing can be waited for: does a "
