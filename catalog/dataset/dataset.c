@@ -173,6 +173,7 @@ static struct td_text label_of(struct builder *b, const struct td_card_config *c
 /* Returns the path below the dataset of a data file. */
 static const char *item_path(const struct builder *b, const struct item *item)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are no items where b->items is NULL
     return td_repo_relative(b->repo, &b->snapshot->entries[item->entry]);
 }
 
