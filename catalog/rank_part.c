@@ -13,11 +13,6 @@ struct words {
     bool all_zero;                    /* all numbers of axes are 0 */
 };
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* Returns the length of the number at the start of `rest`, with a separator before it if there is one; 0 when there is
  * no number. Sets *is_zero to whether all its digits are 0. */
 static size_t number_len(struct td_text rest, bool *is_zero)
@@ -25,7 +20,7 @@ static size_t number_len(struct td_text rest, bool *is_zero)
     size_t at = rest.len > 0 && strchr("-_.", rest.p[0]) != NULL && rest.p[0] != '\0' ? 1 : 0;
     size_t end = at;
     *is_zero = true;
-    while (end < rest.len && is_digit(rest.p[end])) {
+    while (end < rest.len && td_is_digit(rest.p[end])) {
         *is_zero = *is_zero && rest.p[end] == '0';
         end++;
     }
@@ -146,8 +141,8 @@ static bool read_consolidated(struct td_text name, struct td_rank_name *out)
 {
     static const char before[] = "consolidated.";
     enum { BEFORE_BYTES = sizeof before - 1 };
-    if (name.len < BEFORE_BYTES + 3 || memcmp(name.p, before, BEFORE_BYTES) != 0 || !is_digit(name.p[BEFORE_BYTES]) ||
-        !is_digit(name.p[BEFORE_BYTES + 1]) || name.p[BEFORE_BYTES + 2] != '.')
+    if (name.len < BEFORE_BYTES + 3 || memcmp(name.p, before, BEFORE_BYTES) != 0 ||
+        !td_is_digit(name.p[BEFORE_BYTES]) || !td_is_digit(name.p[BEFORE_BYTES + 1]) || name.p[BEFORE_BYTES + 2] != '.')
         return false;
     out->kind = TD_RANK_KNOWN;
     out->is_first = memcmp(name.p + BEFORE_BYTES, "00", 2) == 0;
@@ -164,7 +159,7 @@ static bool read_numbered_model(struct td_text name, struct td_rank_name *out)
     bool is_zero_total;
     if (name.len <= at || memcmp(name.p, before, at) != 0)
         return false;
-    size_t len = is_digit(name.p[at]) ? number_len(td_text_skip(name, at), &is_zero) : 0;
+    size_t len = td_is_digit(name.p[at]) ? number_len(td_text_skip(name, at), &is_zero) : 0;
     struct td_text rest = td_text_skip(name, at + len);
     if (len == 0 || !td_text_begins(rest, TD_TEXT("-mp")))
         return false;

@@ -7,7 +7,7 @@ size_t td_digits_take(struct td_text *text, uint64_t *out, bool *fits)
     uint64_t value = 0;
     bool in_range = true;
     size_t n = 0;
-    for (; n < text->len && text->p[n] >= '0' && text->p[n] <= '9'; n++)
+    for (; n < text->len && td_is_digit(text->p[n]); n++)
         in_range = in_range && td_mul_u64(value, 10, &value) && td_add_u64(value, (uint64_t)(text->p[n] - '0'), &value);
     *text = td_text_skip(*text, n);
     *out = in_range ? value : UINT64_MAX;

@@ -33,14 +33,18 @@ static inline struct td_text td_text_skip(struct td_text text, size_t n)
     return td_text_n(n == 0 ? text.p : text.p + n, text.len - n); /* NULL + 0 is not defined */
 }
 
-/* Returns whether the byte is a letter of ASCII, or such a letter or a digit, in any locale. */
+/* Return whether the byte is a digit, a letter of ASCII, or one of both, in any locale. */
+static inline bool td_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 static inline bool td_is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 static inline bool td_is_letter_or_digit(char c)
 {
-    return td_is_letter(c) || (c >= '0' && c <= '9');
+    return td_is_letter(c) || td_is_digit(c);
 }
 
 /* Returns the text of a NUL-terminated string, which it borrows. */

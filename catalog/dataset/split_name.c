@@ -3,15 +3,10 @@
 #include <stddef.h>
 #include <string.h>
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static bool are_digits(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!is_digit(p[i]))
+        if (!td_is_digit(p[i]))
             return false;
     return true;
 }
@@ -53,7 +48,7 @@ static const struct {
 
 static bool is_separator(char c)
 {
-    return c == '-' || c == '.' || c == '_' || c == ' ' || is_digit(c);
+    return c == '-' || c == '.' || c == '_' || c == ' ' || td_is_digit(c);
 }
 
 /* Returns the splits that words in a name stand for. needs_end: a word counts only if a separator follows it; the end

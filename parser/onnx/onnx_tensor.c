@@ -204,7 +204,7 @@ static bool read_number(const char *text, uint64_t *out)
     text += strspn(text, blanks);
     const bool is_negative = *text == '-';
     text += *text == '-' || *text == '+' ? 1 : 0;
-    for (; (*text >= '0' && *text <= '9') || (*text == '_' && after_digit); text++) {
+    for (; td_is_digit(*text) || (*text == '_' && after_digit); text++) {
         after_digit = *text != '_';
         if (after_digit)
             value = value >= INT64_MAX / TEN ? INT64_MAX : value * TEN + (uint64_t)(*text - '0');
