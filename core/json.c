@@ -466,6 +466,26 @@ size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nt
     return 0;
 }
 
+size_t td_json_value_len(struct td_text text)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.len; i++) {
+        const char c = text.p[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && depth == 0 && (c == ',' || c == ':' || c == '}' || c == ']'))
+            return i;
+        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
 bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err)
 {
     struct td_json json;

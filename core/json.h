@@ -92,6 +92,11 @@ size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nt
 /* Records a fault at the latest token; the reader then stops. Returns false. */
 bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Returns the length of the value at the beginning of the text: an object or array up to its closing bracket, any other
+ * value up to the ',', ':' or bracket after it. Returns 0 when the text ends before that. Looks only at brackets and
+ * quotes, and does not check that the text is JSON. */
+size_t td_json_value_len(struct td_text text);
+
 /* Appends the text, one JSON value, to out without insignificant whitespace and otherwise byte for byte, so numbers
  * keep every digit. Errors (the contents of out are then undefined): TD_INVALID_ARGUMENT with the position when the
  * text is not JSON, TD_RESOURCE_EXHAUSTED. */

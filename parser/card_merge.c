@@ -1,6 +1,7 @@
 #include "parser/card_merge.h"
 
 #include "core/array.h"
+#include "core/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,31 +19,10 @@ struct members {
     struct td_error *err;
 };
 
-/* Returns the length of the JSON value at the beginning of the text. */
-static size_t value_len(struct td_text text)
-{
-    size_t depth = 0, i = 0;
-    bool in_string = false;
-    for (; i < text.len; i++) {
-        char c = text.p[i];
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && depth == 0 && (c == ',' || c == ':' || c == '}' || c == ']'))
-            break;
-        else if (!in_string && (c == '}' || c == ']'))
-            depth--;
-    }
-    return i < text.len ? i : text.len;
-}
-
 /* Takes the next value of an object or array, and the ',', ':' or bracket after it. */
 static struct td_text take_value(struct td_text *rest)
 {
-    size_t len = value_len(*rest);
+    size_t len = td_json_value_len(*rest);
     struct td_text value = td_text_n(rest->p, len);
     *rest = td_text_skip(*rest, len < rest->len ? len + 1 : len);
     return value;

@@ -1,5 +1,7 @@
 #include "parser/rows/json_shape.h"
 
+#include "core/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,25 +16,6 @@ static struct td_text skip_blanks(struct td_text text)
     while (at < text.len && is_blank(text.p[at]))
         at++;
     return td_text_skip(text, at);
-}
-
-/* Returns the length of the object at the beginning of the text; 0: the text ends before its closing bracket. */
-static size_t object_len(struct td_text text)
-{
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.p[i];
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return i + 1;
-    }
-    return 0;
 }
 
 /* Returns the shape of a text that begins with a complete object of `len` bytes without a line end. is_whole: nothing
@@ -59,7 +42,7 @@ enum td_json_shape td_json_shape_of(struct td_text text, bool is_whole)
         return is_whole ? TD_JSON_SHAPE_EMPTY : TD_JSON_SHAPE_OTHER;
     if (text.p[0] != '{')
         return text.p[0] == '[' ? TD_JSON_SHAPE_ARRAY : TD_JSON_SHAPE_OTHER;
-    size_t len = object_len(text);
+    size_t len = td_json_value_len(text);
     bool in_one_line = memchr(text.p, '\n', len == 0 ? text.len : len) == NULL;
     if (!in_one_line)
         return TD_JSON_SHAPE_OBJECT;

@@ -375,6 +375,18 @@ static void equals_compares_what_is_meant(void **state)
     }
 }
 
+static void value_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t len;
+    } cases[] = {{"{\"a\":[1,{}]},2", 12}, {"[\"]\\\"]\"] x", 8}, {"\"a:\":1", 4}, {"12,3", 2}, {"1]", 1},
+                 {"{\"a\":[1}", 0},        {"[\"]", 0},           {"12", 0},       {"", 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_json_value_len(td_text_of(cases[i].text)) == cases[i].len, "%s", cases[i].text);
+}
+
 static void minify_drops_blanks_and_nothing_else(void **state)
 {
     (void)state;
@@ -601,6 +613,7 @@ int main(void)
         cmocka_unit_test(strings_decode),
         cmocka_unit_test(escaped_nul_is_refused_never_truncated),
         cmocka_unit_test(equals_compares_what_is_meant),
+        cmocka_unit_test(value_lengths),
         cmocka_unit_test(minify_drops_blanks_and_nothing_else),
         cmocka_unit_test(minify_settles_at_once),
         cmocka_unit_test(minify_reports_want_of_memory),
