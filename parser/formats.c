@@ -62,7 +62,7 @@ bool td_format_may_have_name(const char *file_name)
 }
 
 /* Returns whether files of many kinds have such a name, so that only the bytes show whether one is a checkpoint. */
-static bool says_little(const char *file_name)
+static bool needs_bytes(const char *file_name)
 {
     static const char *const extensions[] = {".bin", ".pth.tar", ".pt.tar", ".ckpt.tar", ".th",
                                              ".ptl", ".pyth",    ".sft",    NULL};
@@ -83,8 +83,8 @@ static bool is_safetensors(const uint8_t *head, size_t len, uint64_t size_bytes)
     return header <= size_bytes - PREFIX_BYTES;
 }
 
-/* Returns the format by the bytes of a file whose name says little; NULL: it is no checkpoint. Any program may have
- * written a zip archive, so it counts as PyTorch's only with a data.pkl. */
+/* Returns the format by the bytes of a file for which needs_bytes() holds; NULL: it is no checkpoint. Any program may
+ * have written a zip archive, so it counts as PyTorch's only with a data.pkl. */
 static const struct td_format *choose_by_bytes(const struct td_format *by_magic, const uint8_t *head, size_t len,
                                                const struct td_input *input, const struct td_limits *limits)
 {
@@ -112,7 +112,7 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
     const struct td_format *by_name = td_format_for_name(file_name);
     const struct td_format *by_magic = format_of_head(head, len);
     const bool is_bin = td_has_extension_any_case(file_name, ".bin"); /* a zip archive of this name is PyTorch's */
-    if (says_little(file_name))
+    if (needs_bytes(file_name))
         return is_bin ? by_magic : choose_by_bytes(by_magic, head, len, input, limits);
     if ((by_name == &td_format_torch || by_name == &td_format_hdf5) && by_magic != NULL)
         return by_magic;
