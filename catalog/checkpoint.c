@@ -315,16 +315,16 @@ static bool collect_indexes(struct builder *b)
 static void claim_shards_of_others(struct builder *b)
 {
     char message[512];
-    bool is_told = false;
+    bool is_reported = false;
     for (size_t i = 0; i < b->count; i++) {
         if (b->candidates[i].index == NULL)
             continue;
         b->claimed[i] = true;
         (void)snprintf(message, sizeof message, "a shard of \"%.300s\", and no checkpoint by itself",
                        b->candidates[i].index);
-        if (!is_told)
+        if (!is_reported)
             problem(b, b->candidates[i].path, message);
-        is_told = true;
+        is_reported = true;
     }
 }
 
@@ -812,17 +812,11 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     return true;
 }
 
-/* Returns whether the unit has an index that lists its tensors. */
-static bool names_tensors(const struct unit *unit)
-{
-    return unit->index_entry != NULL && !is_distributed(unit) && !unit->index_entry->file->index.by_group;
-}
-
 static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     if (is_distributed(unit) || is_external(b, unit) || unit->boxes != NULL)
         return checkpoint_fill_joined(b, checkpoint, unit);
-    if (names_tensors(unit))
+    if (td_shards_are_listed(unit->index_entry))
         return checkpoint_fill_indexed(checkpoint, unit, b->err);
     if (unit->part_count != 1 || unit->index_entry != NULL)
         return td_shards_merge(checkpoint, b->err);
@@ -856,7 +850,7 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
                              uint64_t *model_bytes)
 {
     char message[512];
-    bool is_merged = checkpoint->refs != NULL && !names_tensors(unit) && checkpoint->join == NULL;
+    bool is_merged = checkpoint->refs != NULL && !td_shards_are_listed(unit->index_entry) && checkpoint->join == NULL;
     size_t twice = is_merged ? td_shards_duplicate(checkpoint) : 0;
     if (twice > 0)
         (void)snprintf(message, sizeof message,

@@ -28,6 +28,13 @@
 /* No id may end in one of these names, because the HTTP interface uses them. */
 static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
 
+/* Returns the length of the path's directory; 0 for a file in the root. */
+static size_t directory_len(const char *path)
+{
+    const size_t prefix_len = (size_t)(td_base_name(path) - path);
+    return prefix_len == 0 ? 0 : prefix_len - 1;
+}
+
 bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error)
 {
     if (!TD_ARRAY_GROW(g->candidates, g->candidate_count, g->candidate_capacity, g->err))
@@ -35,7 +42,7 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
     const char *name = td_base_name(path);
     g->candidates[g->candidate_count++] =
         (struct td_candidate){.path = path,
-                              .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
+                              .directory_len = directory_len(path),
                               .kind = entry == NULL ? td_file_kind_of(name) : entry->file->kind,
                               .entry = entry,
                               .error = error};
@@ -306,13 +313,6 @@ static bool add_described_folders(struct td_grouping *g)
         return false;
     const struct td_entry *root = g->candidate_count == 0 ? td_described_root(g->snapshot) : NULL;
     return root == NULL || add_described(g, root);
-}
-
-/* Returns the length of the path's directory. */
-static size_t directory_len(const char *path)
-{
-    const char *name = td_base_name(path);
-    return name == path ? 0 : (size_t)(name - path) - 1;
 }
 
 /* Returns whether all files of the index are in one directory, which then holds the whole checkpoint. */

@@ -123,8 +123,7 @@ static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks
 
 bool td_partial_knows_tensors(const struct td_checkpoint *checkpoint)
 {
-    const struct td_lacks *lacks = checkpoint->lacks;
-    return lacks->index != NULL && (is_distributed(lacks) || !lacks->index->file->index.by_group);
+    return td_shards_are_listed(checkpoint->lacks->index);
 }
 
 static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lacks, const struct td_model *previous,

@@ -94,6 +94,11 @@ struct td_shard_range td_shard_range_of(const struct td_shard *shards, size_t co
     return range;
 }
 
+bool td_shards_are_listed(const struct td_entry *index)
+{
+    return index != NULL && (index->file->kind == TD_FILE_DCP_METADATA || !index->file->index.by_group);
+}
+
 bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity)
 {
     const struct td_manifest *manifest = &part->file->manifest;
