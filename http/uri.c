@@ -33,36 +33,27 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, const char *what, char
     return true;
 }
 
-/* Returns the length of "http://authority" before the path of a target in absolute-form, and sets *scheme to the length
- * of "http://". Returns 0 for any other target. */
-static size_t prefix_len(struct td_text target, size_t *scheme)
+struct td_text td_uri_authority(struct td_text target)
 {
     static const char *const schemes[] = {"http://", "https://"};
     for (size_t i = 0; i < 2; i++) {
-        size_t n = strlen(schemes[i]);
-        if (target.len < n || strncasecmp(target.p, schemes[i], n) != 0)
+        size_t begin = strlen(schemes[i]);
+        if (target.len < begin || strncasecmp(target.p, schemes[i], begin) != 0)
             continue;
-        *scheme = n;
-        while (n < target.len && target.p[n] != '/' && target.p[n] != '?')
-            n++;
-        return n;
+        struct td_text rest = td_text_skip(target, begin);
+        size_t len = 0;
+        while (len < rest.len && rest.p[len] != '/' && rest.p[len] != '?')
+            len++;
+        return td_text_n(rest.p, len);
     }
-    return 0;
+    return td_text_n(NULL, 0);
 }
 
+/* Returns the target without "http://authority" in front of the path (absolute-form). */
 static struct td_text without_authority(struct td_text target)
 {
-    size_t scheme;
-    return td_text_skip(target, prefix_len(target, &scheme));
-}
-
-struct td_text td_uri_authority(struct td_text target)
-{
-    size_t scheme;
-    size_t len = prefix_len(target, &scheme);
-    if (len == 0)
-        return td_text_n(NULL, 0);
-    return td_text_n(target.p + scheme, len - scheme);
+    struct td_text authority = td_uri_authority(target);
+    return authority.p == NULL ? target : td_text_skip(target, (size_t)(authority.p + authority.len - target.p));
 }
 
 struct td_text td_uri_raw_path(struct td_text target)
