@@ -1,6 +1,7 @@
 #include "server/request_guard.h"
 
 #include "core/digits.h"
+#include "http/uri.h"
 
 #include <string.h>
 #include <strings.h>
@@ -91,18 +92,8 @@ static bool is_host(struct td_text text)
  * is not allowed (section 4.2.4). */
 static bool is_absolute_form(struct td_text target)
 {
-    static const char *const schemes[] = {"http://", "https://"};
-    for (size_t i = 0; i < 2; i++) {
-        size_t begin = strlen(schemes[i]);
-        size_t end = begin;
-        if (target.len < begin || strncasecmp(target.p, schemes[i], begin) != 0)
-            continue;
-        while (end < target.len && target.p[end] != '/' && target.p[end] != '?')
-            end++;
-        struct td_text authority = {.p = target.p + begin, .len = end - begin};
-        return authority.len > 0 && authority.p[0] != ':' && is_host(authority);
-    }
-    return false;
+    struct td_text authority = td_uri_authority(target);
+    return authority.len > 0 && authority.p[0] != ':' && is_host(authority);
 }
 
 static struct td_guard_verdict refuse(int status, const char *message)
