@@ -477,26 +477,41 @@ static void *reaper_main(void *argument)
     return NULL;
 }
 
+/* Makes the locks and starts the reaper. Leaves nothing behind when it fails. */
+static bool start_reaper(struct td_registry *registry, struct td_error *err)
+{
+    int sys = pthread_mutex_init(&registry->lock, NULL);
+    if (sys == 0) {
+        sys = pthread_mutex_init(&registry->handing, NULL);
+        if (sys == 0) {
+            sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
+            if (sys != 0)
+                (void)pthread_mutex_destroy(&registry->handing);
+        }
+        if (sys != 0)
+            (void)pthread_mutex_destroy(&registry->lock);
+    }
+    return sys == 0 ||
+           td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
+}
+
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err)
 {
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
     registry->metrics = metrics;
+    registry->referring = limits->referring;
     atomic_store(&metrics->connections_limit, limits->max_connections);
     if (!td_address_counts_init(&registry->addresses, err))
         return false;
-    registry->referring = limits->referring;
-    if (!td_delivery_init(&registry->delivery, err))
-        return false;
-    int sys = pthread_mutex_init(&registry->lock, NULL);
-    if (sys == 0)
-        sys = pthread_mutex_init(&registry->handing, NULL);
-    if (sys == 0)
-        sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
-    if (sys != 0)
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
-    return true;
+    if (td_delivery_init(&registry->delivery, err)) {
+        if (start_reaper(registry, err))
+            return true;
+        td_delivery_fini(&registry->delivery);
+    }
+    td_address_counts_fini(&registry->addresses);
+    return false;
 }
 
 void td_registry_set_limits(struct td_registry *registry, const struct td_registry_limits *limits)

@@ -29,6 +29,16 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
     return __real_getsockopt(fd, level, name, value, len);
 }
 
+static bool lacks_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    return lacks_threads ? EAGAIN : __real_pthread_create(thread, attributes, run, argument);
+}
+
 struct place {
     struct td_registry registry;
     struct td_metrics metrics;
@@ -696,9 +706,34 @@ static void work_is_cancelled_when_nobody_waits(void **state)
     }
 }
 
+/* Returns the lowest free descriptor. */
+static int free_descriptor(void)
+{
+    int fd = dup(STDERR_FILENO);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    return fd;
+}
+
+static void without_a_thread_nothing_is_left_open(void **state)
+{
+    struct td_registry registry;
+    struct td_metrics metrics = {0};
+    struct td_registry_limits limits = long_limits();
+    struct td_error err = TD_ERROR_INIT;
+    int before = free_descriptor();
+    (void)state;
+    lacks_threads = true;
+    assert_false(td_registry_init(&registry, &limits, &metrics, &err));
+    lacks_threads = false;
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(free_descriptor(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_thread_nothing_is_left_open),
         cmocka_unit_test(connections_are_counted),
         cmocka_unit_test(addresses_of_one_ipv6_network_are_one_client),
         cmocka_unit_test(limits_decide_who_is_taken_in),
