@@ -95,10 +95,10 @@ static void *writer_main(void *argument)
     }
 }
 
-/* Opens a log's file, or returns -1. */
-static int open_file(const char *path, struct stat *st, struct td_error *err)
+/* Opens a log's file, or returns -1. flags: further ones of open(2). */
+static int open_file(const char *path, int flags, struct stat *st, struct td_error *err)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0640);
     if (fd >= 0 && fstat(fd, st) == 0)
         return fd;
     (void)td_error_sys(err, TD_IO, errno, "cannot open the access log \"%s\"", path);
@@ -119,7 +119,7 @@ static bool open_target(struct td_access_log *log, const char *target, struct td
         log->path = strdup(target);
         if (log->path == NULL)
             return td_error_no_memory(err);
-        log->fd = open_file(target, &st, err);
+        log->fd = open_file(target, 0, &st, err);
         if (log->fd < 0)
             return false;
     }
@@ -166,7 +166,7 @@ bool td_access_log_reopen(struct td_access_log *log, bool *reopened, struct td_e
     *reopened = false;
     if (log->path == NULL)
         return true;
-    int fd = open_file(log->path, &st, err);
+    int fd = open_file(log->path, O_NONBLOCK, &st, err); /* never waits for the reader of a named pipe */
     if (fd < 0)
         return false;
     /* dup3 does not wait for the writer: a write that has begun ends in the old file, the next one goes to the new

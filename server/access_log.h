@@ -21,7 +21,8 @@ bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct 
 
 /* Reopens the log's file by its name, creates it if it was renamed or removed, and continues there. No line is lost;
  * lines that are being written may still reach the old file. Does nothing for a log without a file. Sets *reopened. Any
- * thread, one at a time. Errors: TD_IO when the file cannot be opened; the log then keeps the old file. */
+ * thread, one at a time. Errors: TD_IO when the file cannot be opened, or is a named pipe without a reader; the log
+ * then keeps the old file. */
 bool td_access_log_reopen(struct td_access_log *log, bool *reopened, struct td_error *err);
 
 /* Writes the queued lines, for at most 1 s, stops the thread, and frees the log, which no other thread may use any

@@ -262,6 +262,29 @@ static void stopped_reader_costs_lines_only(void **state)
     tree_close(&tree);
 }
 
+/* The thread that reopens the log also handles signals, so it must not wait until somebody reads the pipe. */
+static void reopening_does_not_wait_for_a_reader(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_access_log *log;
+    struct td_error err = TD_ERROR_INIT;
+    _Atomic uint64_t dropped = 0;
+    bool reopened = true;
+    tree_open(&tree);
+    int reader = open_pipe(&tree, &dropped, &log);
+    assert_true(td_access_log_reopen(log, &reopened, &err));
+    assert_true(reopened);
+    assert_int_equal(close(reader), 0);
+    (void)alarm(10); /* ends a test that waits */
+    assert_false(td_access_log_reopen(log, &reopened, &err));
+    (void)alarm(0);
+    assert_false(reopened);
+    assert_int_equal(err.code, TD_IO);
+    td_access_log_destroy(log);
+    tree_close(&tree);
+}
+
 static void full_disk_costs_lines_only(void **state)
 {
     (void)state;
@@ -285,6 +308,7 @@ int main(void)
         cmocka_unit_test(lines_are_written_in_batches),
         cmocka_unit_test(line_arrives_soon),
         cmocka_unit_test(stopped_reader_costs_lines_only),
+        cmocka_unit_test(reopening_does_not_wait_for_a_reader),
         cmocka_unit_test(full_disk_costs_lines_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
