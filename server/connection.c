@@ -53,6 +53,13 @@ void td_connection_shorten_queue(struct td_connection *connection)
     (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
+/* Returns whether the client has shut down its sending side, or the connection has ended. Does not wait. */
+static bool has_client_ended(const struct td_connection *connection)
+{
+    struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) != 0;
+}
+
 /* Makes the closing of the connection a reset for the client. Under the lock. */
 static void reset_at_close(struct td_connection *connection)
 {
@@ -254,13 +261,6 @@ static bool know_ends(struct td_connection *connection)
     return true;
 }
 
-/* Returns whether the client has shut down its sending side, or the connection has ended. */
-static bool client_has_ended(const struct td_connection *connection)
-{
-    struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
-    return poll(&look, 1, 0) != 0;
-}
-
 bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob)
 {
     const struct td_registry *registry = connection->registry;
@@ -274,7 +274,7 @@ bool td_connection_may_refer(struct td_connection *connection, const struct td_b
         return false;
     const struct td_ends *ends = &connection->departed->ends;
     bool is_allowed = !ends->is_local || (ends->is_found && registry->referring == TD_REFERRING_ALL);
-    return is_allowed && !client_has_ended(connection);
+    return is_allowed && !has_client_ended(connection);
 }
 
 /* Keeps the blob of an answer that begins, unless its file can never change. */
@@ -579,9 +579,7 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
 static bool is_gone(void *context)
 {
     const struct td_connection *connection = context;
-    struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
-    return atomic_load(&connection->cut) != TD_CUT_NONE ||
-           (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+    return atomic_load(&connection->cut) != TD_CUT_NONE || has_client_ended(connection);
 }
 
 /* Adds the connection to the list, to the table and to the count of its address, and sets its `over`. Returns false,

@@ -207,7 +207,8 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
-/* Returns the blob whose long runs can go by reference: the connection can prove that its client reads. NULL: none. */
+/* Returns the blob whose long runs can go by reference, since there will be proof of when the client has read them.
+ * NULL: none. Asks the kernel. */
 static struct td_blob *reference_of(const struct td_response *response, struct td_connection *connection)
 {
     const struct td_body *body = &response->body;
@@ -261,11 +262,13 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
 {
     uint64_t total = response->body.total_bytes;
     char *memory = total > SIZE_MAX ? NULL : td_sender_memory((size_t)total);
-    struct td_sending how = {.reference = pinned ? reference_of(response, connection) : NULL, .is_pinned = pinned};
+    struct td_sending how = {.is_pinned = pinned};
     struct td_kept_response *kept = NULL;
     struct MHD_Response *made = NULL;
     if (memory == NULL)
         return NULL;
+    if (pinned)
+        how.reference = reference_of(response, connection);
     if (may_be_kept(response))
         kept = prepare_kept(response, connection, true);
     else
