@@ -185,9 +185,12 @@ static bool read_end(const struct sockaddr_storage *name, struct in6_addr *addre
     return name->ss_family == AF_INET;
 }
 
+/* The address is last, since an IPv4 address is shorter. */
 struct route_query {
     struct nlmsghdr header;
     struct rtmsg request;
+    struct rtattr device_header;
+    uint32_t device; /* 0: any */
     struct rtattr address_header;
     uint8_t address[16];
 };
@@ -200,24 +203,17 @@ static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *e
     struct rtmsg route = {.rtm_type = RTN_LOCAL};
     bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&ends->peer_address);
     size_t len = is_ipv4 ? 4 : 16;
-    struct {
-        struct route_query query;
-        struct rtattr device_header;
-        uint32_t device;
-    } asked = {.query = {.header = {.nlmsg_type = RTM_GETROUTE, .nlmsg_flags = NLM_F_REQUEST},
-                         .request = {.rtm_family = is_ipv4 ? AF_INET : AF_INET6, .rtm_dst_len = (uint8_t)(8 * len)},
-                         .address_header = {.rta_type = RTA_DST, .rta_len = (uint16_t)RTA_LENGTH(len)}}};
-    struct rtattr device = {.rta_type = RTA_OIF, .rta_len = RTA_LENGTH(sizeof ends->device)};
-    size_t at = offsetof(struct route_query, address) + len;
-    memcpy(asked.query.address, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), len);
-    if (ends->device != 0) {
-        memcpy((char *)&asked + at, &device, sizeof device);
-        memcpy((char *)&asked + at + sizeof device, &ends->device, sizeof ends->device);
-        at += sizeof device + sizeof ends->device;
-    }
-    asked.query.header.nlmsg_len = (uint32_t)at;
+    struct route_query query = {
+        .header = {.nlmsg_len = (uint32_t)(offsetof(struct route_query, address) + len),
+                   .nlmsg_type = RTM_GETROUTE,
+                   .nlmsg_flags = NLM_F_REQUEST},
+        .request = {.rtm_family = is_ipv4 ? AF_INET : AF_INET6, .rtm_dst_len = (uint8_t)(8 * len)},
+        .device_header = {.rta_type = RTA_OIF, .rta_len = RTA_LENGTH(sizeof ends->device)},
+        .device = ends->device,
+        .address_header = {.rta_type = RTA_DST, .rta_len = (uint16_t)RTA_LENGTH(len)}};
+    memcpy(query.address, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), len);
     pthread_mutex_lock(&delivery->lock);
-    const void *data = call(delivery->routes, &asked.query.header, &answer, RTM_NEWROUTE, sizeof route);
+    const void *data = call(delivery->routes, &query.header, &answer, RTM_NEWROUTE, sizeof route);
     if (data != NULL)
         memcpy(&route, data, sizeof route);
     pthread_mutex_unlock(&delivery->lock);
