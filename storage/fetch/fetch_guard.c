@@ -232,10 +232,10 @@ static bool may_go(struct td_fetch_guard *guard, const struct place *place, stru
         return true;
     if (guard->has_tls && !request->has_tls)
         return refuse(guard, "it redirects from https to http, to ", request->host, "");
-    const bool is_bound = !guard->is_private && !is_proxy(guard, place, request);
-    if (reach == TD_FETCH_PUBLIC && is_bound && !may_go_to_public(guard, place))
+    const bool may_be_private = guard->is_private || is_proxy(guard, place, request);
+    if (reach == TD_FETCH_PUBLIC && !may_be_private && !may_go_to_public(guard, place))
         return false;
-    if (reach == TD_FETCH_PRIVATE && is_bound)
+    if (reach == TD_FETCH_PRIVATE && !may_be_private)
         return refuse(guard, "it redirects to ", address,
                       ", an address of this host or of a private network, but is not at such an address itself");
     if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
