@@ -260,9 +260,8 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return true;
 }
 
-/* Has leases, all of which were looked at since `since_ns`, count as held from then on for half the time that the
- * kernel would let a writer wait for them. A process that was stopped for longer (SIGSTOP, a frozen container) may have
- * lost leases without a sign. */
+/* Lets leases count as held until td_lease_break_ns() / 2 after since_ns, when the last look at all leases began. After
+ * that the kernel may have ended leases without a sign, while the process was stopped (SIGSTOP, a frozen container). */
 static void trust_leases(struct td_mapping_cache *cache, uint64_t since_ns)
 {
     atomic_store_explicit(&cache->trusted_ns, since_ns + td_lease_break_ns() / 2, memory_order_relaxed);
