@@ -175,10 +175,11 @@ static bool asks_attributes(const struct td_call *call)
 static const struct subresource *asked_subresource(const struct td_call *call, bool is_object)
 {
     const struct subresource *asked = NULL;
+    bool is_served = is_object && asks_attributes(call);
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
         struct td_text name = call->uri->parameters[i].name;
         const struct subresource *other = find_subresource(name);
-        if (is_object && td_text_equals(name, "attributes") && td_s3_names_attributes(call))
+        if (is_served && td_text_equals(name, "attributes"))
             continue;
         if (other != NULL && (asked == NULL || other->document == NULL))
             asked = other;
