@@ -76,9 +76,9 @@ const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call
         return NULL;
     }
     const struct td_checkpoint *found = NULL;
-    if (partial != NULL ? id == NULL || id->len > 0 : id != NULL && id->len > 0)
-        found = td_partial_find(call->model, td_text_n(id == NULL ? "" : id->p, id == NULL ? 0 : id->len));
+    if (id == NULL ? partial != NULL : id->len > 0)
+        found = td_partial_find(call->model, id == NULL ? TD_TEXT("") : *id);
     if (found != NULL && partial == NULL && !found->is_rank_part)
-        found = NULL;
+        found = NULL; /* without ?partial=1 only one rank's part, which its id names */
     return found != NULL ? found : find_checkpoint(call, partial == NULL);
 }
