@@ -156,7 +156,8 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
 static const char *const model_parameters[] = {"wait", "timeout", NULL};
 static const char *const dataset_parameters[] = {"file_start", "wait", "timeout", NULL};
 
-/* Returns whether the call waits until there is a model whose id is the whole path, or was answered an error. */
+/* Makes the call wait for a model whose id is the whole path, if it asks for that. Returns true also if an error was
+ * answered. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
@@ -312,7 +313,8 @@ static size_t dataset_id_len(struct td_text path)
     return path.len;
 }
 
-/* Returns whether the call waits until there is a dataset whose id is the whole path, or was answered an error. */
+/* Makes the call wait for a dataset whose id is the whole path, if it asks for that. Returns true also if an error was
+ * answered. */
 static bool waits_for_dataset(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;

@@ -47,8 +47,7 @@ enum td_wait td_wait_parameter(const struct td_call *call, const char *state, co
     return goes_on(call, timeout_s) ? TD_WAIT_ANSWERED : TD_WAIT_UNCHANGED;
 }
 
-/* Returns the time at which to ask the upstream again for a name that it lacked: it does not tell this server of new
- * names. */
+/* Returns when to ask the upstream again for a name that it lacks, since it does not announce new names. */
 static uint64_t ask_again_ns(void)
 {
     return td_clock_ns() + UINT64_C(5000000000);

@@ -270,7 +270,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     const struct td_file *file = entry == NULL ? NULL : entry->file;
     if (ok && asks_attributes(call))
         td_s3_answer_attributes(call, file);
-    else if (ok && td_conditional_apply(call->request, call->response)) /* clients would check the body of a 304 */
+    else if (ok && td_conditional_apply(call->request, call->response)) /* a client would check the body of a 304 */
         td_s3_add_checksum(call, file);
     if (ok)
         return;

@@ -11,7 +11,7 @@
  * and not for a part, and the file's SHA-256 is known. */
 void td_s3_add_checksum(const struct td_call *call, const struct td_file *file);
 
-/* Returns whether the request names the attributes that it asks for. */
+/* Returns whether the request has the header field of GetObjectAttributes, x-amz-object-attributes. */
 bool td_s3_names_attributes(const struct td_call *call);
 
 /* Turns the whole answer of an object into the document of GetObjectAttributes, or into an error. file: the object's;
