@@ -181,7 +181,7 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
  * not show it. */
 static bool was_reset(struct td_connection *connection)
 {
-    return !atomic_load(&connection->has_ended) && td_socket_facts_of(connection->fd).is_closed;
+    return !atomic_load(&connection->is_shut_down) && td_socket_facts_of(connection->fd).is_closed;
 }
 
 /* Returns whether there is proof that the client has read the connection's last answer by reference. */
@@ -204,7 +204,7 @@ static bool look_before_shutdown(void *context)
 {
     struct td_connection *connection = context;
     struct td_blob *blob = atomic_load(&connection->unread);
-    if (atomic_load(&connection->has_ended))
+    if (atomic_load(&connection->is_shut_down))
         return true;
     if (blob != NULL && was_read(connection)) {
         if (atomic_compare_exchange_strong(&connection->unread, &blob, NULL))
@@ -213,7 +213,7 @@ static bool look_before_shutdown(void *context)
                !atomic_load(&connection->is_reset_at_close)) {
         return false;
     }
-    atomic_store(&connection->has_ended, true);
+    atomic_store(&connection->is_shut_down, true);
     return true;
 }
 
@@ -226,7 +226,7 @@ static struct td_blob *depart(struct td_registry *registry, struct td_connection
     if (is_lost || connection->departed == NULL)
         return blob;
     connection->departed->arrived_ns = atomic_load(&connection->arrived_ns);
-    connection->departed->is_open = !atomic_load(&connection->has_ended);
+    connection->departed->is_open = !atomic_load(&connection->is_shut_down);
     if (!td_departed_add(&registry->departed, connection->departed, blob, connection->fd)) {
         reset_at_close(connection);
         return blob;
@@ -491,8 +491,7 @@ static bool start_reaper(struct td_registry *registry, struct td_error *err)
         if (sys != 0)
             (void)pthread_mutex_destroy(&registry->lock);
     }
-    return sys == 0 ||
-           td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
+    return sys == 0 || td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
 }
 
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,

@@ -75,7 +75,7 @@ struct td_connection {
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
     struct td_departed *departed; /* owned; allocated before the first answer by reference, with the ends; NULL: none */
     struct td_sender_end end;     /* registered with td_sender_watch from then on */
-    _Atomic bool has_ended;       /* this side was shut down */
+    _Atomic bool is_shut_down;    /* by this side */
     _Atomic bool is_reset_at_close; /* the kernel then discards what is not acknowledged */
     /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
@@ -171,7 +171,7 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
 void td_connection_unpin(struct td_connection *connection);
 
 /* Returns whether an answer may be sent by reference from the blob: --sendfile allows it, and either the file can never
- * change, or there will be proof of when the client has read the answer. There is none:
+ * change, or there will be proof of when the client has read the answer. There will be no proof:
  * - if the client is on this host and its socket is not found;
  * - while an earlier answer of another blob is unproved, since a connection keeps only one;
  * - after the client has shut down its sending side;

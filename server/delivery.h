@@ -50,8 +50,8 @@ void td_delivery_fini(struct td_delivery *delivery);
  * interface, or that is behind a DNAT or REDIRECT rule and so has another peer than this side. */
 bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends);
 
-/* Looks at the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged before. Returns
- * TD_DELIVERY_READ and TD_DELIVERY_PENDING for unread bytes only if delivery->can_look. Takes some 4 us. */
+/* Looks at the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged before. Finds the
+ * client's socket, and so its unread bytes, only if delivery->can_look. Takes some 4 us. */
 enum td_delivery_state td_delivery_look(struct td_delivery *delivery, int fd, const struct td_ends *ends);
 
 /* Returns whether an answer counts as read: it is TD_DELIVERY_READ, or has been TD_DELIVERY_ARRIVED for

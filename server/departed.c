@@ -41,7 +41,7 @@ static void note_progress(struct td_departed *departed, uint64_t now_ns)
     departed->acknowledged_bytes = bytes;
 }
 
-/* Returns whether the answer does not need its blob any more. */
+/* Returns whether the answer needs its blob no longer: it is proved to be read, or too old. */
 static bool is_over(struct td_departed *departed, struct td_delivery *delivery)
 {
     enum td_delivery_state state;
