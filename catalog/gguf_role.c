@@ -1,16 +1,14 @@
 #include "catalog/gguf_role.h"
 
 #include "core/text.h"
+#include "parser/metadata.h"
 
 #include <string.h>
 
 /* Returns the value of a key, as JSON, or NULL. */
 static const char *value_of(const struct td_manifest *manifest, const char *key)
 {
-    for (size_t i = 0; i < manifest->metadata_count; i++)
-        if (strcmp(manifest->metadata[i].key, key) == 0)
-            return manifest->metadata[i].value;
-    return NULL;
+    return td_metadata_find(manifest->metadata, manifest->metadata_count, key);
 }
 
 static bool has_word(const char *file_name, const char *word)

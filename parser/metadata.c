@@ -3,6 +3,8 @@
 #include "core/json.h"
 #include "core/utf8.h"
 
+#include <string.h>
+
 static struct td_text metadata_key(const void *context, size_t i)
 {
     const struct td_metadata *metadata = context;
@@ -12,6 +14,14 @@ static struct td_text metadata_key(const void *context, size_t i)
 struct td_names td_metadata_keys(const struct td_metadata *metadata, size_t count)
 {
     return (struct td_names){.count = count, .context = metadata, .get = metadata_key};
+}
+
+const char *td_metadata_find(const struct td_metadata *metadata, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(metadata[i].key, key) == 0)
+            return metadata[i].value;
+    return NULL;
 }
 
 void td_metadata_write_text(struct td_buffer *out, struct td_text shown, bool is_utf8, uint64_t len)

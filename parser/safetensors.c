@@ -539,12 +539,10 @@ static bool find_boxes(struct header *h)
     struct td_json json;
     struct td_error why = TD_ERROR_INIT;
     size_t len;
-    size_t i = 0;
-    while (i < manifest->metadata_count && strcmp(manifest->metadata[i].key, boxes_key) != 0)
-        i++;
-    if (i == manifest->metadata_count)
+    const char *value = td_metadata_find(manifest->metadata, manifest->metadata_count, boxes_key);
+    if (value == NULL)
         return true;
-    td_json_init(&json, td_text_of(manifest->metadata[i].value), 0, &why);
+    td_json_init(&json, td_text_of(value), 0, &why);
     (void)td_json_next(&json); /* a string, as read_metadata has checked */
     char *text = 2 * json.value_len + 2 <= td_arena_left(&manifest->arena) || manifest->arena.limit_bytes == 0
                      ? malloc(json.value_len + 1)

@@ -115,11 +115,3 @@ size_t td_checkpoint_sum_elements(const struct td_checkpoint *checkpoint, struct
     }
     return count;
 }
-
-const char *td_metadata_find(const struct td_metadata *metadata, size_t count, const char *key)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(metadata[i].key, key) == 0)
-            return metadata[i].value;
-    return NULL;
-}

@@ -35,7 +35,4 @@ const struct td_checkpoint *td_repo_about_checkpoint(const struct td_repo_about 
 size_t td_checkpoint_sum_elements(const struct td_checkpoint *checkpoint, struct td_dtype_count counts[TD_SUM_DTYPES],
                                   uint64_t *total);
 
-/* Returns a value of a file's own metadata, as JSON, borrowed; NULL when there is none of this key. */
-const char *td_metadata_find(const struct td_metadata *metadata, size_t count, const char *key);
-
 #endif

@@ -1,6 +1,7 @@
 #include "api/oci/oci_config.h"
 
 #include "core/json_build.h"
+#include "parser/metadata.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_media.h"
 #include "core/checked.h"
+#include "parser/metadata.h"
 
 #include <assert.h>
 #include <string.h>

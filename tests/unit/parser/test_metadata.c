@@ -58,12 +58,21 @@ static void keys_are_names(void **state)
     assert_true(td_text_equals(names.get(names.context, 1), ""));
 }
 
+static void values_are_found(void **state)
+{
+    (void)state;
+    const struct td_metadata metadata[] = {{.key = "a", .value = "1"}, {.key = "b", .value = "2"}};
+    assert_string_equal(td_metadata_find(metadata, 2, "b"), "2");
+    assert_null(td_metadata_find(metadata, 1, "b"));
+    assert_null(td_metadata_find(NULL, 0, "b"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_text_is_a_string), cmocka_unit_test(a_beginning_has_the_length),
-        cmocka_unit_test(other_bytes_are_escaped),  cmocka_unit_test(the_longest_beginning_fits),
-        cmocka_unit_test(keys_are_names),
+        cmocka_unit_test(values_are_found),           cmocka_unit_test(a_whole_text_is_a_string),
+        cmocka_unit_test(a_beginning_has_the_length), cmocka_unit_test(other_bytes_are_escaped),
+        cmocka_unit_test(the_longest_beginning_fits), cmocka_unit_test(keys_are_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

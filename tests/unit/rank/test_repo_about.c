@@ -130,22 +130,12 @@ static void elements_are_summed_by_type(void **state)
     CHECK(total == UINT64_MAX, "%" PRIu64, total); /* it stops there */
 }
 
-static void metadata_are_found(void **state)
-{
-    (void)state;
-    const struct td_metadata metadata[] = {{.key = "a", .value = "1"}, {.key = "b", .value = "2"}};
-    check(td_metadata_find(metadata, 2, "b"), "2", "b");
-    check(td_metadata_find(metadata, 1, "b"), NULL, "b");
-    check(td_metadata_find(NULL, 0, "b"), NULL, "b");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_derived_of_files),
         cmocka_unit_test(formats_are_those_that_are_served),
         cmocka_unit_test(elements_are_summed_by_type),
-        cmocka_unit_test(metadata_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
