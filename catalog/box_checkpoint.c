@@ -206,7 +206,22 @@ uint64_t td_boxes_join_bytes(const struct td_manifest *manifest)
     return bytes == 0 ? 0 : bytes + sizeof(struct td_joined_tensors);
 }
 
-bool td_boxes_is_own_key(const char *key)
+/* Returns whether this key of a file's metadata describes the file's boxes. */
+static bool is_own_key(const char *key)
 {
     return strcmp(key, "DCP_SHARDING_INFO") == 0 || strcmp(key, "DCP_VERSION") == 0;
+}
+
+bool td_boxes_drop_metadata(struct td_checkpoint *checkpoint, struct td_arena *arena, struct td_error *err)
+{
+    struct td_metadata *kept = td_arena_array(arena, checkpoint->metadata_count + 1, sizeof *kept);
+    size_t count = 0;
+    if (kept == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < checkpoint->metadata_count; i++)
+        if (!is_own_key(checkpoint->metadata[i].key))
+            kept[count++] = checkpoint->metadata[i];
+    checkpoint->metadata = kept;
+    checkpoint->metadata_count = count;
+    return true;
 }

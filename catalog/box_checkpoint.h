@@ -17,7 +17,8 @@ struct td_joined_tensors *td_boxes_join(const struct td_entry *const *parts, siz
  * boxes. */
 uint64_t td_boxes_join_bytes(const struct td_manifest *manifest);
 
-/* Returns whether this key of a file's metadata describes the file's boxes. Joined tensors do not keep it. */
-bool td_boxes_is_own_key(const char *key);
+/* Removes the metadata that describe the boxes of one file from a checkpoint of joined tensors. Memory comes from the
+ * arena. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_boxes_drop_metadata(struct td_checkpoint *checkpoint, struct td_arena *arena, struct td_error *err);
 
 #endif

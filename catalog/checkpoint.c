@@ -1,8 +1,8 @@
 /* Plan: a unit is a set of files that may become a checkpoint. The collect_* functions turn the candidates of one
- * directory into units, in this order: indexes, a distributed checkpoint, groups by name, single files. Each claims its
- * files, so that no later step takes them. A unit that lacks files becomes an "aside". publish_units() chooses the one
- * unit of each family that gets the family's id and makes checkpoints of all units; add_partials() makes incomplete
- * checkpoints of the asides.
+ * directory into units (checkpoint_unit.h), in this order: indexes, a distributed checkpoint, boxes and ranks' parts
+ * (collect_parts.c), groups by name, single files. Each claims its files, so that no later step takes them. A unit that
+ * lacks files becomes an "aside". publish_units() chooses the one unit of each family that gets the family's id and
+ * makes checkpoints of all units; add_partials() makes incomplete checkpoints of the asides.
  *
  * Hard: (1) ids: a group wants an id that no file, family or other group has, see request_id() and grant_ids(). (2) An
  * index that cannot be read hides which files are its shards, so the whole family beside it is held back. (3) Memory: a
@@ -11,18 +11,16 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/box_checkpoint.h"
+#include "catalog/collect_parts.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
 #include "catalog/gguf_role.h"
 #include "catalog/partial_checkpoint.h"
-#include "catalog/shard_group.h"
 #include "catalog/weights_name.h"
-#include "core/array.h"
 #include "core/checked.h"
 #include "core/extension.h"
 #include "parser/formats.h"
 #include "parser/gguf.h"
-#include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch/torch.h"
 
@@ -30,150 +28,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Families of checkpoints. The default of a family gets the family's name as its id. */
-enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
-
+/* The id of each family, and the names of the files that are its default. */
 static const struct {
     const char *id;
     const char *whole, *index; /* the files that are the default if they exist */
     const char *others[2];     /* the same for diffusers, which prefers the index; NULL: none */
     const struct td_format *format;
 } families[] = {
-    [FAMILY_SAFETENSORS] = {"safetensors",
-                            "model.safetensors",
-                            "model.safetensors.index.json",
-                            {"diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors"},
-                            &td_format_safetensors},
-    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", {NULL, NULL}, &td_format_torch},
+    [TD_FAMILY_SAFETENSORS] = {"safetensors",
+                               "model.safetensors",
+                               "model.safetensors.index.json",
+                               {"diffusion_pytorch_model.safetensors.index.json",
+                                "diffusion_pytorch_model.safetensors"},
+                               &td_format_safetensors},
+    [TD_FAMILY_PYTORCH] =
+        {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", {NULL, NULL}, &td_format_torch},
 };
 
 static const char distributed_id[] = "dcp";
 
-/* A set of files that may become a checkpoint. */
-struct unit {
-    const char *name; /* the id, unless the unit is its family's default */
-    enum family family;
-    bool joined;                        /* joined with another unit, which has its parts */
-    bool is_variant;                    /* a variant of another unit (weights_name.h), such as fp16 */
-    const struct td_entry *index_entry; /* NULL without an index */
-    const struct td_entry **parts;      /* owned until a checkpoint takes the list */
-    size_t part_count;
-    struct td_shard_range range;     /* of a -NNNNN-of-NNNNN group: the numbers of its shards; count 0: no group */
-    const char *requested_id;        /* of a group: the id that it gets if nothing else has it; else NULL */
-    struct td_joined_tensors *boxes; /* a reference to the tensors joined from boxes; NULL: no boxes */
-    const char *part_reason;         /* of a rank part: why it is not the whole model; else NULL */
-};
-
-struct builder {
-    struct td_snapshot *snapshot;
-    const struct td_snapshot *previous; /* or NULL */
-    struct td_model *model;
-    const struct td_candidate *candidates; /* sorted by path */
-    bool *claimed;                         /* per candidate: belongs to an index or a group */
-    size_t count;
-    struct unit *units;
-    size_t unit_count, unit_capacity;
-    struct unit *asides; /* units that lack files, and rank parts */
-    size_t aside_count, aside_capacity;
-    const char *first_part; /* path of the first rank part; NULL: none */
-    size_t rank_part_count;
-    struct td_error *err;
-};
-
-/* Returns the family, by the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files
- * have none. */
-static enum family family_of(const char *name)
-{
-    bool index = td_file_kind_of(name) == TD_FILE_SHARD_INDEX;
-    if (index ? strstr(name, ".safetensors.index.") != NULL : td_has_extension(name, ".safetensors"))
-        return FAMILY_SAFETENSORS;
-    bool model = strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0;
-    return model && (index || td_has_extension(name, ".bin")) ? FAMILY_PYTORCH : FAMILY_OTHER;
-}
-
-static void problem(struct builder *b, const char *path, const char *message)
-{
-    td_problems_add(&b->model->problems, &b->snapshot->arena, td_base_name(path), message);
-}
-
-static bool is_readable(const struct td_entry *entry)
-{
-    return entry != NULL && entry->file->readable;
-}
-
-static bool is_usable(const struct td_candidate *candidate)
-{
-    return is_readable(candidate->entry);
-}
-
 /* Returns whether the entry can be a shard. An index and a .metadata can be read, but hold no tensors. */
 static bool has_tensors(const struct td_entry *entry)
 {
-    return is_readable(entry) && entry->file->format != NULL;
-}
-
-/* Returns the place for one more unit, or NULL for want of memory. */
-static struct unit *units_next(struct unit **units, size_t count, size_t *capacity, struct td_error *err)
-{
-    return TD_ARRAY_GROW(*units, count, *capacity, err) ? *units + count : NULL;
-}
-
-static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
-{
-    struct unit *unit = units_next(&b->units, b->unit_count, &b->unit_capacity, b->err);
-    if (unit == NULL)
-        return NULL;
-    struct unit new_unit = {.family = family_of(name),
-                            .name = td_arena_strndup(&b->snapshot->arena, td_text_of(name)),
-                            .parts = calloc(capacity + 1, sizeof(*new_unit.parts))};
-    if (new_unit.parts == NULL || new_unit.name == NULL) {
-        free(new_unit.parts);
-        (void)td_error_no_memory(b->err);
-        return NULL;
-    }
-    *unit = new_unit;
-    b->unit_count++;
-    return unit;
-}
-
-/* Moves the last unit to those that lack files. Returns it with an empty list of parts, to be filled again, or NULL for
- * want of memory. */
-static struct unit *unit_set_aside(struct builder *b)
-{
-    struct unit *aside = units_next(&b->asides, b->aside_count, &b->aside_capacity, b->err);
-    if (aside == NULL)
-        return NULL;
-    b->aside_count++;
-    *aside = b->units[--b->unit_count];
-    aside->part_count = 0;
-    return aside;
-}
-
-static struct td_text candidate_name(const void *context, size_t i)
-{
-    const char *name = td_base_name(((const struct td_candidate *)context)[i].path);
-    return td_text_of(name);
-}
-
-/* Returns the index of the candidate with this base name, or SIZE_MAX. Candidates of one directory share a prefix, so
- * they are sorted by base name. */
-static size_t candidate_find(const struct builder *b, const char *name)
-{
-    struct td_names names = {.count = b->count, .context = b->candidates, .get = candidate_name};
-    bool found;
-    size_t at = td_names_search(&names, td_text_of(name), &found);
-    return found ? at : SIZE_MAX;
+    return td_entry_is_readable(entry) && entry->file->format != NULL;
 }
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
 /* Returns the entry at a path relative to the index's directory, or NULL. Sets *is_candidate to whether the file is a
  * candidate, and claims it then. A candidate that could not be opened has no entry. */
-static const struct td_entry *index_file(struct builder *b, const struct td_candidate *index, const char *file,
+static const struct td_entry *index_file(struct td_unit_builder *b, const struct td_candidate *index, const char *file,
                                          bool *is_candidate)
 {
     const size_t prefix_len = (size_t)(td_base_name(index->path) - index->path);
-    size_t at = strchr(file, '/') == NULL ? candidate_find(b, file) : SIZE_MAX;
+    size_t at = strchr(file, '/') == NULL ? td_units_find(b, file) : SIZE_MAX;
     size_t first = 0;
     size_t count = b->snapshot->entry_count;
     *is_candidate = at != SIZE_MAX;
@@ -189,8 +77,8 @@ static const struct td_entry *index_file(struct builder *b, const struct td_cand
 }
 
 /* Adds the files of an index to the unit's parts. Returns false and adds a problem when one is missing or refused. */
-static bool index_parts(struct builder *b, const struct td_candidate *candidate, const char *const *files,
-                        size_t file_count, struct unit *unit)
+static bool index_parts(struct td_unit_builder *b, const struct td_candidate *candidate, const char *const *files,
+                        size_t file_count, struct td_unit *unit)
 {
     char message[512];
     bool complete = true;
@@ -200,14 +88,14 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
         const char *fault = NULL;
         if (entry == NULL && !is_candidate)
             fault = "is not there";
-        else if (!is_readable(entry) && (is_candidate || entry->file->error != NULL))
+        else if (!td_entry_is_readable(entry) && (is_candidate || entry->file->error != NULL))
             fault = "cannot be read";
         else if (!has_tensors(entry))
             fault = "holds no tensors";
         if (fault != NULL) {
             (void)snprintf(message, sizeof message, "shard \"%.300s\" %s, so this sharded checkpoint is not published",
                            files[i], fault);
-            problem(b, candidate->path, message);
+            td_units_problem(b, candidate->path, message);
             complete = false;
             continue;
         }
@@ -216,8 +104,8 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
     return complete;
 }
 
-static bool index_tensors_present(struct builder *b, const struct td_candidate *candidate,
-                                  const struct td_shard_index *index, const struct unit *unit)
+static bool index_tensors_present(struct td_unit_builder *b, const struct td_candidate *candidate,
+                                  const struct td_shard_index *index, const struct td_unit *unit)
 {
     for (size_t i = 0; i < index->entry_count; i++) {
         const struct td_shard_entry *entry = &index->entries[i];
@@ -228,49 +116,31 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
                        entry->tensor, index->files[entry->file]);
-        problem(b, candidate->path, message);
+        td_units_problem(b, candidate->path, message);
         return false;
     }
     return true;
 }
 
-/* Returns whether Keras gives this name to a shard: STEM_00000.weights.h5. */
-static bool is_keras_shard(const char *name)
-{
-    static const char extension[] = ".weights.h5";
-    enum { NUMBER_BYTES = sizeof "_00000" - 1 };
-    size_t len = strlen(name);
-    if (!td_has_extension(name, extension) || len < sizeof extension + NUMBER_BYTES)
-        return false;
-    const char *number = name + len - (sizeof extension - 1) - NUMBER_BYTES;
-    return number[0] == '_' && strspn(number + 1, "0123456789") == NUMBER_BYTES - 1;
-}
-
 /* Claims the files beside indexes that cannot be read. Nobody knows which files are their shards, so of their family
  * only the file that is complete by its name is published. */
-static void claim_beside_refused_indexes(struct builder *b, const bool refused[FAMILY_OTHER + 1])
+static void claim_beside_refused_indexes(struct td_unit_builder *b, const bool refused[TD_FAMILY_OTHER + 1])
 {
     for (size_t i = 0; i < b->count; i++) {
         const char *name = td_base_name(b->candidates[i].path);
-        enum family family = family_of(name);
-        bool is_sibling = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
-        if (is_sibling || (refused[FAMILY_OTHER] && (td_has_extension(name, ".bin") || is_keras_shard(name))))
+        enum td_family family = td_family_of(name);
+        bool is_sibling = family != TD_FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
+        if (is_sibling || (refused[TD_FAMILY_OTHER] && (td_has_extension(name, ".bin") || td_shard_is_keras(name))))
             b->claimed[i] = true;
     }
 }
 
-static const struct td_model *previous_model(const struct builder *b)
-{
-    const char *id = b->model->id;
-    return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
-}
-
 /* Sets the last unit aside with the files of its index or .metadata, which is the candidate. In unit->parts, NULL
  * stands for a file that is not available. */
-static bool set_aside_indexed(struct builder *b, const struct td_candidate *candidate, const char *const *files,
+static bool set_aside_indexed(struct td_unit_builder *b, const struct td_candidate *candidate, const char *const *files,
                               size_t file_count)
 {
-    struct unit *unit = unit_set_aside(b);
+    struct td_unit *unit = td_unit_set_aside(b);
     if (unit == NULL)
         return false;
     for (size_t i = 0; i < file_count; i++) {
@@ -282,20 +152,20 @@ static bool set_aside_indexed(struct builder *b, const struct td_candidate *cand
     return true;
 }
 
-static bool collect_indexes(struct builder *b)
+static bool collect_indexes(struct td_unit_builder *b)
 {
-    bool refused[FAMILY_OTHER + 1] = {false};
+    bool refused[TD_FAMILY_OTHER + 1] = {false};
     bool any_refused = false;
     for (size_t i = 0; i < b->count; i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
         if (candidate->kind != TD_FILE_SHARD_INDEX)
             continue;
-        if (!is_usable(candidate)) {
-            refused[family_of(td_base_name(candidate->path))] = any_refused = true;
+        if (!td_candidate_is_usable(candidate)) {
+            refused[td_family_of(td_base_name(candidate->path))] = any_refused = true;
             continue;
         }
         const struct td_shard_index *index = &candidate->entry->file->index;
-        struct unit *unit = unit_add(b, td_base_name(candidate->path), index->file_count + 1);
+        struct td_unit *unit = td_unit_add(b, td_base_name(candidate->path), index->file_count + 1);
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
@@ -312,7 +182,7 @@ static bool collect_indexes(struct builder *b)
 }
 
 /* Claims the files that are shards of an index in a directory above. */
-static void claim_shards_of_others(struct builder *b)
+static void claim_shards_of_others(struct td_unit_builder *b)
 {
     char message[512];
     bool is_reported = false;
@@ -323,7 +193,7 @@ static void claim_shards_of_others(struct builder *b)
         (void)snprintf(message, sizeof message, "a shard of \"%.300s\", and no checkpoint by itself",
                        b->candidates[i].index);
         if (!is_reported)
-            problem(b, b->candidates[i].path, message);
+            td_units_problem(b, b->candidates[i].path, message);
         is_reported = true;
     }
 }
@@ -331,14 +201,14 @@ static void claim_shards_of_others(struct builder *b)
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
 
 /* Collects a .metadata and the files that it names. Such files are never published by themselves. */
-static bool collect_distributed(struct builder *b)
+static bool collect_distributed(struct td_unit_builder *b)
 {
-    size_t metadata = candidate_find(b, TD_DCP_METADATA_NAME);
+    size_t metadata = td_units_find(b, TD_DCP_METADATA_NAME);
     size_t stray = SIZE_MAX;
-    if (metadata != SIZE_MAX && is_usable(&b->candidates[metadata])) {
+    if (metadata != SIZE_MAX && td_candidate_is_usable(&b->candidates[metadata])) {
         const struct td_candidate *candidate = &b->candidates[metadata];
         const struct td_dcp *dcp = &candidate->entry->file->dcp;
-        struct unit *unit = unit_add(b, distributed_id, dcp->file_count + 1);
+        struct td_unit *unit = td_unit_add(b, distributed_id, dcp->file_count + 1);
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
@@ -354,7 +224,7 @@ static bool collect_distributed(struct builder *b)
         b->claimed[i] = b->claimed[i] || b->candidates[i].kind == TD_FILE_DCP_PART || i == metadata;
     }
     if (stray != SIZE_MAX && metadata == SIZE_MAX)
-        problem(b, b->candidates[stray].path, "there is no .metadata beside it, which would name its tensors");
+        td_units_problem(b, b->candidates[stray].path, "there is no .metadata beside it, which would name its tensors");
     return true;
 }
 
@@ -363,7 +233,7 @@ static bool collect_distributed(struct builder *b)
 /* Returns whether the id is reserved for other sets. */
 static bool is_fixed_id(const char *id)
 {
-    for (size_t i = 0; i < FAMILY_OTHER; i++)
+    for (size_t i = 0; i < TD_FAMILY_OTHER; i++)
         if (strcmp(id, families[i].id) == 0)
             return true;
     return strcmp(id, distributed_id) == 0;
@@ -371,14 +241,14 @@ static bool is_fixed_id(const char *id)
 
 /* Sets *requested to the id that a group asks for: its stem with the extension, or the stem alone where the format
  * splits its files. Sets NULL when a file or another set has that id. Returns false for want of memory. */
-static bool request_id(struct builder *b, const struct td_shard *first, const char **requested)
+static bool request_id(struct td_unit_builder *b, const struct td_shard *first, const char **requested)
 {
     const struct td_format *format = td_format_for_name(first->name);
     const char *extension = format != NULL && format->splits ? "" : td_shard_extension(first);
     char id[512];
     (void)snprintf(id, sizeof id, "%.*s%s", (int)first->of.stem_len, first->name, extension);
     *requested = NULL;
-    if (is_fixed_id(id) || candidate_find(b, id) != SIZE_MAX)
+    if (is_fixed_id(id) || td_units_find(b, id) != SIZE_MAX)
         return true;
     *requested = td_arena_strndup(&b->snapshot->arena, td_text_of(id));
     return *requested != NULL || td_error_no_memory(b->err);
@@ -386,17 +256,17 @@ static bool request_id(struct builder *b, const struct td_shard *first, const ch
 
 static int requested_compare(const void *a, const void *b)
 {
-    const struct unit *x = *(const struct unit *const *)a;
-    const struct unit *y = *(const struct unit *const *)b;
+    const struct td_unit *x = *(const struct td_unit *const *)a;
+    const struct td_unit *y = *(const struct td_unit *const *)b;
     int order = strcmp(x->requested_id, y->requested_id);
     return order != 0 ? order : (x > y) - (x < y);
 }
 
 /* Gives groups the ids that they ask for. Groups that differ only in their totals ask for the same id; the first gets
  * it. */
-static bool grant_ids(struct builder *b)
+static bool grant_ids(struct td_unit_builder *b)
 {
-    struct unit **requesting = calloc(b->unit_count + 1, sizeof(*requesting));
+    struct td_unit **requesting = calloc(b->unit_count + 1, sizeof(*requesting));
     size_t count = 0;
     if (requesting == NULL)
         return td_error_no_memory(b->err);
@@ -412,7 +282,7 @@ static bool grant_ids(struct builder *b)
     return true;
 }
 
-static bool splits_agree(const struct unit *unit, char *message, size_t capacity)
+static bool splits_agree(const struct td_unit *unit, char *message, size_t capacity)
 {
     for (size_t i = 0; i < unit->part_count; i++)
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a complete group has all its parts
@@ -423,7 +293,8 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
 
 /* Gives a group that lacks files the id that it would have if it were complete. Of groups that differ only in their
  * totals the first gets it. Returns false for want of memory. */
-static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first, struct unit *unit)
+static bool name_partial_group(struct td_unit_builder *b, const struct td_shard *first, bool is_first,
+                               struct td_unit *unit)
 {
     const char *requested;
     if (!request_id(b, first, &requested))
@@ -438,16 +309,16 @@ static bool name_partial_group(struct builder *b, const struct td_shard *first, 
 
 /* Sets the last unit aside with the available files of its group. Leaves out a shard of a split GGUF whose metadata
  * name another shard, and numbers that the group cannot have. */
-static bool set_aside_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
+static bool set_aside_group(struct td_unit_builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     char message[512];
-    struct unit *unit = unit_set_aside(b);
+    struct td_unit *unit = td_unit_set_aside(b);
     if (unit == NULL)
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
         const unsigned at = shards[i].of.number - unit->range.first;
-        if (at < unit->range.count && is_usable(candidate) &&
+        if (at < unit->range.count && td_candidate_is_usable(candidate) &&
             td_shard_split_agrees(candidate->entry, at, unit->range.count, message, sizeof message))
             unit->parts[unit->part_count++] = candidate->entry;
     }
@@ -456,17 +327,17 @@ static bool set_aside_group(struct builder *b, const struct td_shard *shards, si
 
 /* Makes a unit of a group, or reports what the group lacks; claims its members in both cases. is_first: the first of
  * the groups with its stem and extension. */
-static bool collect_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
+static bool collect_group(struct td_unit_builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
-    struct unit *unit = unit_add(b, shards[0].name, count);
+    struct td_unit *unit = td_unit_add(b, shards[0].name, count);
     if (unit == NULL)
         return false;
     unit->range = td_shard_range_of(shards, count);
     for (size_t i = 0; i < count; i++) {
         const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
         b->claimed[shards[i].candidate] = true;
-        if (broken == NULL && !is_usable(candidate))
+        if (broken == NULL && !td_candidate_is_usable(candidate))
             broken = candidate;
         if (unit->part_count < unit->range.count && shards[i].of.number == unit->range.first + unit->part_count)
             unit->parts[unit->part_count++] = candidate->entry;
@@ -486,181 +357,16 @@ static bool collect_group(struct builder *b, const struct td_shard *shards, size
                        td_base_name(broken->path));
     else if (splits_agree(unit, message, sizeof message))
         return request_id(b, &shards[0], &unit->requested_id);
-    problem(b, b->candidates[shards[0].candidate].path, message);
+    td_units_problem(b, b->candidates[shards[0].candidate].path, message);
     return set_aside_group(b, shards, count, is_first);
 }
 
-static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
-{
-    bool same = checkpoint->part_count == unit->part_count;
-    for (size_t i = 0; same && i < unit->part_count; i++)
-        same = checkpoint->parts[i]->file == unit->parts[i]->file;
-    return same;
-}
-
-/* Returns the joined tensors that the snapshot before made of the same files, or NULL. */
-static struct td_joined_tensors *previous_join(const struct builder *b, const struct unit *unit)
-{
-    const struct td_model *before = previous_model(b);
-    for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
-        if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
-            return before->checkpoints[i].join;
-    return NULL;
-}
-
-/* ---- rank parts ---------------------------------------------------------------------------------------- */
-
-static const char rank_reason[] = "it is one rank's part of the tensors, and nothing says how the parts are joined";
-
-/* Claims the file and sets it aside as a rank part. */
-static bool set_aside_part(struct builder *b, size_t i, const char *reason)
-{
-    const struct td_candidate *candidate = &b->candidates[i];
-    b->claimed[i] = true;
-    if (b->first_part == NULL)
-        b->first_part = candidate->path;
-    b->rank_part_count++;
-    if (!is_usable(candidate))
-        return true;
-    if (unit_add(b, td_base_name(candidate->path), 1) == NULL)
-        return false;
-    struct unit *aside = unit_set_aside(b);
-    if (aside == NULL)
-        return false;
-    aside->part_reason = reason;
-    aside->parts[aside->part_count++] = candidate->entry;
-    return true;
-}
-
-/* Frees the last unit. */
-static void unit_remove(struct builder *b)
-{
-    free(b->units[--b->unit_count].parts);
-}
-
-/* Returns whether the candidate holds boxes of tensors and no set has claimed it yet. */
-static bool has_boxes(const struct builder *b, size_t i)
-{
-    const struct td_candidate *candidate = &b->candidates[i];
-    return !b->claimed[i] && is_usable(candidate) && candidate->entry->file->manifest.starts != NULL;
-}
-
-/* Collects the files that hold boxes of tensors. When the boxes do not fill all tensors, sets the files aside as rank
- * parts. */
-static bool collect_boxes(struct builder *b)
-{
-    static const char reason[] = "it holds boxes of the tensors, and the boxes in other files do not make them whole";
-    struct unit *unit = NULL;
-    const char *unfilled = NULL;
-    char message[512];
-    for (size_t i = 0; i < b->count; i++) {
-        const struct td_candidate *candidate = &b->candidates[i];
-        if (!has_boxes(b, i))
-            continue;
-        unit = unit != NULL ? unit : unit_add(b, td_base_name(candidate->path), b->count);
-        if (unit == NULL)
-            return false;
-        unit->parts[unit->part_count++] = candidate->entry;
-    }
-    if (unit == NULL)
-        return true;
-    struct td_joined_tensors *before = previous_join(b, unit);
-    unit->boxes = before != NULL ? td_joined_tensors_ref(before)
-                                 : td_boxes_join(unit->parts, unit->part_count, &unfilled, b->err);
-    bool is_whole = unit->boxes != NULL;
-    if (!is_whole)
-        unit_remove(b);
-    if (!is_whole && unfilled == NULL)
-        return false;
-    bool ok = true;
-    for (size_t i = 0; ok && i < b->count; i++) {
-        if (!has_boxes(b, i))
-            continue;
-        b->claimed[i] = true;
-        ok = is_whole || set_aside_part(b, i, reason);
-    }
-    if (is_whole || !ok)
-        return ok;
-    (void)snprintf(
-        message, sizeof message,
-        "tensor \"%.200s\" is not whole: the boxes in these files do not fill it, so this sharded checkpoint is "
-        "not published",
-        unfilled);
-    problem(b, b->first_part, message);
-    return true;
-}
-
-/* Returns whether the numbered files are rank parts. They are not if all are safetensors files and share no tensor
- * name: engines read such files together. Sets *ok to false when memory is short. */
-static bool are_numbered_parts(struct builder *b, bool *ok)
-{
-    const struct td_entry **parts = calloc(b->count + 1, sizeof *parts);
-    bool is_safetensors = true;
-    size_t count = 0;
-    *ok = parts != NULL || td_error_no_memory(b->err);
-    if (parts == NULL)
-        return false;
-    for (size_t i = 0; i < b->count; i++) {
-        const struct td_candidate *candidate = &b->candidates[i];
-        if (b->claimed[i] || candidate->part != TD_CANDIDATE_NUMBERED || !is_usable(candidate))
-            continue;
-        is_safetensors = is_safetensors && candidate->entry->file->format == &td_format_safetensors;
-        parts[count++] = candidate->entry;
-    }
-    struct td_checkpoint all = {.parts = parts, .part_count = count};
-    *ok = td_shards_merge(&all, b->err);
-    bool are_parts = *ok && (!is_safetensors || td_shards_duplicate(&all) > 0);
-    free(all.refs);
-    free(parts);
-    return are_parts;
-}
-
-/* Sets aside the files that hold one rank's part of the tensors. */
-static bool collect_rank_parts(struct builder *b)
-{
-    bool ok;
-    bool are_numbered = are_numbered_parts(b, &ok);
-    for (size_t i = 0; ok && i < b->count; i++) {
-        enum td_candidate_part part = b->candidates[i].part;
-        bool is_part = part == TD_CANDIDATE_RANK || (part == TD_CANDIDATE_NUMBERED && are_numbered);
-        if (is_part && !b->claimed[i] && b->candidates[i].kind == TD_FILE_TENSORS)
-            ok = set_aside_part(b, i, rank_reason);
-    }
-    return ok;
-}
-
-/* Sets aside the files beside rank parts that hold no tensors or a trainer's state, so that clients do not take them
- * for the model. */
-static bool collect_beside_parts(struct builder *b)
-{
-    static const char reason[] = "it lies beside parts of ranks, and holds what a trainer saves beside the model";
-    for (size_t i = 0; b->rank_part_count > 0 && i < b->count; i++) {
-        const struct td_candidate *candidate = &b->candidates[i];
-        if (b->claimed[i] || candidate->kind != TD_FILE_TENSORS || !is_usable(candidate))
-            continue;
-        bool is_empty = candidate->entry->file->manifest.tensor_count == 0;
-        if ((is_empty || td_weights_is_trainer_state(td_base_name(candidate->path))) && !set_aside_part(b, i, reason))
-            return false;
-    }
-    return true;
-}
-
-/* Adds a problem when the model has rank parts and no checkpoint with tensors. */
-static void report_parts(struct builder *b)
-{
-    if (b->rank_part_count == 0 || (b->model->checkpoint_count > 0 && b->model->checkpoints[0].tensor_count > 0))
-        return;
-    problem(b, b->first_part,
-            "it holds one rank's part of the tensors, and nothing says how the parts are joined; so the model has no "
-            "default checkpoint");
-}
-
-static bool is_left(const struct builder *b, size_t i)
+static bool is_left(const struct td_unit_builder *b, size_t i)
 {
     return !b->claimed[i] && b->candidates[i].kind != TD_FILE_SHARD_INDEX;
 }
 
-static bool collect_groups(struct builder *b)
+static bool collect_groups(struct td_unit_builder *b)
 {
     struct td_shard *shards = calloc(b->count + 1, sizeof *shards);
     size_t count = 0;
@@ -686,7 +392,7 @@ static bool collect_groups(struct builder *b)
 }
 
 /* Adds a problem when a file with tensors of this one is missing: these tensors are listed, but cannot be served. */
-static void report_missing(struct builder *b, const struct unit *unit)
+static void report_missing(struct td_unit_builder *b, const struct td_unit *unit)
 {
     struct td_error why = TD_ERROR_INIT;
     const char *missing = td_external_missing(unit->parts, unit->part_count);
@@ -694,17 +400,17 @@ static void report_missing(struct builder *b, const struct unit *unit)
         return;
     (void)td_error_set(&why, TD_NOT_FOUND, "\"%.300s\", which holds some of its tensors, is missing or not served",
                        missing);
-    problem(b, unit->parts[0]->path, why.message);
+    td_units_problem(b, unit->parts[0]->path, why.message);
 }
 
-static bool collect_singles(struct builder *b)
+static bool collect_singles(struct td_unit_builder *b)
 {
     for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
-        if (!is_left(b, i) || !is_usable(candidate))
+        if (!is_left(b, i) || !td_candidate_is_usable(candidate))
             continue;
         size_t file_count = candidate->entry->file->manifest.file_count;
-        struct unit *unit = unit_add(b, td_base_name(candidate->path), 1 + file_count);
+        struct td_unit *unit = td_unit_add(b, td_base_name(candidate->path), 1 + file_count);
         if (unit == NULL)
             return false;
         unit->part_count = td_external_parts(b->snapshot, candidate->entry, unit->parts);
@@ -716,7 +422,7 @@ static bool collect_singles(struct builder *b)
 
 /* ---- tensors of several parts -------------------------------------------------------------------------- */
 
-static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
+static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct td_unit *unit, struct td_error *err)
 {
     const struct td_shard_index *index = &unit->index_entry->file->index;
     checkpoint->refs = malloc((index->entry_count + 1) * sizeof *checkpoint->refs);
@@ -741,7 +447,7 @@ static bool is_decoded(const struct td_checkpoint *checkpoint)
     return false;
 }
 
-static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
+static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model, const struct td_unit *unit,
                      bool former, char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
@@ -761,7 +467,7 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
-static bool is_hashed(const struct unit *unit)
+static bool is_hashed(const struct td_unit *unit)
 {
     for (size_t i = 0; i < unit->part_count; i++)
         if (td_file_sha256(unit->parts[i]->file) == NULL)
@@ -771,7 +477,7 @@ static bool is_hashed(const struct unit *unit)
 
 /* Makes both tags. They are equal until all files are hashed, so that hashing changes the tag once and not with each
  * file. */
-static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
+static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct td_unit *unit,
                            struct td_error *err)
 {
     if (!make_tag(checkpoint, model, unit, !is_hashed(unit), checkpoint->tag) ||
@@ -780,23 +486,24 @@ static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_mod
     return true;
 }
 
-static bool is_distributed(const struct unit *unit)
+static bool is_distributed(const struct td_unit *unit)
 {
     return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
 }
 
 /* Returns whether the unit is one file with tensors in other files. Without a root (one inspected file) these are not
  * sought. */
-static bool is_external(const struct builder *b, const struct unit *unit)
+static bool is_external(const struct td_unit_builder *b, const struct td_unit *unit)
 {
     return b->snapshot->root != NULL && unit->index_entry == NULL && unit->range.count == 0 && unit->part_count > 0 &&
            unit->parts[0]->file->manifest.file_count > 0;
 }
 
 /* Fills in tensors that are put together from several files. */
-static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
+static bool checkpoint_fill_joined(const struct td_unit_builder *b, struct td_checkpoint *checkpoint,
+                                   const struct td_unit *unit)
 {
-    struct td_joined_tensors *before = previous_join(b, unit);
+    struct td_joined_tensors *before = td_units_previous_join(b, unit);
     if (unit->boxes != NULL)
         checkpoint->join = td_joined_tensors_ref(unit->boxes);
     else if (before != NULL)
@@ -812,7 +519,8 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     return true;
 }
 
-static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
+static bool checkpoint_fill(const struct td_unit_builder *b, struct td_checkpoint *checkpoint,
+                            const struct td_unit *unit)
 {
     if (is_distributed(unit) || is_external(b, unit) || unit->boxes != NULL)
         return checkpoint_fill_joined(b, checkpoint, unit);
@@ -832,7 +540,7 @@ static bool fits_safetensors(const struct td_tensor *tensor)
 
 /* Adds up the bytes of the tensors that can be served, and notes whether all fit into a safetensors file. Returns false
  * when a sum is past 2^64-1. */
-static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
+static bool checkpoint_sum(const struct td_unit_builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
 {
     checkpoint->fits_safetensors = true;
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
@@ -846,7 +554,7 @@ static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkp
 
 /* Returns whether the checkpoint can be published, and adds a problem if not. Sets *model_bytes to the bytes of the
  * model's tensors with those of the checkpoint. */
-static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit,
+static bool checkpoint_check(struct td_unit_builder *b, struct td_checkpoint *checkpoint, const struct td_unit *unit,
                              uint64_t *model_bytes)
 {
     char message[512];
@@ -861,19 +569,19 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
                        "not published, because with its tensors the model has more than 2^64-1 bytes");
     else
         return true;
-    problem(b, unit->index_entry != NULL ? unit->index_entry->path : unit->parts[0]->path, message);
+    td_units_problem(b, unit->index_entry != NULL ? unit->index_entry->path : unit->parts[0]->path, message);
     return false;
 }
 
 /* Returns the file name by which libraries know the set: its index, or else its first file. */
-static const char *written_name(const struct unit *unit)
+static const char *written_name(const struct td_unit *unit)
 {
     if (unit->index_entry != NULL)
         return td_base_name(unit->index_entry->path);
     return unit->part_count > 0 ? td_base_name(unit->parts[0]->path) : unit->name;
 }
 
-static bool is_secondary(const struct unit *unit)
+static bool is_secondary(const struct td_unit *unit)
 {
     const char *name = written_name(unit);
     if (unit->is_variant || td_weights_is_trainer_state(name))
@@ -882,34 +590,19 @@ static bool is_secondary(const struct unit *unit)
     return first != NULL && first->format == &td_format_gguf && !td_gguf_is_model(&first->manifest, name);
 }
 
-static const char *format_name(const struct unit *unit)
+static const char *format_name(const struct td_unit *unit)
 {
     if (is_distributed(unit))
         return distributed_id;
     if (unit->part_count > 0)
         return unit->parts[0]->file->format->name;
     /* an index that maps nothing */
-    return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
-}
-
-/* Removes the metadata that describe the boxes of one file. */
-static bool drop_box_metadata(struct td_checkpoint *checkpoint, struct td_arena *arena, struct td_error *err)
-{
-    struct td_metadata *kept = td_arena_array(arena, checkpoint->metadata_count + 1, sizeof *kept);
-    size_t count = 0;
-    if (kept == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < checkpoint->metadata_count; i++)
-        if (!td_boxes_is_own_key(checkpoint->metadata[i].key))
-            kept[count++] = checkpoint->metadata[i];
-    checkpoint->metadata = kept;
-    checkpoint->metadata_count = count;
-    return true;
+    return families[unit->family == TD_FAMILY_OTHER ? TD_FAMILY_PYTORCH : unit->family].format->name;
 }
 
 /* Makes the unit a checkpoint. Sets *published to false, and adds a problem, when it cannot be published. */
-static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
-                              bool *published)
+static bool checkpoint_create(struct td_unit_builder *b, struct td_unit *unit, const char *id,
+                              struct td_checkpoint *checkpoint, bool *published)
 {
     uint64_t model_bytes;
     memset(checkpoint, 0, sizeof *checkpoint);
@@ -928,7 +621,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     size_t metadata_parts =
         is_external(b, unit) || unit->boxes != NULL ? 1 : unit->part_count; /* number of parts that give metadata */
     if (!td_shards_metadata(checkpoint, metadata_parts, &b->snapshot->arena, b->err) ||
-        (unit->boxes != NULL && !drop_box_metadata(checkpoint, &b->snapshot->arena, b->err)) ||
+        (unit->boxes != NULL && !td_boxes_drop_metadata(checkpoint, &b->snapshot->arena, b->err)) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;
@@ -941,7 +634,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
 
-static struct unit *find_named(struct unit *units, size_t count, enum family family, const char *name)
+static struct td_unit *find_named(struct td_unit *units, size_t count, enum td_family family, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (units[i].family == family && units[i].part_reason == NULL && strcmp(units[i].name, name) == 0)
@@ -949,33 +642,33 @@ static struct unit *find_named(struct unit *units, size_t count, enum family fam
     return NULL;
 }
 
-static struct unit *unit_named(const struct builder *b, enum family family, const char *name)
+static struct td_unit *unit_named(const struct td_unit_builder *b, enum td_family family, const char *name)
 {
     return find_named(b->units, b->unit_count, family, name);
 }
 
 /* Returns whether the unit may get its family's id by rule 4 or 5 of td_checkpoints_build. */
-static bool is_sibling(const struct unit *unit, enum family family)
+static bool is_sibling(const struct td_unit *unit, enum td_family family)
 {
     return unit->family == family && !unit->is_variant;
 }
 
 /* Returns whether the unit is one file: it has no index, no group and no boxes. */
-static bool is_single(const struct unit *unit)
+static bool is_single(const struct td_unit *unit)
 {
     return unit->index_entry == NULL && unit->range.count == 0 && unit->boxes == NULL;
 }
 
 /* Joins a family's units into the first one, if all are single files and share no tensor name. */
-static bool join_singles(struct builder *b, enum family family, size_t siblings, struct unit **joined)
+static bool join_singles(struct td_unit_builder *b, enum td_family family, size_t siblings, struct td_unit **joined)
 {
-    struct unit all = {.name = families[family].id};
+    struct td_unit all = {.name = families[family].id};
     all.parts = calloc(siblings + 1, sizeof(*all.parts));
     if (all.parts == NULL)
         return td_error_no_memory(b->err);
     bool single = true;
     for (size_t i = 0; i < b->unit_count; i++) {
-        const struct unit *unit = &b->units[i];
+        const struct td_unit *unit = &b->units[i];
         if (!is_sibling(unit, family))
             continue;
         single = single && is_single(unit);
@@ -986,7 +679,7 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
     bool disjoint = ok && single && td_shards_duplicate(&trial) == 0;
     free(trial.refs);
     for (size_t i = 0; i < b->unit_count && disjoint; i++) {
-        struct unit *unit = &b->units[i];
+        struct td_unit *unit = &b->units[i];
         if (!is_sibling(unit, family))
             continue;
         unit->joined = *joined != NULL;
@@ -1003,7 +696,7 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
 }
 
 /* Sets *chosen to the unit that gets its family's id; NULL when none does. */
-static bool choose_in_family(struct builder *b, enum family family, struct unit **chosen)
+static bool choose_in_family(struct td_unit_builder *b, enum td_family family, struct td_unit **chosen)
 {
     const char *const names[] = {families[family].whole, families[family].index, families[family].others[0],
                                  families[family].others[1]};
@@ -1013,7 +706,7 @@ static bool choose_in_family(struct builder *b, enum family family, struct unit 
     if (*chosen != NULL)
         return true;
     size_t siblings = 0;
-    struct unit *last = NULL;
+    struct td_unit *last = NULL;
     for (size_t i = 0; i < b->unit_count; i++) {
         if (!is_sibling(&b->units[i], family))
             continue;
@@ -1032,9 +725,9 @@ static int rank_of(const struct td_checkpoint *checkpoint)
 {
     if (checkpoint->is_rank_part)
         return 5;
-    if (strcmp(checkpoint->id, families[FAMILY_SAFETENSORS].id) == 0)
+    if (strcmp(checkpoint->id, families[TD_FAMILY_SAFETENSORS].id) == 0)
         return 0;
-    if (strcmp(checkpoint->id, families[FAMILY_PYTORCH].id) == 0)
+    if (strcmp(checkpoint->id, families[TD_FAMILY_PYTORCH].id) == 0)
         return 1;
     if (checkpoint->tensor_count == 0) /* training_args.bin, for example */
         return 4;
@@ -1049,7 +742,7 @@ static int checkpoint_compare(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->id, y->id);
 }
 
-static bool mark_variants(struct builder *b)
+static bool mark_variants(struct td_unit_builder *b)
 {
     const char **names = calloc(b->unit_count + 1, sizeof *names);
     bool *is_variant = calloc(b->unit_count + 1, sizeof *is_variant);
@@ -1064,25 +757,25 @@ static bool mark_variants(struct builder *b)
     return ok;
 }
 
-static bool publish_units(struct builder *b)
+static bool publish_units(struct td_unit_builder *b)
 {
-    struct unit *chosen[FAMILY_OTHER] = {NULL};
+    struct td_unit *chosen[TD_FAMILY_OTHER] = {NULL};
     if (!mark_variants(b))
         return false;
-    for (size_t family = 0; family < FAMILY_OTHER; family++)
-        if (!choose_in_family(b, (enum family)family, &chosen[family]))
+    for (size_t family = 0; family < TD_FAMILY_OTHER; family++)
+        if (!choose_in_family(b, (enum td_family)family, &chosen[family]))
             return false;
     struct td_model *model = b->model;
     model->checkpoints = calloc(b->unit_count + 1, sizeof *model->checkpoints);
     if (model->checkpoints == NULL)
         return td_error_no_memory(b->err);
     for (size_t i = 0; i < b->unit_count; i++) {
-        struct unit *unit = &b->units[i];
+        struct td_unit *unit = &b->units[i];
         bool published;
         if (unit->joined)
             continue;
         const char *id = unit->name;
-        if (unit->family != FAMILY_OTHER && unit == chosen[unit->family])
+        if (unit->family != TD_FAMILY_OTHER && unit == chosen[unit->family])
             id = families[unit->family].id;
         if (!checkpoint_create(b, unit, id, &model->checkpoints[model->checkpoint_count], &published))
             return false;
@@ -1095,7 +788,7 @@ static bool publish_units(struct builder *b)
 
 /* ---- incomplete ones ----------------------------------------------------------------------------------- */
 
-static bool has_any_part(const struct unit *unit)
+static bool has_any_part(const struct td_unit *unit)
 {
     for (size_t i = 0; i < unit->part_count; i++)
         if (unit->parts[i] != NULL)
@@ -1105,9 +798,9 @@ static bool has_any_part(const struct unit *unit)
 
 /* Returns the unit that lacks files and would have its family's id if it were complete, or NULL. When several qualify
  * as the only set, returns the first. */
-static const struct unit *choose_aside(const struct builder *b, enum family family)
+static const struct td_unit *choose_aside(const struct td_unit_builder *b, enum td_family family)
 {
-    const struct unit *aside = find_named(b->asides, b->aside_count, family, families[family].whole);
+    const struct td_unit *aside = find_named(b->asides, b->aside_count, family, families[family].whole);
     if (aside != NULL || unit_named(b, family, families[family].whole) != NULL)
         return aside;
     aside = find_named(b->asides, b->aside_count, family, families[family].index);
@@ -1123,14 +816,14 @@ static const struct unit *choose_aside(const struct builder *b, enum family fami
 }
 
 /* Makes incomplete checkpoints of the units that lack files, in the order of complete ones. */
-static bool add_partials(struct builder *b)
+static bool add_partials(struct td_unit_builder *b)
 {
     struct td_model *model = b->model;
-    const struct unit *chosen[FAMILY_OTHER + 1] = {NULL};
-    for (size_t family = 0; family < FAMILY_OTHER; family++)
-        chosen[family] = choose_aside(b, (enum family)family);
+    const struct td_unit *chosen[TD_FAMILY_OTHER + 1] = {NULL};
+    for (size_t family = 0; family < TD_FAMILY_OTHER; family++)
+        chosen[family] = choose_aside(b, (enum td_family)family);
     for (size_t i = 0; i < b->aside_count; i++) {
-        const struct unit *unit = &b->asides[i];
+        const struct td_unit *unit = &b->asides[i];
         bool is_family = unit == chosen[unit->family];
         const struct td_partial_set set = {.id = is_family ? families[unit->family].id : unit->name,
                                            .index = unit->index_entry,
@@ -1138,7 +831,7 @@ static bool add_partials(struct builder *b)
                                            .part_count = unit->part_count,
                                            .range = unit->range,
                                            .part_reason = unit->part_reason};
-        if (!td_partial_add(b->snapshot, previous_model(b), model, &set, b->err))
+        if (!td_partial_add(b->snapshot, td_units_previous_model(b), model, &set, b->err))
             return false;
     }
     if (model->partial_count > 0)
@@ -1149,12 +842,12 @@ static bool add_partials(struct builder *b)
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err)
 {
-    struct builder b = {.snapshot = snapshot,
-                        .previous = previous,
-                        .model = model,
-                        .candidates = candidates,
-                        .count = count,
-                        .err = err};
+    struct td_unit_builder b = {.snapshot = snapshot,
+                                .previous = previous,
+                                .model = model,
+                                .candidates = candidates,
+                                .count = count,
+                                .err = err};
     bool ok = false;
     b.claimed = calloc(count + 1, sizeof *b.claimed);
     if (b.claimed == NULL) {
@@ -1165,13 +858,14 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
         const char *error = candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
         if (error != NULL &&
             candidates[i].kind != TD_FILE_PLAIN) /* grouping.c reports those with the other plain files */
-            problem(&b, candidates[i].path, error);
+            td_units_problem(&b, candidates[i].path, error);
     }
     claim_shards_of_others(&b);
-    ok = collect_indexes(&b) && collect_distributed(&b) && collect_boxes(&b) && collect_rank_parts(&b) &&
-         collect_beside_parts(&b) && collect_groups(&b) && collect_singles(&b) && publish_units(&b) && add_partials(&b);
+    ok = collect_indexes(&b) && collect_distributed(&b) && td_collect_boxes(&b) && td_collect_rank_parts(&b) &&
+         td_collect_beside_parts(&b) && collect_groups(&b) && collect_singles(&b) && publish_units(&b) &&
+         add_partials(&b);
     if (ok)
-        report_parts(&b);
+        td_report_parts(&b);
 out:
     for (size_t i = 0; i < b.unit_count; i++) {
         free(b.units[i].parts);

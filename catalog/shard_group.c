@@ -1,6 +1,7 @@
 #include "catalog/shard_group.h"
 
 #include "core/digits.h"
+#include "core/extension.h"
 #include "parser/names.h"
 
 #include <stdio.h>
@@ -38,6 +39,17 @@ size_t td_shard_numbers_len(struct td_text stem)
 {
     struct td_shard_of shard;
     return read_numbers(stem, &shard) ? TD_SHARD_NUMBERS_BYTES : 0;
+}
+
+bool td_shard_is_keras(const char *name)
+{
+    static const char extension[] = ".weights.h5";
+    enum { NUMBER_BYTES = sizeof "_00000" - 1 };
+    size_t len = strlen(name);
+    if (!td_has_extension(name, extension) || len < sizeof extension + NUMBER_BYTES)
+        return false;
+    const char *number = name + len - (sizeof extension - 1) - NUMBER_BYTES;
+    return number[0] == '_' && strspn(number + 1, "0123456789") == NUMBER_BYTES - 1;
 }
 
 size_t td_shard_stem_len(const char *file_name)

@@ -56,6 +56,9 @@ size_t td_shard_numbers_len(struct td_text stem);
  * for the map of Keras, which lists groups of tensors. */
 bool td_shards_are_listed(const struct td_entry *index);
 
+/* Returns whether Keras gives this name to a shard: STEM_00000.weights.h5. */
+bool td_shard_is_keras(const char *name);
+
 /* Returns whether the metadata of a split GGUF's shard agree with its name, by which it is the i-th (from 0) of
  * shard_total. Writes the reason to message[capacity] if not. True for files without such metadata. */
 bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity);
