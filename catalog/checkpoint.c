@@ -746,7 +746,9 @@ static bool mark_variants(struct td_unit_builder *b)
 {
     const char **names = calloc(b->unit_count + 1, sizeof *names);
     bool *is_variant = calloc(b->unit_count + 1, sizeof *is_variant);
-    bool ok = (names != NULL && is_variant != NULL) || td_error_no_memory(b->err);
+    bool ok = names != NULL && is_variant != NULL;
+    if (!ok)
+        (void)td_error_no_memory(b->err);
     for (size_t i = 0; ok && i < b->unit_count; i++)
         names[i] = written_name(&b->units[i]);
     ok = ok && td_weights_find_variants(names, b->unit_count, is_variant, b->err);
