@@ -1,6 +1,5 @@
 """Stock clients in the first seconds of a server, whose files were written just before: they try again, or show why."""
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 
-from harness import Server, safetensors_bytes, tensor
+from harness import Server, s3_port, safetensors_bytes, tensor
 
 MESSAGE = "the server is not ready yet: files that changed just before its start are not published"
 
@@ -52,8 +51,7 @@ def test_hf_download_shows_the_reason(early, tmp_path):
 
 
 def test_boto3_tries_again(early):
-    port = re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", early.stderr())[1]
-    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1",
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{s3_port(early)}", region_name="us-east-1",
                           config=Config(signature_version=UNSIGNED, s3={"addressing_style": "path"},
                                         retries={"mode": "standard", "max_attempts": 8}))
     assert client.get_object(Bucket="org", Key="young/config.json")["Body"].read() == b"{}"

@@ -359,13 +359,16 @@ class Namespace:
     CLONE_NEWNET = 0x40000000
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def call(self, name, *arguments):
+    @classmethod
+    def call(cls, name, *arguments):
         """Call unshare or setns, which change the calling thread alone."""
-        if getattr(self.libc, name)(*arguments) != 0:
+        if getattr(cls.libc, name)(*arguments) != 0:
             raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
-    def make(self):
-        self.call("unshare", self.CLONE_NEWNET)
+    @classmethod
+    def make(cls):
+        """Move the calling thread into a new namespace without a veth pair. Return a descriptor of it."""
+        cls.call("unshare", cls.CLONE_NEWNET)
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 
     def __enter__(self):

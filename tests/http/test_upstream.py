@@ -254,7 +254,7 @@ def at_every_interface(server, path):
     """Answers for a file of org/m, and how to read an error's status: name of the request -> response."""
     content = hashlib.sha256(POINTER).hexdigest()
     hub, native = f"/org/m/resolve/main/{path}", f"/models/org/m/files/{path}"
-    s3 = Conn(int(re.search(r"listening for S3 clients on http://127\.0\.0\.1:(\d+)", server.stderr())[1]))
+    s3 = Conn(harness.s3_port(server))
     asked = {
         "hub": server.get(hub), "hub, HEAD": server.head(hub), "hub, commit":
         server.get(f"/org/m/resolve/{server.json('/api/models/org/m')['sha']}/{path}"), "native": server.get(native),

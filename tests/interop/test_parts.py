@@ -7,6 +7,7 @@ import textwrap
 import pytest
 import torch
 from safetensors.torch import load, save_file
+from upstream_kit import free_port
 
 FULL = torch.arange(48.0).reshape(8, 6)
 
@@ -249,13 +250,6 @@ WRITE = textwrap.dedent("""
 """)
 
 
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """saved("plain") is a folder that four ranks wrote, and the whole tensors."""
@@ -267,7 +261,7 @@ def saved(tmp_path_factory):
         folder = place / mapped
         if mapped not in made:
             folder.mkdir()
-            subprocess.run([sys.executable, place / "write.py", folder, "4", free_port(), mapped], check=True)
+            subprocess.run([sys.executable, place / "write.py", folder, "4", str(free_port()), mapped], check=True)
             made[mapped] = torch.load(folder / "whole.tmp")
             (folder / "whole.tmp").unlink()
         return folder, made[mapped]
