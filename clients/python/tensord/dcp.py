@@ -136,7 +136,7 @@ class TensordReader(StorageReader):
                 except RecursionError:
                     unread[name] = "its lists are nested too deep"
         if unread:
-            _tell_unread(self._model.id, unread, getattr(planner, "allow_partial_load", False), planner)
+            _report_unread(self._model.id, unread, getattr(planner, "allow_partial_load", False), planner)
         return made
 
     @classmethod
@@ -152,7 +152,7 @@ def _archive_of(value: Any) -> io.BytesIO:
     return archive
 
 
-def _tell_unread(model: str, unread: Dict[str, str], partial: bool, planner: LoadPlanner) -> None:
+def _report_unread(model: str, unread: Dict[str, str], partial: bool, planner: LoadPlanner) -> None:
     """Warns of objects that were not read. Raises MismatchError unless the planner allows a partial load."""
     shown = [f"{errors.printable(name)} ({reason})" for name, reason in list(unread.items())[:MAX_SHOWN]]
     more = f" and {len(unread) - MAX_SHOWN} more" if len(unread) > MAX_SHOWN else ""
