@@ -158,10 +158,10 @@ def splits_of(srv, id):
     return {s["name"]: sorted(f["path"] for f in s["files"]) for s in about["splits"]}, about["errors"]
 
 
-def check_all_files_are_told(files, splits, errors):
-    """Each file is in a split or in a line of the errors, but those that no scan sees."""
-    told = {e["file"] for e in errors} | {path for paths in splits.values() for path in paths}
-    assert {f for f in files if not any(part.startswith(".") for part in f.split("/"))} <= told
+def check_each_file_is_reported(files, splits, errors):
+    """Check that each file is in a split or in the errors, except hidden files, which no scan sees."""
+    named = {e["file"] for e in errors} | {path for paths in splits.values() for path in paths}
+    assert {f for f in files if not any(part.startswith(".") for part in f.split("/"))} <= named
 
 
 def test_words_in_paths(srv, library, root, layouts):
@@ -175,7 +175,7 @@ def test_words_in_paths(srv, library, root, layouts):
             continue
         got, errors = splits_of(srv, name)
         assert got == want, (name, files)
-        check_all_files_are_told(files, got, errors)
+        check_each_file_is_reported(files, got, errors)
     assert refused < 40
 
 
@@ -191,7 +191,7 @@ def test_json_files(srv, library, root, name):
     base = root / "datasets" / "json" / name
     want = library.splits_by_paths(base=str(base), ending="")
     got, errors = splits_of(srv, f"json/{name}")
-    check_all_files_are_told(JSON_FILES[name], got, errors)
+    check_each_file_is_reported(JSON_FILES[name], got, errors)
     lost = {split for split, files in want.items() if set(files) & {e["file"] for e in errors}}
     assert set(got) == set(want) - lost and (lost == set()) == (name in ("json", "mixed", "one-line"))
     for split in got:
@@ -201,7 +201,7 @@ def test_json_files(srv, library, root, name):
 
 
 def test_rows_of_a_dataset_without_splits(srv):
-    """The answer tells why there are none."""
+    """The answer says why the dataset has no splits."""
     assert srv.json("/datasets/json/arrays")["splits"] == []
     for tail in ("rows", "rows?split=train", "rows/0", "index"):
         harness.check_error(srv.get(f"/datasets/json/arrays/{tail}"), 422, "has no split", "train.json",

@@ -188,7 +188,7 @@ def answer_to(port, sent):
         return answer
 
 
-def test_a_client_with_tls_is_told_on_plain_ports(served):
+def test_a_tls_client_gets_400_on_plain_ports(served):
     """Clients of registries try https:// first, and http:// after an answer that is not TLS."""
     with Server(served[0], "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
         s3 = int(url_of(s, "for S3 clients").rpartition(":")[2])

@@ -280,7 +280,7 @@ def test_what_does_not_exist_is_told_in_one_form(tmp_path):
         assert p.returncode == 1 and f'"{path}" does not exist'.encode() in p.stderr, (args, p)
 
 
-def test_a_file_and_a_url_in_place_of_a_directory_are_told_the_cure(tmp_path):
+def test_a_file_or_url_in_place_of_a_directory_names_the_remedy(tmp_path):
     file = tmp_path / "model.safetensors"
     write_by_hand(file, [tensor("w", "F32", [4])])
     p = run("serve", file, "--listen", "127.0.0.1:0")
@@ -295,7 +295,7 @@ def test_a_file_and_a_url_in_place_of_a_directory_are_told_the_cure(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["-p", "--port", "--port=80", "--host", "--bind=0.0.0.0"])
-def test_options_of_other_servers_are_told_ours(option):
+def test_options_of_other_servers_name_ours(option):
     p = run("serve", ".", option)
     assert p.returncode == 2 and b"address and port are given together, --listen 0.0.0.0:8080" in p.stderr, p
     p = run(option)

@@ -174,7 +174,7 @@ def test_files_with_other_columns(serve):
 
 
 def test_rows_that_are_wrong(serve):
-    """One row that is none makes the answer 422 with its number, and does not disturb other rows."""
+    """An invalid row makes the answer 422 with its number, and does not disturb other rows."""
     wrong = ['{"a": 1', '{"a": 1} x', '{"a": NaN}', "{'a': 1}", '{"a": "\\ud800"}', "[" * 200 + "]" * 200]
     files = {f"j{number}/train.jsonl": f'{{"a": 1}}\n{line}\n{{"a": 2}}\n' for number, line in enumerate(wrong)}
     files |= {"utf8/train.jsonl": b'{"a": 1}\n{"a": "\xff"}\n{"a": 2}\n', "c/train.csv": "a\n1\n1,2\n2\n",

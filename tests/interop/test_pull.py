@@ -747,7 +747,7 @@ def test_what_is_in_the_way_is_found_before_anything_is_fetched(tmp_path, name, 
         assert tree_of(out) == {"z": b"mine"} and not any("/resolve/" in path for path, _ in hub.requests)
 
 
-def test_a_directory_that_holds_another_model_is_told(tmp_path):
+def test_files_of_another_model_are_named(tmp_path):
     """Files of the other model stay, as any file of the user's does, and an engine would load both."""
     out = tmp_path / "out"
     a = {"config.json": b"{}", "model-00001-of-00002.safetensors": b"1" * 40, "model-00002-of-00002.safetensors": b"2"}

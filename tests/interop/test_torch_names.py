@@ -103,7 +103,7 @@ def test_other_files_with_such_names_are_no_checkpoints(serve):
         assert alone["checkpoints"] == [] and alone["errors"] == [], (name, alone)
 
 
-def test_a_damaged_checkpoint_under_such_a_name_is_told(serve):
+def test_a_damaged_checkpoint_under_such_a_name_is_reported(serve):
     write(serve.root, "m/model_best.pth.tar", saved()[:-200])
     write(serve.root, "n/best.tar", saved()[:-200])
     server = serve()
