@@ -374,8 +374,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     status->root_missing = false;
     enum td_catalog_stage before = atomic_load(&catalog->stage);
     note_ready(catalog);
-    bool has_come_on = atomic_load(&catalog->stage) != before;
-    if ((changed || has_come_on) && catalog->on_publish != NULL)
+    bool has_advanced = atomic_load(&catalog->stage) != before;
+    if ((changed || has_advanced) && catalog->on_publish != NULL)
         catalog->on_publish(catalog->on_publish_context);
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
