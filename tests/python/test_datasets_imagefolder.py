@@ -148,6 +148,15 @@ def test_types_of_columns_beside_pandas(served):
             (name, type(value), value) for name, value in values.items() if name != "file_name"]
 
 
+@pytest.mark.parametrize("names", ["x,x", ",", "x,x,x.1,x,x.1", "x.1,x,x", "x,,Unnamed: 2,", "x,x,x,x.1.1,x.1"])
+def test_names_of_columns_beside_pandas(served, names):
+    text = f"file_name,{names}\n" + ",".join(["1.png", *map(str, range(names.count(",") + 1))]) + "\n"
+    row = open_folder(served({"train/metadata.csv": text}, "train/1.png"))[0]
+    wanted = pandas.read_csv(io.StringIO(text)).to_dict("records")[0]
+    del row["image"], wanted["file_name"]
+    assert row == wanted and list(row) == list(wanted)
+
+
 def test_images_without_metadata_and_metadata_without_images(served):
     url = served({"metadata.csv": "file_name,n\ntrain/1.png,1\nnot-there.png,5\n",
                   "train/metadata.jsonl": '{"file_name": "./2.png", "more": "x"}\n'}, "train/1.png", "train/2.png",

@@ -127,12 +127,31 @@ def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
 
 def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
     """Returns rows with the types that pandas gives their columns, and None for fields that pandas reads as null."""
-    header, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
-    if any(len(line) > len(header) for line in lines):
+    first, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
+    if any(len(line) > len(first) for line in lines):
         raise ValueError("a row has more fields than the header")
+    header = _names_of(first)
     columns = ([line[place] if place < len(line) else "" for line in lines] for place in range(len(header)))
     columns = [column if name == "file_name" else _typed(column) for name, column in zip(header, columns)]
     return [dict(zip(header, row)) for row in zip(*columns)]
+
+
+def _names_of(header: List[str]) -> List[str]:
+    """Returns the names that pandas gives columns: a second column x is called x.1, column 3 without a name Unnamed: 3.
+    """
+    names = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+    given = set(names)
+    counts: Dict[str, int] = {}
+    for place in sorted(range(len(names)), key=lambda one: not header[one]):  # columns without names last
+        name = made = names[place]
+        count = counts.get(name, 0)
+        while count > 0:
+            counts[name] = count + 1
+            made = f"{name}.{count}"
+            count = count + 1 if made in given else counts.get(made, 0)
+        counts[made] = count + 1
+        names[place] = made
+    return names
 
 
 # The default of pandas.read_csv's na_values.
