@@ -13,7 +13,8 @@ import harness  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    longest = ("test_rank_memory", "test_history", "test_touched_files", "test_slow_clients", "test_changing_files")
+    longest = ("test_rank_memory", "test_history", "test_waiting_for_names", "test_touched_files", "test_slow_clients",
+               "test_changing_files")
     harness.longest_first(items, longest)
 
 

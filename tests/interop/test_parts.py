@@ -1,5 +1,6 @@
 """Files that each hold one rank's part of the tensors are joined where they say how, else never taken for the model."""
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -268,13 +269,6 @@ def saved(tmp_path_factory):
     return get
 
 
-def copy(source, target, without=()):
-    target.mkdir(parents=True)
-    for path in source.iterdir():
-        if path.name not in without:
-            (target / path.name).write_bytes(path.read_bytes())
-
-
 def bytes_of(tensor):
     return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() > 0 else tensor.numpy().tobytes()
 
@@ -283,7 +277,7 @@ def bytes_of(tensor):
 def test_boxes_of_ranks_are_joined(serve, saved, mapped):
     folder, whole = saved(mapped)
     assert len(list(folder.iterdir())) > 3
-    copy(folder, serve.root / "org/m")
+    shutil.copytree(folder, serve.root / "org/m")
     server = serve()
     about = server.json("/models/org/m")
     assert [c["id"] for c in about["checkpoints"]] == ["safetensors"] and about["errors"] == []
@@ -306,7 +300,7 @@ def test_boxes_of_ranks_are_joined(serve, saved, mapped):
 def test_boxes_that_lack_a_file_are_parts(serve, saved):
     folder, _ = saved("plain")
     names = sorted(path.name for path in folder.iterdir())
-    copy(folder, serve.root / "m", without=names[1:2])
+    shutil.copytree(folder, serve.root / "m", ignore=shutil.ignore_patterns(names[1]))
     server = serve()
     about = server.json("/models/m")
     assert about["checkpoints"] == [] and [part["id"] for part in about["parts"]] == names[:1] + names[2:]
@@ -318,10 +312,7 @@ def test_boxes_that_lack_a_file_are_parts(serve, saved):
 
 def test_boxes_directly_in_the_served_directory(serve, saved):
     folder, whole = saved("mapped")
-    copy(folder, serve.root / "x")
-    for path in (serve.root / "x").iterdir():
-        path.rename(serve.root / path.name)
-    (serve.root / "x").rmdir()
+    shutil.copytree(folder, serve.root, dirs_exist_ok=True)
     server = serve()
     models = server.json("/models")["models"]
     assert len(models) == 1
@@ -330,7 +321,7 @@ def test_boxes_directly_in_the_served_directory(serve, saved):
 
 def test_a_whole_file_beside_boxes_is_the_default(serve, saved):
     folder, whole = saved("plain")
-    copy(folder, serve.root / "m")
+    shutil.copytree(folder, serve.root / "m")
     save_file({name: tensor.contiguous() for name, tensor in whole.items()}, serve.root / "m/model.safetensors")
     manifest = serve().json("/models/m/tensors")
     assert {t["file"] for t in manifest["tensors"]} == {"model.safetensors"}
