@@ -29,7 +29,8 @@ def pick(table: "pyarrow.Table", names: Sequence[str]) -> "pyarrow.Table":
 def places_of(schema: "pyarrow.Schema", names: Sequence[str], whose: str = "it") -> List[int]:
     """Returns the indices of the columns with these names. Raises ValueError for a name that the schema lacks; its
     message begins with `whose`."""
-    lacking = [name for name in names if name not in schema.names]
+    known = set(schema.names)
+    lacking = [name for name in names if name not in known]
     if lacking:
         raise ValueError(f"{whose} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
     return [place for name in names for place in schema.get_all_field_indices(name)]
