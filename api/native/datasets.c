@@ -199,12 +199,14 @@ static void describe(const struct td_call *call, uint64_t start)
         td_response_add_header(call->response, "Vary", "Accept");
 }
 
+const char *const td_dataset_parameters[] = {"file_start", "wait", "timeout", NULL};
+
 void td_handle_dataset(const struct td_call *call)
 {
-    static const char *const known[] = {"file_start", "wait", "timeout", NULL};
     uint64_t start = 0;
     char state[TD_TAG_BYTES], former[TD_TAG_BYTES];
-    if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "file_start", UINT64_MAX, &start) ||
+    if (!td_call_check_parameters(call, td_dataset_parameters) ||
+        !td_call_read_number(call, "file_start", UINT64_MAX, &start) ||
         !dataset_state(call, is_hashed(call->dataset), state) || !dataset_state(call, false, former))
         return;
     enum td_wait wait = td_wait_parameter(call, state, former);

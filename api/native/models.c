@@ -237,11 +237,12 @@ static void set_tag(const struct td_call *call, const char *state, struct td_dig
     td_wait_set_tag(call->response, state);
 }
 
+const char *const td_model_parameters[] = {"wait", "timeout", NULL};
+
 void td_handle_model(const struct td_call *call)
 {
-    static const char *const known[] = {"wait", "timeout", NULL};
     struct td_description description;
-    if (!td_call_check_parameters(call, known))
+    if (!td_call_check_parameters(call, td_model_parameters))
         return;
     const struct td_model *model = call->model;
     const char *state = model->content_tag[0] != '\0' ? model->content_tag : model->tag;

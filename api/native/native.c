@@ -152,16 +152,12 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
     return look != TD_INCOMING_ANSWERED;
 }
 
-/* The parameters of descriptions. */
-static const char *const model_parameters[] = {"wait", "timeout", NULL};
-static const char *const dataset_parameters[] = {"file_start", "wait", "timeout", NULL};
-
 /* Makes the call wait for a model whose id is the whole path, if it asks for that. Returns true also if an error was
  * answered. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
-    return supposed_id(path).len == path.len && td_wait_for_name(call, model_parameters);
+    return supposed_id(path).len == path.len && td_wait_for_name(call, td_model_parameters);
 }
 
 /* Chooses the handler of a path below /models/; NULL after it answered. */
@@ -318,7 +314,7 @@ static size_t dataset_id_len(struct td_text path)
 static bool waits_for_dataset(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
-    return dataset_id_len(path) == path.len && td_wait_for_name(call, dataset_parameters);
+    return dataset_id_len(path) == path.len && td_wait_for_name(call, td_dataset_parameters);
 }
 
 /* Chooses the handler of a path below /datasets/; NULL after it answered 404. */

@@ -4,6 +4,10 @@
 
 #include "api/call.h"
 
+/* The query parameters that td_handle_model and td_handle_dataset take; NULL ends them. */
+extern const char *const td_model_parameters[];
+extern const char *const td_dataset_parameters[];
+
 void td_handle_models(const struct td_call *call);
 void td_handle_model(const struct td_call *call);
 void td_handle_manifest(const struct td_call *call);
