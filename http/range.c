@@ -241,9 +241,10 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
     size_t count;
     uint64_t size = response->body.total_bytes;
     struct td_error err = TD_ERROR_INIT;
-    enum td_range_result result = td_range_parse(header->value, size, ranges, &count);
-    if (size == 0 && response->refuses_empty_ranges &&
-        td_range_parse(header->value, 1, ranges, &count) != TD_RANGE_IGNORE)
+    bool is_refused = size == 0 && response->refuses_empty_ranges;
+    /* As if there were one byte: shows whether the set is well-formed. */
+    enum td_range_result result = td_range_parse(header->value, is_refused ? 1 : size, ranges, &count);
+    if (is_refused && result != TD_RANGE_IGNORE)
         result = TD_RANGE_UNSATISFIABLE;
     switch (result) {
     case TD_RANGE_IGNORE:
