@@ -130,12 +130,17 @@ struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error 
     return view;
 }
 
+void td_call_look_for_snapshot(struct td_call *call, struct td_error *err)
+{
+    call->stage = td_catalog_get_stage(call->api->catalog);
+    call->snapshot = td_call_acquire(call, err);
+}
+
 bool td_call_take_snapshot(struct td_call *call)
 {
     struct td_catalog_status status;
     struct td_error err = TD_ERROR_INIT;
-    call->stage = td_catalog_get_stage(call->api->catalog);
-    call->snapshot = td_call_acquire(call, &err);
+    td_call_look_for_snapshot(call, &err);
     if (call->snapshot != NULL)
         return true;
     if (err.code != TD_OK) {

@@ -81,8 +81,11 @@ bool td_call_no_memory(const struct td_call *call);
  * may ask the catalog for a snapshot. */
 struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err);
 
-/* Sets call->stage, and call->snapshot by td_call_acquire; at most once for each call. Returns false, after answering
- * the failure, or 503 with the reason when there is no snapshot yet. */
+/* Sets call->stage, and call->snapshot to what td_call_acquire returns. */
+void td_call_look_for_snapshot(struct td_call *call, struct td_error *err);
+
+/* Does the same, at most once for each call. Returns false when there is no snapshot, after answering the error, or 503
+ * with the reason when there is none yet. */
 bool td_call_take_snapshot(struct td_call *call);
 
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route

@@ -252,10 +252,8 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     struct td_named_page page;
     struct td_error err = TD_ERROR_INIT;
     char advice[TD_NAME_ADVICE_BYTES];
-    if (call->snapshot == NULL) {
-        call->stage = td_catalog_get_stage(call->api->catalog);
-        call->snapshot = td_call_acquire(call, &err);
-    }
+    if (call->snapshot == NULL)
+        td_call_look_for_snapshot(call, &err);
     if (err.code != TD_OK) {
         td_response_fail_error(call->response, &err);
         return NULL;
