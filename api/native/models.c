@@ -88,7 +88,7 @@ static void digest_model(struct td_digest *digest, const struct td_model *model)
     td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
     td_digest_add(digest, numbers, sizeof numbers);
     digest_checkpoints(digest, model->checkpoints, model->checkpoint_count);
-    digest_checkpoints(digest, model->partials + model->partial_count - parts, parts);
+    digest_checkpoints(digest, parts == 0 ? NULL : model->partials + model->partial_count - parts, parts);
 }
 
 static bool is_listed(const struct td_call *call, const struct td_model *model)
