@@ -23,9 +23,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Its number on every architecture but Alpha; older headers lack it. */
+enum { TD_SYS_CACHESTAT = 451 };
 
 struct td_mapping {
     struct td_blob blob; /* first: a mapping is a blob */
@@ -192,11 +196,29 @@ static bool samples_are_in_memory(const struct td_mapping *mapping, uint64_t off
     return read_at_once(mapping->fd, off + len - 1, &byte, 1);
 }
 
-/* Returns whether every page of the range is in memory, as far as the kernel tells this user. */
-static bool mapping_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+/* Counts the pages of the range, which ends before 2^63, in the page cache, where the kernel has cachestat(2), Linux
+ * 6.5, and lets this process call it. Returns -1 where not. */
+static int64_t count_cached_pages(int fd, uint64_t off, uint64_t len)
 {
-    if (mapping_of(blob)->hides_residence)
-        return samples_are_in_memory(mapping_of(blob), off, len);
+    static _Atomic bool is_absent;
+    struct {
+        uint64_t off, len;
+    } range = {off, len};
+    struct {
+        uint64_t cached, dirty, written_back, evicted, recently_evicted;
+    } pages = {0};
+    if (atomic_load_explicit(&is_absent, memory_order_relaxed))
+        return -1;
+    if (syscall(TD_SYS_CACHESTAT, fd, &range, &pages, 0) == 0)
+        return (int64_t)pages.cached;
+    if (errno == ENOSYS || errno == EPERM) /* of the kernel, or of a filter of system calls */
+        atomic_store_explicit(&is_absent, true, memory_order_relaxed);
+    return -1;
+}
+
+/* Does what mapping_resident does, by a look at each page: takes 4 times as long as to count them. */
+static bool pages_are_in_memory(struct td_blob *blob, uint64_t off, uint64_t len)
+{
     enum { PAGES = 128 };
     unsigned char resident[PAGES];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -212,6 +234,22 @@ static bool mapping_resident(struct td_blob *blob, uint64_t off, uint64_t len)
         len -= part;
     }
     return true;
+}
+
+/* Returns whether every page of the range is in memory, as far as the kernel tells this user. A page is also counted
+ * while the kernel still reads it; pages are read in order, so the last byte of the range tells. */
+static bool mapping_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    const struct td_mapping *mapping = mapping_of(blob);
+    if (mapping->hides_residence)
+        return samples_are_in_memory(mapping, off, len);
+    int64_t cached = count_cached_pages(mapping->fd, off, len);
+    if (cached < 0)
+        return pages_are_in_memory(blob, off, len);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    char last;
+    return (uint64_t)cached == (off + len - 1) / page - off / page + 1 &&
+           read_at_once(mapping->fd, off + len - 1, &last, 1);
 }
 
 /* Copies [off, off+len) without waiting for the disk. Returns false when some of it may not be in memory. */
