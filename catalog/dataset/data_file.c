@@ -96,29 +96,41 @@ static bool json_of(const struct td_data_files *files, const struct td_entry *en
     return true;
 }
 
+/* Copies the name without the extension of a compressed file. Returns false if the name has none, or does not fit. */
+static bool copy_unpacked_name(const char *name, char out[MAX_PATH])
+{
+    static const char *const extensions[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"};
+    size_t len = strlen(name);
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        if (!td_has_extension_any_case(name, extensions[i]) || len >= MAX_PATH)
+            continue;
+        memcpy(out, name, len + 1);
+        out[len - strlen(extensions[i])] = '\0';
+        return true;
+    }
+    return false;
+}
+
 /* Returns whether the name is that of a compressed file whose rows could be served if it were unpacked. */
 static bool is_compressed(const char *name)
 {
-    static const char *const extensions[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"};
     char inner[MAX_PATH];
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-        size_t len = strlen(name);
-        if (!td_has_extension_any_case(name, extensions[i]) || len >= sizeof inner)
-            continue;
-        memcpy(inner, name, len + 1);
-        inner[len - strlen(extensions[i])] = '\0';
+    if (copy_unpacked_name(name, inner))
         return td_row_format_of(inner) != NULL || td_has_extension_any_case(inner, ".json");
-    }
     return td_has_extension_any_case(name, ".tgz");
 }
 
-/* Returns whether the datasets library, but not the server, reads rows from files with this extension. */
+/* Returns whether the datasets library, but not the server, reads rows from files with this extension, also if another
+ * extension after it says that they are compressed. */
 static bool is_of_library(const char *name)
 {
+    char inner[MAX_PATH];
     static const char *const extensions[] = {".txt", ".xml",   ".zip",    ".h5",        ".hdf5",
                                              ".gpq", ".conll", ".conllu", ".geoparquet"};
+    bool packed = copy_unpacked_name(name, inner);
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
-        if (td_has_extension_any_case(name, extensions[i]))
+        if (td_has_extension_any_case(name, extensions[i]) ||
+            (packed && td_has_extension_any_case(inner, extensions[i])))
             return true;
     return false;
 }

@@ -1,8 +1,11 @@
 """Splits of folders beside what the package datasets finds in them: by words in paths, by cards, in .json files."""
+import bz2
 import gzip
 import json
+import lzma
 import random
 
+import pyarrow
 import pytest
 
 import harness
@@ -104,6 +107,10 @@ JSON_FILES = {
     "mixed": {"train.json": JSON_LINES, "test.jsonl": JSON_LINES},
     "one-line": {"train.json": b'{"n": 1}', "test.json": b'\xef\xbb\xbf{"n": 1}\r\n{"n": 2}'},
     "packed": {"train.jsonl.gz": gzip.compress(JSON_LINES), "test.jsonl": JSON_LINES},
+    "zst": {"train.jsonl.zst": pyarrow.compress(JSON_LINES, "zstd", asbytes=True), "test.jsonl": JSON_LINES},
+    "xz": {"train.json.xz": lzma.compress(JSON_LINES), "test.jsonl": JSON_LINES},
+    "bz2": {"train.jsonl.bz2": bz2.compress(JSON_LINES), "test.jsonl": JSON_LINES},
+    "text": {"train.txt.gz": gzip.compress(b"a\nb\n"), "test.txt": b"a\n"},
     "all-packed": {"train.jsonl.gz": gzip.compress(JSON_LINES), "test.json.gz": gzip.compress(JSON_LINES)},
     "array": {"train.json": b'[{"n": 1}, {"n": 2}]', "test.jsonl": JSON_LINES},
     "arrays": {"train.json": b'[\n {"n": 1},\n {"n": 2}\n]\n'},
@@ -134,6 +141,8 @@ def root(tmp_path_factory, layouts):
         write(root / "datasets" / "cards" / name, {"README.md": text.encode()} | dict.fromkeys(CARD_FILES, ROW))
     write(root / "datasets" / "broken", {"README.md": b"---\nconfigs:\n- data_files: [all.jsonl\n---\n",
                                          "all.jsonl": ROW, "train.jsonl": ROW})
+    write(root / "datasets" / "refused", {"README.md": b"---\nconfigs:\n- config_name: default\n  data_files:\n"
+                                          b"    train: all.jsonl\n---\n", "train.jsonl": ROW})
     for name, files in JSON_FILES.items():
         write(root / "datasets" / "json" / name, files)
     harness.age(root)
@@ -215,3 +224,11 @@ def test_a_card_that_does_not_parse(srv):
     assert [e["file"] for e in errors] == ["README.md", "all.jsonl"] or \
         [e["file"] for e in errors] == ["all.jsonl", "README.md"]
     assert "front matter" in next(e["message"] for e in errors if e["file"] == "README.md")
+
+
+def test_a_card_that_the_library_refuses(srv, library, root):
+    """Its data_files are a mapping."""
+    with pytest.raises(ClientError, match="Expected data_files in YAML"):
+        library.splits_by_card(base=str(root / "datasets" / "refused"))
+    splits, (error,) = splits_of(srv, "refused")
+    assert splits == {"train": ["train.jsonl"]} and error["file"] == "README.md" and "data_files" in error["message"]
