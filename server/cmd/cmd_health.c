@@ -1,11 +1,13 @@
 #include "server/cmd/commands.h"
 
+#include "core/buffer.h"
 #include "core/digits.h"
 #include "core/error.h"
 #include "server/cmd/https_client.h"
 #include "server/config.h"
 #include "server/listen_address.h"
 #include "server/terminal.h"
+#include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -79,9 +81,13 @@ static bool split_url(const char *url, struct target *out)
         printable = printable && *c > ' ' && *c < 0x7F;
     const char *start = skip_scheme(url, &out->has_tls);
     if (printable && start == NULL) {
-        bool has_scheme = strstr(url, "://") != NULL;
-        td_terminal_complain("the URL must begin with http:// or https://, but it is \"%.200s\"%s%.200s%s", url,
-                             has_scheme ? "" : "; did you mean http://", has_scheme ? "" : url, has_scheme ? "" : "?");
+        struct td_buffer hint;
+        td_buffer_init(&hint);
+        td_fetch_url_suggest(url, &hint);
+        struct td_text text = td_buffer_text(&hint);
+        td_terminal_complain("the URL must begin with http:// or https://, but it is \"%.200s\"%.*s", url,
+                             (int)text.len, text.p);
+        td_buffer_fini(&hint);
         return false;
     }
     if (printable) {

@@ -5,6 +5,36 @@
 
 enum { MAX_URL_BYTES = 2000 };
 
+void td_fetch_url_suggest(const char *url, struct td_buffer *out)
+{
+    static const struct {
+        const char *scheme, *meant;
+    } schemes[] = {{"tensord://", "http"}, {"tensords://", "https"}};
+    struct td_text text = td_text_of(url);
+    if (text.len > 0 && strstr(url, "://") == NULL)
+        td_buffer_printf(out, "; did you mean http://%.200s?", url);
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (td_text_begins_ignore_case(text, schemes[i].scheme)) {
+            struct td_text rest = td_text_skip(text, strlen(schemes[i].scheme));
+            struct td_text host = td_text_take_until(&rest, '/');
+            td_buffer_printf(out, "; did you mean %s://%.*s?", schemes[i].meant, TD_SHOW(host, 200));
+        }
+}
+
+/* Refuses a URL of another scheme than http and https. */
+static bool refuse_scheme(const char *url, struct td_error *err)
+{
+    struct td_buffer hint;
+    td_buffer_init(&hint);
+    td_fetch_url_suggest(url, &hint);
+    struct td_text text = td_buffer_text(&hint);
+    (void)td_error_set(err, TD_INVALID_ARGUMENT,
+                       "the URL must begin with http:// or https://, but it is \"%.200s\"%.*s", url, (int)text.len,
+                       text.p);
+    td_buffer_fini(&hint);
+    return false;
+}
+
 bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *err)
 {
     struct td_text text = td_text_of(url);
@@ -20,8 +50,7 @@ bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *
                                 url);
     bool has_tls = td_text_begins_ignore_case(text, "https://");
     if (!has_tls && !td_text_begins_ignore_case(text, "http://"))
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "the URL must begin with http:// or https://, but it is \"%.200s\"", url);
+        return refuse_scheme(url, err);
     struct td_text rest = td_text_skip(text, has_tls ? sizeof "https://" - 1 : sizeof "http://" - 1);
     if (rest.len == 0 || rest.p[0] == '/' || rest.p[0] == ':')
         return td_error_set(err, TD_INVALID_ARGUMENT, "the URL \"%.200s\" has no host", url);

@@ -15,6 +15,10 @@
  * password. */
 bool td_fetch_url_check(const char *url, struct td_text *base, struct td_error *err);
 
+/* Appends "; did you mean URL?" for a URL without a scheme, and for one of the Python client's (tensord://HOST/MODEL,
+ * tensords://); nothing for other schemes. */
+void td_fetch_url_suggest(const char *url, struct td_buffer *out);
+
 /* Returns whether a URL that td_fetch_url_check accepts has the scheme https. */
 bool td_fetch_url_has_tls(struct td_text base);
 

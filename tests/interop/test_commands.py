@@ -288,9 +288,10 @@ def test_a_file_or_url_in_place_of_a_directory_names_the_remedy(tmp_path):
     assert b"tensord inspect FILE" in p.stderr
     url = "http://127.0.0.1:8080/models/m"
     for args in (["inspect", url], ["verify", url], ["serve", url, "--listen", "127.0.0.1:0"],
-                 ["plan", url, "m", "--engine", "none", "--tp", "1"]):
+                 ["plan", url, "m", "--engine", "none", "--tp", "1"], ["inspect", "tensord://h/m"],
+                 ["verify", "s3://bucket"]):
         p = run(*args)
-        told = f'"{url}" is a URL, and tensord {args[0]} reads local files: tensord pull URL MODEL copies a model'
+        told = f'"{args[1]}" is a URL, and tensord {args[0]} reads local files: tensord pull URL MODEL copies a model'
         assert p.returncode == 1 and told.encode() in p.stderr, p
 
 
@@ -364,6 +365,8 @@ def test_a_directory_in_place_of_a_command(tmp_path):
     ("ftp://127.0.0.1", b'must begin with http:// or https://, but it is "ftp://127.0.0.1"\n'),
     ("https://", b'such as http://127.0.0.1:8080/readyz, not "https://"\n'),
     ("127.0.0.1:8080", b'but it is "127.0.0.1:8080"; did you mean http://127.0.0.1:8080?\n'),
+    ("tensord://h:8080/m", b'but it is "tensord://h:8080/m"; did you mean http://h:8080?\n'),
+    ("tensords://h", b'but it is "tensords://h"; did you mean https://h?\n'),
     ("localhost:8080/readyz", b"did you mean http://localhost:8080/readyz?\n"),
     ("http://", b'such as http://127.0.0.1:8080/readyz, not "http://"\n'),
     ("http://127.0.0.1:65536", b'not "http://127.0.0.1:65536"\n'),
