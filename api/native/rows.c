@@ -120,14 +120,19 @@ static bool is_arrow(const struct td_split *split)
     return split->format == &td_row_format_arrow;
 }
 
+/* Returns the word before "files" in a message. */
+static const char *kind_of(const struct td_row_format *format)
+{
+    return format == &td_row_format_images ? "image" : format->name;
+}
+
 /* Answers 422, since rows of this format are not JSON, and says how to read them. */
 static void refuse_json(const struct td_call *call, const struct td_row_format *format)
 {
     if (format == &td_row_format_images)
-        td_response_fail(
-            call->response, 422, NULL,
-            "rows of images files are not answered as format=json; ask for rows/N, which answers an image, "
-            "or for format=frame");
+        td_response_fail(call->response, 422, NULL,
+                         "rows of image files are not answered as format=json; ask for rows/N, which answers an image, "
+                         "or for format=frame");
     else
         td_response_fail(call->response, 422, NULL,
                          "rows of %s files are not answered as format=json, since they are no text; ask for format=%s, "
@@ -138,15 +143,15 @@ static void refuse_json(const struct td_call *call, const struct td_row_format *
 /* Returns whether rows of the split can have the form; answers 422 if not. */
 static bool check_form(const struct td_call *call, const struct wanted *wanted)
 {
-    const char *format = wanted->split->format->name; // NOLINT(clang-analyzer-core.*): find_split has set it
+    const char *format = kind_of(wanted->split->format); // NOLINT(clang-analyzer-core.*): find_split has set it
     bool arrow = is_arrow(wanted->split);
     if (wanted->form == TD_ROWS_JSON) {
         if (!td_row_json_has(wanted->split->format))
             refuse_json(call, wanted->split->format);
     } else if (arrow != (wanted->form == TD_ROWS_ARROW)) {
-        td_response_fail(call->response, 422, NULL, "rows of %s files are %s format=arrow", format,
-                         arrow ? "answered as" : "not answered as");
-    } else if (wanted->form == TD_ROWS_TAR && strcmp(format, "webdataset") != 0) {
+        td_response_fail(call->response, 422, NULL, "rows of %s files are %s", format,
+                         arrow ? "answered as format=arrow" : "not answered as format=arrow; ask for format=frame");
+    } else if (wanted->form == TD_ROWS_TAR && strcmp(wanted->split->format->name, "webdataset") != 0) {
         td_response_fail(call->response, 422, NULL, "rows of %s files are no members of a tar; ask for format=frame",
                          format);
     }

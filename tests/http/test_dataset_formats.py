@@ -494,6 +494,7 @@ def test_webdataset(srv, tree):
         raw = b"".join(singles[3:9])
         assert ok(rows.get(start=3, count=6, format="raw")).body == raw
         check_error(Rows(conn, "text/csv").get(format="tar"), 422, "csv files are no members of a tar")
+        check_error(Rows(conn, "text/csv").get(format="arrow"), 422, "as format=arrow; ask for format=frame")
 
 
 def test_shards(srv):

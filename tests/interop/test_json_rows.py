@@ -202,7 +202,7 @@ def test_rows_of_other_formats(serve, tmp_path):
     Image.new("RGB", (2, 2)).save(sinks["png"], "PNG")
     server = serve({f"{kind}/train.{kind}": sink.getvalue() for kind, sink in sinks.items()})
     for kind, words in (("arrow", "ask for format=arrow"), ("npy", "ask for format=frame"),
-                        ("parquet", "read row groups by Range"), ("png", "ask for rows/N, which answers an image")):
+                        ("parquet", "read row groups by Range"), ("png", "of image files are not answered")):
         message = refused(server.get(f"/datasets/{kind}/rows?format=json"), 422)
         assert words in message, message
     known = refused(server.get("/datasets/arrow/rows?format=jsno"), 400)
