@@ -2,6 +2,8 @@
 import json
 
 import numpy
+import pyarrow
+import pyarrow.parquet
 import pytest
 from conftest import rows_url
 from safetensors.numpy import save_file
@@ -21,16 +23,19 @@ def url(serve_rows):
     (serve_rows.root / "datasets" / "table" / "train.csv").write_text("a,b\n1,2\n")
     (serve_rows.root / "datasets" / "words").mkdir()
     (serve_rows.root / "datasets" / "words" / "train.uint16x4.bin").write_bytes(bytes(16))
+    (serve_rows.root / "datasets" / "parquet").mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), serve_rows.root / "datasets" / "parquet" / "train.parquet")
     return rows_url(serve_rows(), "org/text")
 
 
 def test_ls(url, serve_rows, capsys):
     server = url.partition("/datasets")[0]
     assert main(["ls", server]) == 0
-    assert capsys.readouterr().out.splitlines() == ["dataset   splits", "org/text  train, test", "table     train",
-                                                    "words     train"]
+    assert capsys.readouterr().out.splitlines() == ["dataset   splits", "org/text  train, test", "parquet   train",
+                                                    "table     train", "words     train"]
     assert main(["ls", server, "--json"]) == 0
-    assert [one["id"] for one in json.loads(capsys.readouterr().out)["datasets"]] == ["org/text", "table", "words"]
+    found = [one["id"] for one in json.loads(capsys.readouterr().out)["datasets"]]
+    assert found == ["org/text", "parquet", "table", "words"]
     assert main(["rows", url, "0", "--split", "train"]) == 0  # so that the index is there
     capsys.readouterr()
     assert main(["ls", url]) == 0
@@ -65,11 +70,13 @@ def test_rows(url, capfdbinary):
 
 
 def test_messages(url, capsys):
-    for arguments, text in ((["rows", url, "0"], "org/text has 2 splits (train, test): split= chooses one"),
+    for arguments, text in ((["rows", url, "0"], "org/text has 2 splits (train, test): --split NAME chooses one"),
                             (["rows", url, "4", "--split", "train"], "split train has 4 rows, -4 to 3"),
                             (["rows", url, "a", "--split", "train"], "a names no rows: it is a number, such as 5"),
                             (["rows", url, "--split", "train", "--", "1:-"], "1:- names no rows"),
                             (["rows", url.replace("org/text", "words"), "0"], "are of format tokens, which is no text"),
+                            (["rows", url.replace("org/text", "parquet"), "0"],
+                             "rows of split train are of format parquet, which is no text; in Python, tensord.Dataset"),
                             (["rows", url + "x", "0"], "404"), (["ls", url + "x"], "404"),
                             (["rows", url.partition("/datasets")[0], "0"], "no dataset is named")):
         assert main(arguments) == 1

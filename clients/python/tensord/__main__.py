@@ -186,9 +186,17 @@ def _rows(chosen: Any) -> None:
     found = re.fullmatch(r"(-?[0-9]+)(:(-?[0-9]*))?", chosen.rows)
     if not found or found[3] == "-":
         raise ValueError(f"{chosen.rows} names no rows: it is a number, such as 5, or two, such as 5:10")
-    dataset = _client(chosen).dataset(split=chosen.split, decode=None)
-    if dataset.split_info.format not in TEXT_FORMATS:
-        raise ValueError(f"rows of split {dataset.split} are of format {dataset.split_info.format}, which is no text")
+    client = _client(chosen)
+    info = client.dataset_info()
+    asked = chosen.split or parse(chosen.url).split
+    if asked is None and len(info.splits) > 1:
+        names = ", ".join(map(errors.printable, info.splits))
+        raise ValueError(f"{info.id} has {len(info.splits)} splits ({names}): --split NAME chooses one")
+    split = info.split(asked)
+    if split.format not in TEXT_FORMATS:
+        raise ValueError(f"rows of split {split.name} are of format {split.format}, which is no text; in Python, "
+                         "tensord.Dataset reads them")
+    dataset = client.dataset(split=split.name, decode=None)
     if found[2] is None:
         numbers = range(len(dataset))[int(found[1]) : int(found[1]) + 1 or None]
         if not numbers:
