@@ -252,6 +252,8 @@ void td_option_write_wanted(const struct td_option *option, bool in_file, struct
     switch (option->kind) {
     case TD_OPTION_TEXT:
         td_buffer_puts(out, "a string");
+        if (strchr(option->value, '|') != NULL)
+            td_buffer_printf(out, " (%s)", option->value);
         return;
     case TD_OPTION_WORD:
         write_words(option->words, out);

@@ -183,6 +183,7 @@ static void faults_have_a_place(void **state)
         {"{\"listen\": \"8080\"}", "line 1, column 12", "\"listen\" takes ADDRESS:PORT"},
         {"{\"log-level\": \"all\"}", "line 1, column 15", "error, warn, info or debug"},
         {"{\"directory\": 1}", "line 1, column 15", "\"directory\" takes a string, not 1"},
+        {"{\"access-log\": false}", "line 1, column 16", "\"access-log\" takes a string (FILE|-|off), not false"},
         {"{\"directory\": \"a\\u0000b\"}", "line 1, column 15", "NUL"},
     };
     struct place place;
