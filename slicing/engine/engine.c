@@ -475,8 +475,11 @@ bool td_engine_rules(const char *engine_name, struct td_text config_text, const 
         return true;
     }
     if (config_text.p == NULL)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "the model has no config.json, from which engine %s learns the architecture", engine->name);
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "the model has no config.json, from which engine %s learns the architecture: put one beside "
+            "the checkpoint",
+            engine->name);
     if (!td_model_config_read(config_text, &config, err))
         return false;
     const struct td_table_model *model = find_model(engine, &config);

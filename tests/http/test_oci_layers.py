@@ -291,7 +291,8 @@ def test_a_folder_that_cannot_be_split_is_named(root, start):
     add_exports(root)
     (root / "org" / "m" / "model.safetensors").unlink()
     s = start(root, hash_threads=1)
-    said = 'in "onnx": the model has no config.json, from which engine vllm@0.33 learns the architecture'
+    said = ('in "onnx": the model has no config.json, from which engine vllm@0.33 learns the architecture: '
+            'put one beside the checkpoint')
     for path in ("api/models/org/m/tree/tp2-rank0-vllm?recursive=true",
                  "org/m/resolve/tp2-rank0-vllm/onnx/model.safetensors"):
         r = s.get(f"/{path}")

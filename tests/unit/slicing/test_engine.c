@@ -215,7 +215,7 @@ static void refusals(void **state)
         {"sglang", qwen3_config, 2, TD_NOT_FOUND, "nano-vllm"},
         {"none", NULL, 0, TD_INVALID_ARGUMENT, "tp_size is 0"},
         {"none", NULL, 4097, TD_INVALID_ARGUMENT, "4097"},
-        {"vllm", NULL, 2, TD_FAILED_PRECONDITION, "no config.json"},
+        {"vllm", NULL, 2, TD_FAILED_PRECONDITION, "learns the architecture: put one beside the checkpoint"},
         {"vllm", "", 2, TD_FAILED_PRECONDITION, "config.json"},
         {"vllm", "{}", 2, TD_FAILED_PRECONDITION, "names no architecture"},
         {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"]}", 2, TD_FAILED_PRECONDITION, "num_attention_heads"},
