@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import re
+import time
+import tracemalloc
 
 import datasets
 import numpy
@@ -155,6 +157,38 @@ def test_names_of_columns_beside_pandas(served, names):
     wanted = pandas.read_csv(io.StringIO(text)).to_dict("records")[0]
     del row["image"], wanted["file_name"]
     assert row == wanted and list(row) == list(wanted)
+
+
+@pytest.mark.parametrize("lines", ["1.png\n2.png,1", "1.png,1\n2.png,2", "1.png,1\n2.png,2,x", "1.png\n2.png"])
+def test_short_rows_beside_pandas(served, lines):
+    text = f"file_name,a,b\n{lines}\n"
+    found = open_folder(served({"train/metadata.csv": text}, "train/1.png", "train/2.png"))
+    wanted = pyarrow.Table.from_pandas(pandas.read_csv(io.StringIO(text))).to_pylist()
+    for row, values in zip(found, wanted):
+        del row["image"], values["file_name"]
+        assert repr(row) == repr(values)
+
+
+def test_metadata_costs_time_and_memory_by_its_length(served):
+    """Long fields that are nearly numbers, columns that no row fills, and rows with names of their own."""
+    count = 1000
+    wide = ",".join(f"c{number}" for number in range(20_000))
+    files = {"train/csv/metadata.csv": f"file_name,n\n1.png,{'1' * 130_000}x\n",
+             "train/wide/metadata.csv": f"file_name,{wide}\n" + "1.png\n" * 20_000,
+             "train/lines/metadata.jsonl": "".join(json.dumps({"file_name": f"{number}.png", f"n{number}": 1}) + "\n"
+                                             for number in range(count))}
+    image = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(image, "png")
+    for path in ["train/csv/1.png", "train/wide/1.png", *(f"train/lines/{number}.png" for number in range(count))]:
+        (served.root / "datasets/d" / path).parent.mkdir(parents=True, exist_ok=True)
+        (served.root / "datasets/d" / path).write_bytes(image.getvalue())
+    url = served(files)
+    tracemalloc.start()
+    began = time.process_time()
+    found = open_folder(url)
+    assert time.process_time() - began < 20 and tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+    assert found[0]["n"] == "1" * 130_000 + "x"
 
 
 def test_images_without_metadata_and_metadata_without_images(served):

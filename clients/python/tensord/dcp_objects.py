@@ -118,7 +118,7 @@ def _paths_of(pairs: Pairs, most_steps: int) -> Optional[Dict[str, Path]]:
             return None
         most_steps -= len(path)
         for depth, step in enumerate(path):
-            if type(step) is int and step >= 0 and depth:
+            if type(step) is int and 0 <= step < MAX_LIST_PLACES and depth:  # chosen larger numbers could hash alike
                 lengths[path[:depth]] = max(step + 1, lengths.get(path[:depth], 0))
             elif type(step) is not str:
                 return None

@@ -30,7 +30,8 @@ class ImageFolder:
     `classes`: the sorted class names of all splits; empty without labels. `columns`: the names of the metadata columns.
     """
 
-    def __init__(self, classes: List[str], labels: Optional[Any], columns: List[str], known: Dict[int, List[Any]]):
+    def __init__(self, classes: List[str], labels: Optional[Any], columns: List[str],
+                 known: Dict[int, Dict[str, Any]]):
         self.classes, self.columns = classes, columns
         self._labels, self._known = labels, known
 
@@ -38,7 +39,8 @@ class ImageFolder:
         """Returns a row: the image with its label, or with its metadata (None for each column if it has none)."""
         if self._labels is not None:
             return {"image": image, "label": self._labels[number]}
-        return {"image": image, **dict(zip(self.columns, self._known.get(number) or [None] * len(self.columns)))}
+        known = self._known.get(number, {})
+        return {"image": image, **{name: known.get(name) for name in self.columns}}
 
 
 def read_folder(session: Session, dataset: str, split: str, paths: Dict[str, List[str]]) -> ImageFolder:
@@ -92,20 +94,22 @@ def _metadata_paths(session: Session, dataset: str, images: Iterable[str]) -> Li
 
 
 def _read_metadata(session: Session, dataset: str, found: Sequence[str],
-                   images: Sequence[str]) -> Tuple[List[str], Dict[int, List[Any]]]:
-    """Returns the column names, and the values of these columns for each image with metadata."""
+                   images: Sequence[str]) -> Tuple[List[str], Dict[int, Dict[str, Any]]]:
+    """Returns the column names, and the known values by column name for each image with metadata."""
     numbers = {path: number for number, path in enumerate(images)}
     rows: Dict[int, Dict[str, Any]] = {}
     names: Dict[str, None] = {}
     for path in found:
         text, _ = session.ask("GET", dataset_path(dataset, "resolve/main", quote(path)), limit=METADATA_BYTES)
         with errors.decoding(f"{path} of {dataset} cannot be read"):
-            for row in (_rows_of_csv if path.endswith(".csv") else _rows_of_lines)(str(text, "utf-8-sig")):
+            header, parsed = (_parse_csv if path.endswith(".csv") else _parse_lines)(str(text, "utf-8-sig"))
+            for row in parsed:
                 image = _image_path(path, row.pop("file_name", None))
                 if image in numbers:
-                    names.update(dict.fromkeys(row))
+                    names.update(dict.fromkeys((*header, *row)))
+                    header = []
                     rows.setdefault(numbers[image], {}).update(row)
-    return list(names), {number: [row.get(name) for name in names] for number, row in rows.items()}
+    return list(names), rows
 
 
 def _image_path(metadata: str, name: Any) -> str:
@@ -118,22 +122,30 @@ def _image_path(metadata: str, name: Any) -> str:
     return posixpath.join(posixpath.dirname(metadata), path)
 
 
-def _rows_of_lines(text: str) -> List[Dict[str, Any]]:
+def _parse_lines(text: str) -> Tuple[List[str], List[Dict[str, Any]]]:
+    """Returns rows, and no names: each row has its own."""
     rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a line is not a JSON object")
-    return rows
+    return [], rows
 
 
-def _rows_of_csv(text: str) -> List[Dict[str, Any]]:
-    """Returns rows with the types that pandas gives their columns, and None for fields that pandas reads as null."""
+def _parse_csv(text: str) -> Tuple[List[str], List[Dict[str, Any]]]:
+    """Returns the column names but file_name, and rows with the types that pandas gives their columns, and None for
+    fields that pandas reads as null. A row that is shorter than the header lacks its last columns: filling it would
+    make memory grow with columns times rows."""
     first, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
     if any(len(line) > len(first) for line in lines):
         raise ValueError("a row has more fields than the header")
     header = _names_of(first)
-    columns = ([line[place] if place < len(line) else "" for line in lines] for place in range(len(header)))
-    columns = [column if name == "file_name" else _typed(column) for name, column in zip(header, columns)]
-    return [dict(zip(header, row)) for row in zip(*columns)]
+    columns: List[List[str]] = [[] for _ in header]
+    for line in lines:
+        for column, field in zip(columns, line):
+            column.append(field)
+    values = [iter(column if name == "file_name" else _typed(column, len(column) < len(lines)))
+              for name, column in zip(header, columns)]
+    rows = [{name: next(value) for _, name, value in zip(line, header, values)} for line in lines]
+    return [name for name in header if name != "file_name"], rows
 
 
 def _names_of(header: List[str]) -> List[str]:
@@ -157,19 +169,21 @@ def _names_of(header: List[str]) -> List[str]:
 # The default of pandas.read_csv's na_values.
 _NULLS = frozenset(("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
                     "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"))
+# The time to match each pattern is in proportion to the length of the field.
 _TYPES: Sequence[Tuple["re.Pattern[str]", Callable[[str], Any]]] = tuple(
     (re.compile(pattern, re.ASCII | re.IGNORECASE), make) for pattern, make in (
         (r"\s*[+-]?[0-9]+\s*", int),
-        (r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*|[+-]?inf(inity)?", float),
+        (r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?\s*|[+-]?inf(inity)?", float),
         (r"true|false", lambda text: text.lower() == "true"),
         (r"(?s:.*)", str)))
 
 
-def _typed(fields: List[str]) -> List[Any]:
+def _typed(fields: List[str], lacks: bool) -> List[Any]:
     """Returns the values of a column: whole numbers (numbers, if a field is null), numbers, booleans or texts. Whole
-    numbers outside int64 stay numbers, even in columns that pandas leaves as texts because of them."""
+    numbers outside int64 stay numbers, even in columns that pandas leaves as texts because of them. `lacks`: rows
+    without this field, which count as null, are not in `fields`."""
     known = [field for field in fields if field not in _NULLS]
     make = next(make for pattern, make in _TYPES if all(map(pattern.fullmatch, known)))
-    if make is int and len(known) < len(fields):
+    if make is int and (lacks or len(known) < len(fields)):
         make = float
     return [None if field in _NULLS else make(field) for field in fields]
