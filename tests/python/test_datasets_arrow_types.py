@@ -5,6 +5,7 @@ whatever error, the client raises DecodeError.
 """
 import io
 import random
+import time
 
 import pyarrow
 import pyarrow.parquet
@@ -253,6 +254,22 @@ def test_more_runs_than_their_type_numbers(tables):
     rows = random.Random(1).choices(range(90000), k=70000)
     found = Groups().table(rows)["r"].to_pylist()
     assert found == [row - row % 30000 + (row % 30000 >= 10000) for row in rows]
+
+
+def test_few_bytes_that_stand_for_many_elements():
+    """Runs and nulls of any length need a few bytes; taking rows costs what these rows hold."""
+    many, texts = 2**27, pyarrow.array(["x", "y"], pyarrow.string_view())
+    runs = pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([many // 2, many], pyarrow.int64()), texts)
+    lists = pyarrow.LargeListArray.from_arrays(pyarrow.array([0, 1, many], pyarrow.int64()), runs)
+    views = pyarrow.LargeListViewArray.from_arrays(pyarrow.array([many - 1, 0], pyarrow.int64()),
+                                                   pyarrow.array([1, many], pyarrow.int64()), runs)
+    union = pyarrow.UnionArray.from_dense(pyarrow.array([0], pyarrow.int8()), pyarrow.array([1], pyarrow.int32()),
+                                          [texts, pyarrow.nulls(many)])
+    began = time.process_time()
+    for array, rows, wanted in ((runs, [0, many - 1, many // 2 - 1], ["x", "y", "x"]), (lists, [0, 0], [["x"]] * 2),
+                                (views, [0], [["y"]]), (union, [0, 0], ["y", "y"])):
+        assert columns.take(pyarrow.table({"c": array}), rows)["c"].to_pylist() == wanted
+    assert time.process_time() - began < 2
 
 
 def test_damaged_streams():

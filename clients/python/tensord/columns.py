@@ -3,11 +3,13 @@
 This module fills gaps of pyarrow: its `take` supports neither views nor run-end encoded columns, it cannot join tables
 without columns or make an empty column of some types, and validate(full=True) refuses values that pyarrow can read.
 
-Functions recurse into the children of a type. pyarrow reads types of at most 64 levels, which bounds the depth.
+Functions recurse into the children of a type. pyarrow reads types of at most 64 levels, which bounds the depth. The
+length of a run-end encoded or null array says nothing of its memory, so nothing is made for each of its elements.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Sequence
+import bisect
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
 
 if TYPE_CHECKING:
     import pyarrow
@@ -119,14 +121,6 @@ def _take(array: Any, places: Any) -> Any:
     return _take_lists(array, places)
 
 
-def _numbers(count: int) -> Any:
-    """Returns an array of the numbers below `count`. It replaces the elements of another array, so that pyarrow's
-    kernels return the positions of the wanted elements."""
-    import pyarrow
-
-    return pyarrow.array(range(count), pyarrow.int64())
-
-
 def _take_views(array: Any, places: Any) -> Any:
     """Returns views with new buffers, so that the buffers of the whole array can be freed.
 
@@ -146,9 +140,9 @@ def _take_runs(array: Any, places: Any) -> Any:
     import pyarrow
     import pyarrow.compute
 
-    ends, values = array.run_ends, array.values
-    numbered = pyarrow.RunEndEncodedArray.from_arrays(ends, _numbers(len(values)))
-    numbers = pyarrow.compute.run_end_decode(numbered).take(places)
+    ends, values = array.run_ends.to_pylist(), array.values
+    numbers = pyarrow.array([None if place is None else bisect.bisect_right(ends, place)
+                             for place in places.to_pylist()], pyarrow.int64())
     runs = pyarrow.compute.run_end_encode(numbers, run_end_type=array.type.run_end_type)
     return _as_type(runs, array.type, [runs.run_ends, _take(values, runs.values)])
 
@@ -159,15 +153,19 @@ def _take_union(array: Any, places: Any) -> Any:
     kind = array.type
     names = [kind.field(number).name for number in range(kind.num_fields)]
     children = [array.field(number) for number in range(kind.num_fields)]
+    codes = array.type_codes.take(places).fill_null(kind.type_codes[0])  # a null is one of the first child
     if kind.mode == "sparse":
         found = [_take(child, places) for child in children]
-        made = pyarrow.UnionArray.from_sparse(array.type_codes.take(places), found, names, kind.type_codes)
-    else:
-        numbered = pyarrow.UnionArray.from_dense(array.type_codes, array.offsets,
-                                                 [_numbers(len(child)) for child in children], names,
-                                                 kind.type_codes).take(places)
-        found = [_take(child, numbered.field(number)) for number, child in enumerate(children)]
-        made = pyarrow.UnionArray.from_dense(numbered.type_codes, numbered.offsets, found, names, kind.type_codes)
+        made = pyarrow.UnionArray.from_sparse(codes, found, names, kind.type_codes)
+        return _as_type(made, kind, found)
+    wanted: Dict[int, List[Any]] = {code: [] for code in kind.type_codes}
+    offsets = []
+    for code, place in zip(codes.to_pylist(), array.offsets.take(places).to_pylist()):
+        offsets.append(len(wanted[code]))
+        wanted[code].append(place)
+    found = [_take(child, pyarrow.array(wanted[code], pyarrow.int64()))
+             for child, code in zip(children, kind.type_codes)]
+    made = pyarrow.UnionArray.from_dense(codes, pyarrow.array(offsets, pyarrow.int32()), found, names, kind.type_codes)
     return _as_type(made, kind, found)
 
 
@@ -175,9 +173,26 @@ def _take_lists(array: Any, places: Any) -> Any:
     """Takes lists of any kind, including maps, which are lists of pairs."""
     import pyarrow
 
-    items = _items_of(array)
-    numbered = _lists_like(array, _numbers(len(items))).take(places)
-    return _as_type(numbered, array.type, [_take(items, numbered.values)])
+    numbers = [range(begin, end) if valid else None for begin, end, valid in zip(
+        *(each.take(places).to_pylist() for each in (*_spans_of(array), array.is_valid())))]
+    numbered = pyarrow.array(numbers, _list_type(array.type, pyarrow.int64()))
+    return _as_type(numbered, array.type, [_take(_items_of(array), numbered.values)])
+
+
+def _spans_of(array: Any) -> Tuple[Any, Any]:
+    """Returns the positions where the elements of each list begin and end."""
+    import pyarrow
+    import pyarrow.compute
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        begins = pyarrow.array([size * number for number in range(len(array))], pyarrow.int64())
+        return begins, pyarrow.compute.add(begins, size)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return array.offsets, pyarrow.compute.add(array.offsets, array.sizes)
+    return array.offsets[:-1], array.offsets[1:]
 
 
 def _items_of(array: Any) -> Any:
@@ -191,23 +206,18 @@ def _items_of(array: Any) -> Any:
                                                                               array.type.item_field])
 
 
-def _lists_like(array: Any, items: Any) -> Any:
-    """Returns lists with the layout of an array of lists or maps, but with other elements."""
+def _list_type(kind: Any, item: Any) -> Any:
+    """Returns the type of lists with the layout of a type of lists or maps, but with elements of type `item`."""
     import pyarrow
     from pyarrow import types
 
-    kind = array.type
     if types.is_fixed_size_list(kind):
-        made = pyarrow.list_(items.type, kind.list_size)
-    elif types.is_large_list(kind):
-        made = pyarrow.large_list(items.type)
-    elif types.is_list_view(kind):
-        made = pyarrow.list_view(items.type)
-    elif types.is_large_list_view(kind):
-        made = pyarrow.large_list_view(items.type)
-    else:
-        made = pyarrow.list_(items.type)
-    return _as_type(array, made, [items])
+        return pyarrow.list_(item, kind.list_size)
+    if types.is_large_list(kind):
+        return pyarrow.large_list(item)
+    if types.is_list_view(kind):
+        return pyarrow.list_view(item)
+    return pyarrow.large_list_view(item) if types.is_large_list_view(kind) else pyarrow.list_(item)
 
 
 def _as_type(array: Any, kind: Any, children: List[Any]) -> Any:
@@ -276,7 +286,8 @@ def _plain(array: Any) -> Any:
             return pyarrow.UnionArray.from_sparse(array.type_codes, children, type_codes=kind.type_codes)
         return pyarrow.UnionArray.from_dense(array.type_codes, array.offsets, children, type_codes=kind.type_codes)
     if kind.num_fields:
-        return _lists_like(array, _plain(_items_of(array)))
+        items = _plain(_items_of(array))
+        return _as_type(array, _list_type(kind, items.type), [items])
     plain = _plain_type(kind)
     return array if plain == kind else pyarrow.Array.from_buffers(plain, len(array), array.buffers(),
                                                                   offset=array.offset)
