@@ -475,8 +475,9 @@ static bool parser_failed(const yaml_parser_t *parser, struct td_error *err)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return td_error_no_memory(err);
-    return td_error_set(err, TD_INVALID_ARGUMENT, "%s (line %zu of the front matter)",
-                        parser->problem == NULL ? "no YAML" : parser->problem, parser->problem_mark.line + 1);
+    return td_error_set(err, TD_INVALID_ARGUMENT, "not valid YAML%s%s (line %zu of the front matter)",
+                        parser->problem == NULL ? "" : ": ", parser->problem == NULL ? "" : parser->problem,
+                        parser->problem_mark.line + 1);
 }
 
 /* Writes all events of one document. */

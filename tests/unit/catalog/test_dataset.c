@@ -370,7 +370,7 @@ static void faults_of_cards_are_told(void **state)
         const char *card, *splits, *message;
     } cases[] = {
         {"configs:\n- data_files: [a.jsonl\n", "test:jsonl=test.jsonl;",
-         "did not find expected ',' or ']' (line 4 of the front matter)"},
+         "not valid YAML: did not find expected ',' or ']' (line 4 of the front matter)"},
         {"configs: {default: a.jsonl}\n", "test:jsonl=test.jsonl;", "configs is not a list"},
         {"configs:\n- config_name: x\n  data_files: {train: a.jsonl}\n- data_files: a.jsonl\n", "train:jsonl=a.jsonl;",
          "data_files of configuration \"x\" is neither a path nor a list"},
