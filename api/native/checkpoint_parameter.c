@@ -47,8 +47,10 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
     else if (call->model->checkpoint_count == 0 && td_model_rank_part_count(call->model) > 0)
         td_response_fail(call->response, 404, text,
                          "model \"%s\" has no default checkpoint: its files hold one rank's part of the tensors each; "
-                         "GET /models/%s lists them in parts%s",
-                         call->model->id, call->model->id, advice);
+                         "GET /models/%s lists them in parts%s%s",
+                         call->model->id, call->model->id,
+                         can_be_part ? "; add ?checkpoint=ID to .../tensors or .../tensors/{name} to read one" : "",
+                         advice);
     else if (call->model->checkpoint_count == 0)
         td_response_fail(call->response, 404, text,
                          "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s", call->model->id,

@@ -116,6 +116,7 @@ def test_a_part_is_never_the_model(server, what):
             answer = server.get(f"/models/{model}/{path}")
             assert answer.status == 404, (path, answer.status)
         assert "rank's part" in server.get(f"/models/{model}/model.safetensors").json()["error"]["message"]
+        assert "add ?checkpoint=ID to .../tensors" in server.get(f"/models/{model}/tensors").json()["error"]["message"]
         manifest = server.json(f"/models/{model}/tensors?checkpoint={base(name)}")
         assert "one rank's part" in manifest["incomplete"]["reason"]
         tensor = next(t for t in manifest["tensors"] if t["name"] == "tok.weight")
