@@ -43,7 +43,8 @@ def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]
         return _name_of(decode), decode if columns is None else _Chosen(decode, columns)
     name = OF_FORMAT.get(split.format, "bytes") if decode == "auto" else "bytes" if decode is None else decode
     if name not in _MAKERS:
-        raise ValueError(f"decode={decode!r} is none; it is {', '.join(_MAKERS)}, None or a function of a row's bytes")
+        raise ValueError(f"there is no decode={decode!r}; it is {', '.join(_MAKERS)}, None or a function of a row's "
+                         "bytes")
     if (name == "arrow") != (split.format in TABLES):
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: rows of Arrow's "
                          'and Parquet files, and only these, are read by decode="arrow", as dicts')
@@ -143,7 +144,7 @@ class ArrayDecoder:
                              "bytes") from error
         shape = split.columns[0].get("shape")
         if shape is not None and not all(type(one) is int and one >= 0 for one in shape):
-            raise ValueError(f"split {split.name} has the shape {shape!r}, which is none")
+            raise ValueError(f"split {split.name} has {shape!r} in place of a shape")
         self._shape = None if shape is None else tuple(shape)
 
     def __call__(self, row: bytes) -> Any:

@@ -161,7 +161,7 @@ class TensordFileSystem(AbstractFileSystem):
 
     @staticmethod
     def _read_only(path: Any) -> OSError:
-        return OSError(errno.EROFS, "tensord serves files and takes none", str(path))
+        return OSError(errno.EROFS, "the files of tensord can be read only", str(path))
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         """Raises OSError (EROFS), as everything that would change a file."""

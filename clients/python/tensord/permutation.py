@@ -43,7 +43,7 @@ def check_shard(rank: Any, world: Any) -> Tuple[int, int]:
     """Returns (rank, world). Raises ValueError unless 0 <= rank < world."""
     rank, world = operator.index(rank), operator.index(world)
     if not 0 <= rank < world:
-        raise ValueError(f"rank {rank} of {world} is none: ranks count from 0 to one less than world")
+        raise ValueError(f"there is no rank {rank} of {world}: ranks count from 0 to one less than world")
     return rank, world
 
 

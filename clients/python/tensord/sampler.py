@@ -155,7 +155,7 @@ class ShuffleSampler:
 
     def _go_to(self, position: int) -> None:
         if type(position) is not int or not 0 <= position <= len(self):
-            raise ValueError(f"position {position!r} is none: the epoch has {len(self)} rows")
+            raise ValueError(f"there is no position {position!r}: the epoch has {len(self)} rows")
         self._start = self._position = position
 
 
