@@ -1,5 +1,6 @@
 """Rows of formats other than text, of files by their own writers: Arrow as tables, `datasets.Dataset` and dicts,
 samples of webdataset, images, arrays; a source of grain."""
+import csv
 import io
 import json
 import pickle
@@ -9,6 +10,7 @@ import tarfile
 import datasets
 import grain
 import numpy
+import pandas
 import pyarrow
 import pyarrow.feather
 import pytest
@@ -254,6 +256,18 @@ def test_mds():
             read(damaged)
     with pytest.raises(ValueError, match="encoding 'ndarray:object' of MDS is not known"):
         decoder("mds", [{"name": "a", "type": "ndarray:object"}])
+
+
+def test_fields_of_csv_of_any_length():
+    """Texts above the limit that Python's module csv has for all readers; pandas reads them."""
+    limit = csv.field_size_limit()
+    text = 'text,n\n"' + "ä, " * 100_000 + '",1\n'
+    wanted = pandas.read_csv(io.StringIO(text), dtype=str).to_dict("records")
+    read = decoder("csv", [{"name": "text"}, {"name": "n"}])
+    assert [read(text.partition("\n")[2].encode())] == wanted and csv.field_size_limit() == limit
+    with pytest.raises(csv.Error):
+        read(text.partition("\n")[2].replace(",1", "x,1").encode())
+    assert csv.field_size_limit() == limit
 
 
 def test_rows_that_are_damaged():

@@ -10,9 +10,10 @@ import io
 import json
 import math
 import struct
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import errors
+from .lock import ForkSafeLock
 from .samples import decode_sample
 from .splits import SplitInfo
 
@@ -107,6 +108,26 @@ def decode_image(row: bytes) -> Any:
     return image
 
 
+CSV_LIMIT = 128 * 1024  # of the module csv: characters of a field, unless a program sets another limit
+_limit_lock = ForkSafeLock()
+
+
+def csv_lines(text: str, delimiter: str = ",") -> List[List[str]]:
+    """Returns the fields of each line of CSV, of any length. Raises csv.Error.
+
+    The module csv refuses fields above a limit that all of its readers share. While this function reads a longer text,
+    that limit is as large as the text.
+    """
+    if len(text) <= CSV_LIMIT:
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    with _limit_lock:
+        limit = csv.field_size_limit(len(text))
+        try:
+            return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+        finally:
+            csv.field_size_limit(limit)
+
+
 class CsvDecoder:
     """Rows of CSV as dicts of texts, by the names of the columns; as lists where these are not known."""
 
@@ -118,8 +139,7 @@ class CsvDecoder:
         self._delimiter = "\t" if True in tabs else ","
 
     def __call__(self, row: bytes) -> Any:
-        lines = io.StringIO(str(row, "utf-8"), newline="")
-        found = next(csv.reader(lines, delimiter=self._delimiter, strict=True), [])
+        found = (csv_lines(str(row, "utf-8"), self._delimiter) or [[]])[0]
         if self._names is None:
             return found
         if len(found) != len(self._names):

@@ -2,8 +2,6 @@
 "imagefolder" of the library `datasets` does."""
 from __future__ import annotations
 
-import csv
-import io
 import json
 import posixpath
 import re
@@ -13,6 +11,7 @@ from urllib.parse import quote
 
 from . import errors
 from .address import dataset_path
+from .decoding import csv_lines
 from .session import Session
 
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -134,7 +133,7 @@ def _parse_csv(text: str) -> Tuple[List[str], List[Dict[str, Any]]]:
     """Returns the column names but file_name, and rows with the types that pandas gives their columns, and None for
     fields that pandas reads as null. A row that is shorter than the header lacks its last columns: filling it would
     make memory grow with columns times rows."""
-    first, *lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line] or [[]]
+    first, *lines = [line for line in csv_lines(text) if line] or [[]]
     if any(len(line) > len(first) for line in lines):
         raise ValueError("a row has more fields than the header")
     header = _names_of(first)
