@@ -125,8 +125,10 @@ static bool is_compressed(const char *name)
 static bool is_of_library(const char *name)
 {
     char inner[MAX_PATH];
-    static const char *const extensions[] = {".txt", ".xml",   ".zip",    ".h5",        ".hdf5",
-                                             ".gpq", ".conll", ".conllu", ".geoparquet"};
+    static const char *const extensions[] = {
+        ".txt", ".xml", ".zip",     ".h5",  ".hdf5", ".gpq", ".conll", ".conllu", ".geoparquet", ".eval",
+        ".fa",  ".fna", ".ffn",     ".faa", ".frn",  ".afa", ".fasta", ".fq",     ".fastq",      ".lance",
+        ".gb",  ".gbk", ".genbank", ".pdb", ".ent",  ".cif", ".mmcif", ".tsfile", ".vortex"};
     bool packed = copy_unpacked_name(name, inner);
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
         if (td_has_extension_any_case(name, extensions[i]) ||

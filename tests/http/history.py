@@ -69,6 +69,9 @@ BOUND = RESCAN + SETTLE + SLACK
 GRACE = 2.0                               # TD_DELIVERY_GRACE_NS
 COPIED = 32 << 10                         # TD_REFERENCE_BYTES: longest run that is always copied
 SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
+# Linux lets a socket that is bound to no interface connect from the port of one that is; both then break. So clients of
+# the two kinds have different addresses.
+BOUND_TO_LO = {"device": "lo", "source": "127.0.0.3"}
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
 
 # name, how it is written, bytes of data
@@ -490,7 +493,7 @@ class Client(threading.Thread):
         if self.conn is None or self.conn.eof:
             rcvbuf = {"slow": 1 << 17, "relayed": 1 << 15}.get(self.kind, 1 << 21 if self.is_late else None)
             self.conn = Watched(self.relay.port if self.relay else self.server.port, host=self.server.host, timeout=30,
-                                rcvbuf=rcvbuf, device="lo" if self.kind == "bound" else None)
+                                rcvbuf=rcvbuf, **(BOUND_TO_LO if self.kind == "bound" else {}))
             self.before = None                              # how the writer changes the last answer's file
         return self.conn
 

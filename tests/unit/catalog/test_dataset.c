@@ -237,6 +237,8 @@ static void what_is_not_read_is_told(void **state)
         {"test.ZIP", "x", other},
         {"train.txt.gz", "x", other},
         {"dev/a.xml.zst", "x", other},
+        {"train.fasta", "x", other},
+        {"test.lance", "x", other},
         {"p.jsonl", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
         {"p.json", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
         {"dev.txt", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
