@@ -15,8 +15,9 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/socket_send.h"
+#include "http/facade.h"
 #include "server/congestion.h"
-#include "server/lane.h"
 #include "server/listen_address.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ struct td_acceptor {
     bool has_tls;
     uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
     pthread_t thread;
-    struct td_http_server *server;
+    struct td_taker taker;
     struct td_registry *registry;
     struct td_metrics *metrics;
     struct silent *silent; /* used by the thread alone */
@@ -169,9 +170,9 @@ static void answer_and_close(const struct td_facade *facade, int fd, const char 
     int n = snprintf(answer, sizeof answer, format, status, facade->error_type, strlen(body), field);
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
-        (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)td_socket_send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    (void)shutdown(fd, SHUT_WR);
+    (void)td_sent_shut_down(fd, SHUT_WR);
     discard_received(fd); /* close() resets the connection if received bytes are unread, and the answer may be lost */
     (void)close(fd);
 }
@@ -203,8 +204,8 @@ static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
 static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
 {
     pthread_mutex_lock(&acceptor->registry->handing);
-    bool is_taken = td_http_server_add(acceptor->server, silent->connection, lane,
-                                       (const struct sockaddr *)&silent->from, silent->from_len);
+    bool is_taken = acceptor->taker.take(acceptor->taker.context, silent->connection, lane,
+                                         (const struct sockaddr *)&silent->from, silent->from_len);
     if (!is_taken)
         td_connection_close(silent->connection);
     pthread_mutex_unlock(&acceptor->registry->handing);
@@ -470,10 +471,10 @@ bool td_acceptor_is_loopback(const struct td_acceptor *acceptor)
     return td_address_is_loopback(&address);
 }
 
-bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
                        struct td_metrics *metrics, struct td_error *err)
 {
-    acceptor->server = server;
+    acceptor->taker = taker;
     acceptor->registry = registry;
     acceptor->metrics = metrics;
     int sys = open_descriptors(acceptor);

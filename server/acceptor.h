@@ -5,9 +5,19 @@
 #define TD_SERVER_ACCEPTOR_H
 
 #include "server/connection.h"
-#include "server/http_server.h"
+#include "server/lane.h"
 
 struct td_acceptor;
+struct sockaddr;
+
+/* The server that takes accepted connections over. */
+struct td_taker {
+    /* Takes over the descriptor of a registered connection, and gives it a thread. Returns false on failure, with the
+     * descriptor closed; the acceptor then removes the connection from the registry. Any thread. */
+    bool (*take)(void *context, struct td_connection *connection, enum td_lane lane, const struct sockaddr *address,
+                 unsigned int address_len);
+    void *context;
+};
 
 /* An address to listen on, and the facade that its connections belong to. */
 struct td_acceptor_config {
@@ -27,9 +37,10 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
 /* Returns whether only this machine can reach the address: it is in 127.0.0.0/8, or ::1. */
 bool td_acceptor_is_loopback(const struct td_acceptor *acceptor);
 
-/* Starts accepting connections. Each one that is within the limits is registered and handed to the server. Server,
- * registry and metrics are borrowed and must outlive the acceptor. Call once. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_acceptor_start(struct td_acceptor *acceptor, struct td_http_server *server, struct td_registry *registry,
+/* Starts accepting connections. Each one that is within the limits is registered and handed to the taker. What the
+ * taker points to, registry and metrics are borrowed and must outlive the acceptor. Call once. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
                        struct td_metrics *metrics, struct td_error *err);
 
 /* Stops accepting and closes the listening socket, so that the kernel refuses further connections. Open connections go

@@ -23,15 +23,15 @@ static uint64_t request_header_bytes(struct MHD_Connection *mhd)
 static void make(struct td_session *session, const struct td_request *request, struct td_response *response, bool head)
 {
     struct td_exchange *exchange = &session->exchange;
-    struct td_connection *connection = session->connection;
+    struct td_connection *connection = session->link.connection;
     if (exchange->is_last || atomic_load(&session->serving->api->draining))
         response->close = true;
     td_response_add_request_id(response, request);
     memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
     connection->received_bytes =
-        session->received_bytes + request_header_bytes(connection->mhd) + exchange->content_bytes;
+        session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
     memcpy(exchange->token, response->token, sizeof exchange->token);
-    exchange->made = td_transfer_create(response, connection, head, &exchange->transfer);
+    exchange->made = td_transfer_create(response, &session->link, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
@@ -44,7 +44,7 @@ static void make(struct td_session *session, const struct td_request *request, s
 static enum MHD_Result queue(struct td_session *session)
 {
     struct td_exchange *exchange = &session->exchange;
-    struct td_connection *connection = session->connection;
+    struct td_connection *connection = session->link.connection;
     struct MHD_Response *made = exchange->made;
     if (made == NULL)
         return MHD_NO;
@@ -54,7 +54,7 @@ static enum MHD_Result queue(struct td_session *session)
     if (connection->is_tls && exchange->transfer.is_long)
         exchange->given_bytes = td_socket_given_bytes(connection->fd);
     td_connection_set_phase(connection, TD_PHASE_SENDING);
-    enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned int)exchange->status, made);
+    enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, made);
     td_transfer_release(made, &exchange->transfer);
     return result;
 }
@@ -74,7 +74,7 @@ enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int stat
 /* Tells the client how long the answer took from the whole request on, if that is long. */
 static void tell_time(struct td_session *session, struct td_response *response)
 {
-    struct td_connection *connection = session->connection;
+    struct td_connection *connection = session->link.connection;
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
     uint64_t now_ns = td_clock_ns();
     if (atomic_load(&connection->phase) == TD_PHASE_HANDLING && now_ns - since_ns >= TD_TIMED_NS)
@@ -149,7 +149,7 @@ enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
 static enum MHD_Result park(struct td_session *session)
 {
     session->exchange.stage = TD_STAGE_JOB_BEGUN;
-    return td_waiters_park(session->serving->waiters, &session->waiter, session->connection->mhd) ? MHD_YES : MHD_NO;
+    return td_waiters_park(session->serving->waiters, &session->waiter, session->link.mhd) ? MHD_YES : MHD_NO;
 }
 
 /* Waits on the connection's own thread, and answers. */
@@ -169,7 +169,7 @@ static enum MHD_Result wait_here(struct td_session *session)
 /* Has a job make the answer. Without a thread for it, answers 503: those there are may wait for a disk without end. */
 static enum MHD_Result begin_job(struct td_session *session)
 {
-    if (td_jobs_are_stuck(session->connection->jobs)) {
+    if (td_jobs_are_stuck(session->link.jobs)) {
         td_session_drop_upload(session);
         return td_answer_refuse(session, strcmp(session->exchange.method, "HEAD") == 0, 503,
                                 "no thread is free, and no further one can be started; try again");
@@ -177,12 +177,12 @@ static enum MHD_Result begin_job(struct td_session *session)
     session->exchange.stage = TD_STAGE_JOB_BEGUN;
     session->job.run = run_answer;
     atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
-    return td_jobs_run(session->connection->jobs, session->connection->mhd, &session->job) ? MHD_YES : MHD_NO;
+    return td_jobs_run(session->link.jobs, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
 }
 
 enum MHD_Result td_answer_begin(struct td_session *session, bool close)
 {
-    bool is_shared = session->connection->jobs != NULL;
+    bool is_shared = session->link.jobs != NULL;
     if (is_shared)
         td_waiting_forbid();
     bool waits = make_answer(session, close);

@@ -21,7 +21,6 @@
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "server/kept_response.h"
 #include "server/socket_facts.h"
 
 #include <linux/sockios.h>
@@ -77,7 +76,7 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
     if (why != TD_CUT_IDLE && atomic_load(&connection->phase) != TD_PHASE_IDLE)
         reset_at_close(connection);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
-    (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
+    (void)td_sent_shut_down(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
 
 /* Judges an answer that is being sent: whether the client acknowledges bytes, and enough of them. */
@@ -140,7 +139,7 @@ static enum td_cut judge_idle(struct td_connection *connection, const struct td_
         connection->dribble_ns = 0;
     } else if (connection->dribble_ns == 0 && (is_over || (unsigned)connection->fd % IDLE_ROUNDS == round)) {
         struct td_socket_facts facts = td_socket_facts_of(connection->fd);
-        if (connection->jobs != NULL && facts.client_has_ended && td_socket_unread_bytes(connection->fd) == 0)
+        if (connection->is_shared && facts.client_has_ended && td_socket_unread_bytes(connection->fd) == 0)
             return TD_CUT_IDLE;
         if (facts.received_bytes != connection->idle_bytes)
             connection->dribble_ns = now_ns;
@@ -251,9 +250,9 @@ static bool know_ends(struct td_connection *connection)
     if (connection->departed != NULL)
         return true;
     struct td_departed *departed = calloc(1, sizeof *departed);
-    connection->end = (struct td_sender_end){.before = look_before_shutdown, .context = connection};
+    connection->end = (struct td_sent_shutdown){.before = look_before_shutdown, .context = connection};
     if (departed == NULL || !td_delivery_ends(&connection->registry->delivery, connection->fd, &departed->ends) ||
-        !td_sender_watch(connection->fd, &connection->end)) {
+        !td_sent_watch(connection->fd, &connection->end)) {
         free(departed);
         return false;
     }
@@ -348,7 +347,7 @@ static void break_off(void *context, const struct td_error *err)
 
 bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how)
 {
-    if (!td_sender_begin(connection->fd, &connection->sent_body.sent))
+    if (!td_sent_begin(connection->fd, &connection->sent_body.sent))
         return false;
     struct td_sending called = *how;
     called.before_end = look_for_request;
@@ -380,7 +379,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
         return;
     connection->referenced = NULL;
     if (is_sent)
-        td_sender_end(connection->fd);
+        td_sent_end(connection->fd);
     if (is_complete && blob != NULL) { /* NULL also if the file can never change */
         atomic_store(&connection->arrived_ns, 0);
         blob = atomic_exchange(&connection->unread, blob); /* of the same file: td_connection_may_refer */
@@ -659,8 +658,7 @@ void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
     td_connection_end_answer(connection, false);
-    td_kept_response_destroy(connection->kept);
-    td_sender_unwatch(connection->fd);
+    td_sent_unwatch(connection->fd);
     (void)look_before_shutdown(connection); /* unless libmicrohttpd called it, by server/sender */
     pthread_mutex_lock(&registry->lock);
     struct td_blob *dropped = atomic_exchange(&connection->unread, NULL);

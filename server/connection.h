@@ -50,17 +50,15 @@ enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 struct td_connection {
     struct td_registry *registry;
     int fd;
-    struct td_jobs *jobs; /* its thread is shared, and what would wait is a job; NULL: it has a thread of its own */
-    struct MHD_Connection *mhd; /* set when its thread begins with it */
-    struct in6_addr address;    /* an IPv4 address is IPv4-mapped */
-    uint64_t client;            /* td_address_hash of it, by the registry's key; of IPv6: of its /64 */
+    bool is_shared;          /* its thread serves other connections too; set before its thread begins with it */
+    struct in6_addr address; /* an IPv4 address is IPv4-mapped */
+    uint64_t client;         /* td_address_hash of it, by the registry's key; of IPv6: of its /64 */
     enum td_over over;
     const struct td_facade *facade; /* of the port; set before the first request */
     _Atomic int phase;              /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
     _Atomic int cut;               /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
     struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
-    struct td_kept_response *kept; /* owned; used by its own thread alone; NULL: none yet */
     bool near;                     /* its send queue is short; used by its own thread alone */
     bool is_tls;                   /* with TLS: only libmicrohttpd may send; set before the first request */
     bool more_follows;             /* more of the answer follows what is being sent; used by its own thread alone */
@@ -74,7 +72,7 @@ struct td_connection {
     _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
     struct td_departed *departed; /* owned; allocated before the first answer by reference, with the ends; NULL: none */
-    struct td_sender_end end;     /* registered with td_sender_watch from then on */
+    struct td_sent_shutdown end;  /* registered with td_sent_watch from then on */
     _Atomic bool is_shut_down;    /* by this side */
     _Atomic bool is_reset_at_close; /* the kernel then discards what is not acknowledged */
     /* progress of an answer; used by the reaper alone */

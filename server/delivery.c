@@ -10,6 +10,7 @@
 #include "server/delivery.h"
 
 #include "core/clock.h"
+#include "core/socket_send.h"
 #include "server/socket_facts.h"
 
 #include <linux/inet_diag.h>
@@ -47,7 +48,7 @@ static int open_netlink(int protocol)
  * least `least` bytes; else NULL. */
 static const void *call(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type, size_t least)
 {
-    if (netlink < 0 || send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
+    if (netlink < 0 || td_socket_send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
         return NULL;
     ssize_t len = recv(netlink, answer, sizeof *answer, 0);
     bool is_good = len >= (ssize_t)NLMSG_LENGTH(least) && answer->header.nlmsg_type == type;

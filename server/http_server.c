@@ -90,7 +90,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (exchange->stage == TD_STAGE_QUEUED)
         return MHD_YES;
     if (exchange->has_upload)
-        td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+        td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
     return td_answer_begin(session, false);
 }
 
@@ -209,7 +209,8 @@ static bool start_workers(struct td_http_server *server, struct td_error *err)
     server->workers = calloc(count, sizeof *server->workers);
     if (server->workers == NULL)
         return td_error_no_memory(err);
-    if (!td_jobs_create((size_t)server->serving.config->max_connections + TD_RESERVED_CONNECTIONS, &server->jobs, err))
+    if (!td_jobs_create((size_t)server->serving.config->max_connections + TD_RESERVED_CONNECTIONS,
+                        &server->serving.jobs, err))
         return false;
     while (server->worker_count < count) {
         struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
@@ -230,7 +231,7 @@ static bool start_waiters(struct td_http_server *server, struct td_error *err)
 {
     const struct td_waiters_config config = {.max = (size_t)server->serving.config->max_waiters,
                                              .count = &server->serving.api->metrics.waiters,
-                                             .jobs = server->jobs,
+                                             .jobs = server->serving.jobs,
                                              .retry = td_answer_retry};
     if (!td_waiters_create(&config, &server->serving.waiters, err))
         return false;
@@ -268,15 +269,15 @@ void td_http_server_destroy(struct td_http_server *server)
     /* libmicrohttpd must not be stopped while a connection is suspended. */
     if (server->serving.waiters != NULL)
         td_waiters_close(server->serving.waiters);
-    if (server->jobs != NULL)
-        td_jobs_close(server->jobs);
+    if (server->serving.jobs != NULL)
+        td_jobs_close(server->serving.jobs);
     for (size_t i = 0; i < server->worker_count; i++)
         MHD_stop_daemon(server->workers[i]);
     if (server->tls_daemon != NULL)
         MHD_stop_daemon(server->tls_daemon);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
-    td_jobs_destroy(server->jobs);
+    td_jobs_destroy(server->serving.jobs);
     td_waiters_destroy(server->serving.waiters);
     free(server->workers);
     td_uploads_fini(&server->uploads);
@@ -288,13 +289,25 @@ void td_http_server_end_waits(struct td_http_server *server)
     td_waiters_publish(server->serving.waiters);
 }
 
-bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
-                        const struct sockaddr *address, unsigned int address_len)
+/* A function of td_taker's kind. */
+static bool take(void *context, struct td_connection *connection, enum td_lane lane, const struct sockaddr *address,
+                 unsigned int address_len)
 {
+    struct td_http_server *server = context;
     struct MHD_Daemon *daemon = lane == TD_LANE_TLS ? server->tls_daemon : server->daemon;
     if (lane == TD_LANE_SHARED && server->worker_count > 0) {
         daemon = server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
-        connection->jobs = server->jobs;
+        connection->is_shared = true;
     }
     return MHD_add_connection(daemon, connection->fd, address, address_len) == MHD_YES;
+}
+
+const char *td_http_server_library(void)
+{
+    return MHD_get_version();
+}
+
+struct td_taker td_http_server_taker(struct td_http_server *server)
+{
+    return (struct td_taker){.take = take, .context = server};
 }

@@ -5,15 +5,19 @@
 #define TD_SERVER_HTTP_SERVER_H
 
 #include "api/api.h"
+#include "server/acceptor.h"
 #include "server/access_log.h"
 #include "server/config.h"
 #include "server/connection.h"
-#include "server/lane.h"
 #include "server/tls.h"
 
 struct td_http_server;
 
-/* Starts libmicrohttpd without a listening socket; connections come from td_http_server_add. tls: of the connections in
+/* Returns the version of libmicrohttpd, such as "0.9.75"; static. */
+const char *td_http_server_library(void);
+
+/* Starts libmicrohttpd without a listening socket; connections come by
+ * td_http_server_taker. tls: of the connections in
  * TD_LANE_TLS; NULL: there are none. All arguments are borrowed and must outlive the server. Fails with
  * TD_RESOURCE_EXHAUSTED. */
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
@@ -26,12 +30,8 @@ void td_http_server_destroy(struct td_http_server *server);
 /* Has all requests answered that wait for a change, once api->draining is set. Returns at once. Any thread. */
 void td_http_server_end_waits(struct td_http_server *server);
 
-struct sockaddr;
-
-/* Takes over the descriptor of an accepted connection that is registered, and gives it a thread: in the shared lane,
- * one of those that the server has, unless --workers is 0. Returns false on failure, with the descriptor closed; the
- * caller then removes the connection from the registry. Any thread. */
-bool td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
-                        const struct sockaddr *address, unsigned int address_len);
+/* Returns what acceptors hand connections to: it gives each a thread of libmicrohttpd, in the shared lane one of those
+ * that the server has, unless --workers is 0. Valid until td_http_server_destroy. */
+struct td_taker td_http_server_taker(struct td_http_server *server);
 
 #endif

@@ -3,10 +3,10 @@
 #include "http/build_commit.h"
 #include "server/cmd/commands.h"
 #include "server/config.h"
+#include "server/http_server.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
 
-#include <microhttpd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +81,8 @@ static void brief(FILE *out)
 
 static int version(void)
 {
-    (void)printf("tensord " TD_VERSION " (commit %s)\nlibmicrohttpd %s\n", td_build_commit(), MHD_get_version());
+    (void)printf("tensord " TD_VERSION " (commit %s)\nlibmicrohttpd %s\n", td_build_commit(),
+                 td_http_server_library());
     return TD_EXIT_OK;
 }
 

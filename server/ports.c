@@ -54,13 +54,13 @@ bool td_ports_judge(const struct td_ports *ports, const struct td_config *config
     return td_exposure_judge(&exposure, err);
 }
 
-bool td_ports_accept(struct td_ports *ports, struct td_http_server *server, struct td_registry *registry,
+bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_registry *registry,
                      struct td_metrics *metrics, struct td_error *err)
 {
     struct td_acceptor *all[PORTS];
     list(ports, all);
     for (size_t i = 0; i < PORTS; i++)
-        if (all[i] != NULL && !td_acceptor_start(all[i], server, registry, metrics, err))
+        if (all[i] != NULL && !td_acceptor_start(all[i], taker, registry, metrics, err))
             return false;
     return true;
 }

@@ -21,7 +21,7 @@ bool td_ports_bind(struct td_ports *ports, const struct td_config *config, struc
 bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err);
 
 /* Begins to accept connections on all ports. What is passed is borrowed. Errors as td_acceptor_start. */
-bool td_ports_accept(struct td_ports *ports, struct td_http_server *server, struct td_registry *registry,
+bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_registry *registry,
                      struct td_metrics *metrics, struct td_error *err);
 
 /* Closes the listening sockets. */

@@ -38,7 +38,7 @@ static enum MHD_Result expect_upload(struct td_session *session, const struct td
     if (!td_api_takes_body(request) || !td_api_admits(session->serving->api, request))
         return td_answer_begin(session, true);
     session->exchange.has_upload = true;
-    td_connection_set_phase(session->connection, TD_PHASE_BODY);
+    td_connection_set_phase(session->link.connection, TD_PHASE_BODY);
     return MHD_YES;
 }
 
@@ -65,7 +65,7 @@ enum MHD_Result td_request_reader_judge(struct MHD_Connection *mhd, struct td_se
         atomic_fetch_add(&serving->api->metrics.malformed, 1);
         return td_answer_refuse(session, head, verdict.status, verdict.message);
     }
-    if (session->connection->over == TD_OVER_TOTAL && !td_api_is_probe(&request)) {
+    if (session->link.connection->over == TD_OVER_TOTAL && !td_api_is_probe(&request)) {
         atomic_fetch_add(&serving->api->metrics.refused_total, 1);
         return td_answer_refuse(session, head, 503, "all connections are in use (--max-connections); try again");
     }
@@ -73,6 +73,6 @@ enum MHD_Result td_request_reader_judge(struct MHD_Connection *mhd, struct td_se
         return td_answer_begin(session, true);
     if (verdict.body_bytes > 0 || verdict.status != 0)
         return expect_upload(session, &request);
-    td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+    td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
     return MHD_YES;
 }

@@ -5,19 +5,17 @@
  * knows less about what a client has read. */
 #include "server/sender.h"
 
+#include "core/socket_send.h"
+#include "server/sent_sockets.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-/* Static, because send and sendmsg are given nothing but the descriptor. */
-enum { SOCKETS = 65536 };
-static _Atomic(const struct td_sent *) bodies[SOCKETS];
-static _Atomic(const struct td_sender_end *) ends[SOCKETS];
 static _Atomic bool is_bound; /* a call of libmicrohttpd has come here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *memory; /* set once; NULL: there is none */
@@ -45,40 +43,6 @@ char *td_sender_memory(size_t len)
     return len <= memory_len ? memory : NULL;
 }
 
-bool td_sender_begin(int socket, const struct td_sent *body)
-{
-    if (socket < 0 || socket >= SOCKETS)
-        return false;
-    atomic_store_explicit(&bodies[socket], body, memory_order_relaxed);
-    return true;
-}
-
-void td_sender_end(int socket)
-{
-    if (socket >= 0 && socket < SOCKETS)
-        atomic_store_explicit(&bodies[socket], NULL, memory_order_relaxed);
-}
-
-bool td_sender_watch(int socket, const struct td_sender_end *end)
-{
-    if (socket < 0 || socket >= SOCKETS)
-        return false;
-    atomic_store(&ends[socket], end);
-    return true;
-}
-
-void td_sender_unwatch(int socket)
-{
-    if (socket >= 0 && socket < SOCKETS)
-        atomic_store(&ends[socket], NULL);
-}
-
-/* Returns the body registered for the socket, or NULL. */
-static const struct td_sent *body_of(int socket)
-{
-    return socket < 0 || socket >= SOCKETS ? NULL : atomic_load_explicit(&bodies[socket], memory_order_relaxed);
-}
-
 /* Returns whether these bytes stand for some of the body. */
 static bool stands_for(const struct td_sent *body, const void *bytes, size_t len)
 {
@@ -86,23 +50,10 @@ static bool stands_for(const struct td_sent *body, const void *bytes, size_t len
     return at < body->len && len <= body->len - at;
 }
 
-/* Does what the C library's send does. */
-static ssize_t send_plainly(int socket, const void *bytes, size_t len, int flags)
-{
-    return sendto(socket, bytes, len, flags, NULL, 0);
-}
-
-/* By a function that is not the program's own. */
-ssize_t td_sender_pass(int socket, const struct msghdr *message, int flags)
-{
-    struct mmsghdr one = {.msg_hdr = *message};
-    return sendmmsg(socket, &one, 1, flags) == 1 ? (ssize_t)one.msg_len : -1;
-}
-
 /* Sends a header and the beginning of a body. Returns as sendmsg does. */
 static ssize_t send_both(int socket, const struct td_sent *body, const struct iovec *parts, int flags)
 {
-    ssize_t header = send_plainly(socket, parts[0].iov_base, parts[0].iov_len, flags | MSG_MORE);
+    ssize_t header = td_socket_send(socket, parts[0].iov_base, parts[0].iov_len, flags | MSG_MORE);
     if (header < 0 || (size_t)header < parts[0].iov_len)
         return header;
     ssize_t n = body->send(body->context, socket, 0, parts[1].iov_len);
@@ -114,9 +65,9 @@ static ssize_t send_both(int socket, const struct td_sent *body, const struct io
 /* In place of the C library's. */
 ssize_t send(int socket, const void *bytes, size_t len, int flags)
 {
-    const struct td_sent *body = body_of(socket);
+    const struct td_sent *body = td_sent_of(socket);
     if (body == NULL || !stands_for(body, bytes, len))
-        return send_plainly(socket, bytes, len, flags);
+        return td_socket_send(socket, bytes, len, flags);
     return body->send(body->context, socket, (size_t)((const char *)bytes - memory), len);
 }
 
@@ -125,19 +76,16 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
     const struct iovec *parts = message->msg_iov;
     bool is_both = message->msg_iovlen == 2;
-    const struct td_sent *body = body_of(socket);
+    const struct td_sent *body = td_sent_of(socket);
     if (is_both && !atomic_load_explicit(&is_bound, memory_order_relaxed))
         atomic_store_explicit(&is_bound, true, memory_order_relaxed);
     if (!is_both || body == NULL || parts[1].iov_base != memory || !stands_for(body, memory, parts[1].iov_len))
-        return td_sender_pass(socket, message, flags);
+        return td_socket_send_message(socket, message, flags);
     return send_both(socket, body, parts, flags);
 }
 
-/* Replaces the C library's shutdown. Leaves the sending side open if the socket's td_sender_end asks for it. */
+/* In place of the C library's. */
 int shutdown(int socket, int how)
 {
-    const struct td_sender_end *end = socket < 0 || socket >= SOCKETS ? NULL : atomic_load(&ends[socket]);
-    if (end == NULL || end->before(end->context))
-        return (int)syscall(SYS_shutdown, socket, how);
-    return how == SHUT_WR ? 0 : (int)syscall(SYS_shutdown, socket, SHUT_RD);
+    return td_sent_shut_down(socket, how);
 }

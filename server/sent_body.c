@@ -13,6 +13,7 @@
  * The limits between the three ways are measured (docs/performance.md). */
 #include "server/sent_body.h"
 
+#include "core/socket_send.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -165,7 +166,7 @@ static ssize_t send_window(struct td_sent_body *sent, int socket)
     int more = left_of(sent) > 0 ? MSG_MORE : 0;
     if (!look_before_end(sent, 0))
         return -1;
-    ssize_t n = send(socket, sent->window + sent->window_sent, len, MSG_NOSIGNAL | more);
+    ssize_t n = td_socket_send(socket, sent->window + sent->window_sent, len, MSG_NOSIGNAL | more);
     sent->window_sent += n < 0 ? 0 : (size_t)n;
     return n;
 }
@@ -207,7 +208,7 @@ static ssize_t send_vector(struct td_sent_body *sent, int socket, struct vector 
             return fail_as_unreadable(sent);
     if (!look_before_end(sent, vector->bytes))
         return -1;
-    ssize_t n = check(sent, sendmsg(socket, &message, MSG_NOSIGNAL | more));
+    ssize_t n = check(sent, td_socket_send_message(socket, &message, MSG_NOSIGNAL | more));
     if (n > 0)
         skip(sent, (size_t)n);
     return n;

@@ -7,7 +7,7 @@
 #ifndef TD_SERVER_SENT_BODY_H
 #define TD_SERVER_SENT_BODY_H
 
-#include "server/sender.h"
+#include "server/sent_sockets.h"
 #include "storage/body.h"
 
 enum {
@@ -28,7 +28,7 @@ struct td_sending {
 
 /* Used by one thread at a time. */
 struct td_sent_body {
-    struct td_sent sent; /* for td_sender_begin */
+    struct td_sent sent; /* for td_sent_begin */
     struct td_body body; /* owned */
     struct td_sending how;
     struct td_body_cursor cursor; /* of the first byte that is neither sent nor in the window */

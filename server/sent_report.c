@@ -39,7 +39,7 @@ static void write_access_log(struct td_session *session, uint64_t sent_bytes, ui
 /* Returns the bytes of the answer, header and body, that the client has acknowledged; with TLS some fewer. */
 static uint64_t acknowledged_bytes(const struct td_session *session)
 {
-    const struct td_connection *connection = session->connection;
+    const struct td_connection *connection = session->link.connection;
     uint64_t bytes = td_socket_acknowledged_bytes(connection->fd);
     uint64_t before = connection->is_tls ? session->exchange.given_bytes : session->sent_bytes;
     bytes = bytes > before ? bytes - before : 0;
@@ -66,7 +66,7 @@ static enum td_cut cut_reason(const struct td_session *session, enum MHD_Request
 {
     if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         return TD_CUT_NONE;
-    enum td_cut cut = (enum td_cut)atomic_load(&session->connection->cut);
+    enum td_cut cut = (enum td_cut)atomic_load(&session->link.connection->cut);
     if (cut != TD_CUT_NONE)
         return cut;
     if (code == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN)
@@ -85,7 +85,7 @@ void td_sent_report(struct td_session *session, enum MHD_RequestTerminationCode 
     uint64_t took_ns = td_clock_ns() - exchange->start_ns - waited_ns;
     enum td_cut cut = cut_reason(session, code);
     uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
-    td_connection_end_answer(session->connection, cut == TD_CUT_NONE);
+    td_connection_end_answer(session->link.connection, cut == TD_CUT_NONE);
     session->sent_bytes += exchange->transfer.header_bytes + sent_bytes;
     td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
     if (exchange->stage == TD_STAGE_QUEUED)

@@ -17,7 +17,7 @@ enum { TARGET_KEPT_BYTES = 1024 }; /* a buffer for targets that is longer is fre
 static const struct in6_addr *address_of(const struct td_session *session)
 {
     static const struct in6_addr unknown;
-    return session->connection != NULL ? &session->connection->address : &unknown;
+    return session->link.connection != NULL ? &session->link.connection->address : &unknown;
 }
 
 void td_session_add_upload(struct td_session *session, const char *bytes, size_t len)
@@ -51,7 +51,7 @@ bool td_session_enter_wait(struct td_session *session, uint64_t until_ns)
 {
     struct td_exchange *exchange = &session->exchange;
     session->waiter.until_ns = until_ns;
-    session->waiter.cancel = &session->connection->cancel;
+    session->waiter.cancel = &session->link.connection->cancel;
     if (exchange->waits)
         return true;
     if (!td_waiters_enter(session->serving->waiters))
@@ -74,7 +74,7 @@ void td_session_leave_wait(struct td_session *session)
 void td_session_end_waiting(struct td_session *session)
 {
     session->exchange.wait_end_ns = td_clock_ns();
-    td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+    td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void begin_tls(struct td_session *session, struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     if (info != NULL)
-        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, session->connection);
+        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, session->link.connection);
 }
 
 struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd)
@@ -110,16 +110,18 @@ struct td_session *td_session_begin(const struct td_serving *serving, struct MHD
     if (session == NULL)
         return NULL;
     session->serving = serving;
-    session->connection = registered_as(serving->registry, mhd);
-    if (session->connection == NULL)
+    struct td_connection *connection = registered_as(serving->registry, mhd);
+    session->link = (struct td_link){.connection = connection, .mhd = mhd};
+    if (connection == NULL)
         return session;
-    session->connection->mhd = mhd;
-    if (session->connection->jobs != NULL)
+    if (connection->is_shared) {
+        session->link.jobs = serving->jobs;
         prepare_worker();
-    if (session->connection->is_tls)
+    }
+    if (session->link.connection->is_tls)
         begin_tls(session, mhd);
     if (td_access_log_is_on(serving->log))
-        td_access_lines_init(&session->access_lines, &session->connection->address, td_log_get_form());
+        td_access_lines_init(&session->access_lines, &session->link.connection->address, td_log_get_form());
     return session;
 }
 
@@ -134,8 +136,9 @@ void td_session_end(const struct td_serving *serving, struct td_session *session
     td_session_leave_wait(session);
     td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
     td_session_drop_upload(session);
-    if (session->connection != NULL)
-        td_connection_close(session->connection);
+    if (session->link.connection != NULL)
+        td_connection_close(session->link.connection);
+    td_kept_response_destroy(session->link.kept);
     td_access_lines_fini(&session->access_lines);
     td_tls_credentials_unref(session->credentials); /* GnuTLS does not use them to end a session */
     free(session->target);
@@ -157,9 +160,9 @@ bool td_session_begin_request(struct td_session *session, const char *target)
 {
     struct td_exchange *exchange = &session->exchange;
     size_t len = strlen(target);
-    if (session->connection == NULL)
+    if (session->link.connection == NULL)
         return false;
-    td_connection_prove(session->connection);
+    td_connection_prove(session->link.connection);
     exchange->stage = TD_STAGE_NONE;
     exchange->content_bytes = 0;
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
@@ -170,8 +173,8 @@ bool td_session_begin_request(struct td_session *session, const char *target)
     exchange->stage = TD_STAGE_LINE;
     exchange->start_ns = td_clock_ns();
     exchange->wait_since_ns = exchange->wait_end_ns = 0;
-    exchange->facade = td_api_facade(session->connection->facade, td_text_n(session->target, len));
-    td_connection_set_phase(session->connection, TD_PHASE_HEADER);
+    exchange->facade = td_api_facade(session->link.connection->facade, td_text_n(session->target, len));
+    td_connection_set_phase(session->link.connection, TD_PHASE_HEADER);
     return true;
 }
 
@@ -190,7 +193,7 @@ void td_session_end_request(struct td_session *session)
         session->target = NULL;
         session->target_capacity = 0;
     }
-    td_connection_set_phase(session->connection, TD_PHASE_IDLE);
+    td_connection_set_phase(session->link.connection, TD_PHASE_IDLE);
 }
 
 struct td_request td_session_request(const struct td_session *session)
@@ -198,15 +201,15 @@ struct td_request td_session_request(const struct td_session *session)
     const struct td_exchange *exchange = &session->exchange;
     return (struct td_request){
         .facade = exchange->facade,
-        .is_local = td_address_is_loopback(&session->connection->address),
-        .is_tls = session->connection->is_tls,
-        .client = session->connection->client,
+        .is_local = td_address_is_loopback(&session->link.connection->address),
+        .is_tls = session->link.connection->is_tls,
+        .client = session->link.connection->client,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
-        .cancel = &session->connection->cancel,
+        .cancel = &session->link.connection->cancel,
         .since_ns = exchange->start_ns,
     };
 }

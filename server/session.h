@@ -33,6 +33,7 @@ struct td_serving {
     struct td_tls *tls;         /* NULL: there is no TLS */
     struct td_uploads *uploads; /* all request bodies that are being read or handled */
     struct td_waiters *waiters; /* requests that wait for a change */
+    struct td_jobs *jobs;       /* of connections that share a thread; NULL: all have threads of their own */
 };
 
 /* The stages of a request, in this order. */
@@ -81,7 +82,7 @@ struct td_session {
     struct td_waiter waiter;
     bool job_closes; /* the job's answer ends the connection */
     const struct td_serving *serving;
-    struct td_connection *connection;
+    struct td_link link;
     struct td_tls_credentials *credentials; /* one reference; NULL: without TLS */
     uint64_t received_bytes;                /* of all requests, with their headers */
     uint64_t sent_bytes;                    /* of all answers that have ended, with their headers */

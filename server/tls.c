@@ -2,8 +2,8 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/socket_send.h"
 #include "server/file_change.h"
-#include "server/sender.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static ssize_t push(gnutls_transport_ptr_t transport, const giovec_t *parts, int
 {
     const struct td_connection *connection = transport;
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
-    return td_sender_pass(connection->fd, &message, MSG_NOSIGNAL | (connection->more_follows ? MSG_MORE : 0));
+    return td_socket_send_message(connection->fd, &message, MSG_NOSIGNAL | (connection->more_follows ? MSG_MORE : 0));
 }
 
 struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_connection *connection)

@@ -19,6 +19,7 @@
 #include "server/answer_header.h"
 #include "server/jobs.h"
 #include "server/kept_response.h"
+#include "server/sender.h"
 #include "storage/composed.h"
 #include "storage/incoming.h"
 
@@ -44,27 +45,27 @@ struct transfer {
     struct td_body body;
     struct td_body_cursor cursor;
     uint64_t done; /* bytes read, for windows */
-    struct td_connection *connection;
+    struct td_link *link;
     struct window *window; /* owned; NULL: the connection's thread reads the windows */
 };
 
 static void transfer_free(void *cls)
 {
     struct transfer *transfer = cls;
-    td_connection_unpin(transfer->connection);
+    td_connection_unpin(transfer->link->connection);
     td_body_fini(&transfer->body);
     free(transfer->window);
     free(transfer);
 }
 
 /* Moves the body into a transfer. Returns NULL when out of memory; the body then stays. */
-static struct transfer *transfer_take(struct td_response *response, struct td_connection *connection)
+static struct transfer *transfer_take(struct td_response *response, struct td_link *link)
 {
     struct transfer *transfer = calloc(1, sizeof *transfer);
     if (transfer == NULL)
         return NULL;
     transfer->body = response->body;
-    transfer->connection = connection;
+    transfer->link = link;
     td_body_init(&response->body);
     return transfer;
 }
@@ -72,7 +73,7 @@ static struct transfer *transfer_take(struct td_response *response, struct td_co
 /* Records why the answer is broken off, and returns what makes libmicrohttpd do it. */
 static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *err)
 {
-    td_connection_break_off(transfer->connection, err);
+    td_connection_break_off(transfer->link->connection, err);
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
@@ -87,7 +88,7 @@ static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
     if (n == left && !td_body_unchanged(&transfer->body))
         return abort_transfer(transfer, &err);
     transfer->done += n;
-    transfer->connection->more_follows = n < left;
+    transfer->link->connection->more_follows = n < left;
     return (ssize_t)n;
 }
 
@@ -119,9 +120,8 @@ static ssize_t take_window(void *cls, uint64_t pos, char *out, size_t max)
     if (window->failed || pos != transfer->done - left || pos == transfer->body.total_bytes)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (left == 0)
-        return td_jobs_run(transfer->connection->jobs, transfer->connection->mhd, &window->job)
-                   ? 0
-                   : MHD_CONTENT_READER_END_WITH_ERROR;
+        return td_jobs_run(transfer->link->jobs, transfer->link->mhd, &window->job) ? 0
+                                                                                    : MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = left < max ? left : max;
     memcpy(out, window->bytes + window->sent_len, n);
     window->sent_len += n;
@@ -246,20 +246,20 @@ static bool may_be_kept(const struct td_response *response)
 
 /* Adapts the connection's kept response to a body of its length (td_kept_response_prepare). Returns NULL without
  * memory. */
-static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_connection *connection,
-                                             bool by_sender)
+static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_link *link, bool by_sender)
 {
-    if (connection->kept == NULL)
-        connection->kept = calloc(1, sizeof *connection->kept);
+    if (link->kept == NULL)
+        link->kept = calloc(1, sizeof *link->kept);
     size_t len = (size_t)response->body.total_bytes;
-    bool ok = connection->kept != NULL && td_kept_response_prepare(connection->kept, response, len, by_sender);
-    return ok ? connection->kept : NULL;
+    bool ok = link->kept != NULL && td_kept_response_prepare(link->kept, response, len, by_sender);
+    return ok ? link->kept : NULL;
 }
 
 /* Makes a response whose body server/sender sends, and sets the way. Returns NULL when it cannot send it. */
-static struct MHD_Response *create_sent(struct td_response *response, struct td_connection *connection, bool pinned,
+static struct MHD_Response *create_sent(struct td_response *response, struct td_link *link, bool pinned,
                                         struct td_transfer *transfer)
 {
+    struct td_connection *connection = link->connection;
     uint64_t total = response->body.total_bytes;
     char *memory = total > SIZE_MAX ? NULL : td_sender_memory((size_t)total);
     struct td_sending how = {.is_pinned = pinned};
@@ -270,11 +270,11 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
     if (pinned)
         how.reference = reference_of(response, connection);
     if (may_be_kept(response))
-        kept = prepare_kept(response, connection, true);
+        kept = prepare_kept(response, link, true);
     else
         made = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
     /* The kernel reads ahead for pread, and less for a mapping. */
-    how.is_copied = !pinned && connection->jobs == NULL && !td_body_is_cached(&response->body);
+    how.is_copied = !pinned && link->jobs == NULL && !td_body_is_cached(&response->body);
     if (how.reference == NULL && total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
     if ((kept == NULL && made == NULL) || !td_connection_send(connection, &response->body, &how)) {
@@ -300,14 +300,14 @@ static bool pin(const struct td_body *body, struct td_connection *connection)
 }
 
 /* Makes a response that sends the body in place or through windows. */
-static struct MHD_Response *create_moved(struct td_response *response, struct td_connection *connection, bool pinned)
+static struct MHD_Response *create_moved(struct td_response *response, struct td_link *link, bool pinned)
 {
-    struct transfer *transfer = transfer_take(response, connection);
+    struct transfer *transfer = transfer_take(response, link);
     if (transfer == NULL)
         return NULL;
     struct MHD_Response *made = NULL;
     uint64_t total = transfer->body.total_bytes;
-    bool by_jobs = connection->jobs != NULL;
+    bool by_jobs = link->jobs != NULL;
     size_t block_bytes = by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES;
     if (pinned && !by_jobs)
         td_body_touch(&transfer->body);
@@ -323,9 +323,9 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
 
 /* Returns whether the body can be sent from its mappings without holding up others who share the thread: all of it is
  * in memory. */
-static bool is_ready(const struct td_body *body, const struct td_connection *connection)
+static bool is_ready(const struct td_body *body, const struct td_link *link)
 {
-    if (connection->jobs == NULL)
+    if (link->jobs == NULL)
         return true;
     if (body->total_bytes > TD_SHARED_BYTES) /* to look at more takes long, and its pages may go before they are sent */
         return false;
@@ -336,11 +336,11 @@ static bool is_ready(const struct td_body *body, const struct td_connection *con
 
 /* Makes a response with a copy of a short body, header and all, or uses the connection's last one again. Returns NULL
  * when the bytes could not be read or memory is short. */
-static struct MHD_Response *create_kept(const struct td_response *response, struct td_connection *connection,
+static struct MHD_Response *create_kept(const struct td_response *response, struct td_link *link,
                                         struct td_transfer *transfer)
 {
     struct td_body_cursor cursor = {0};
-    struct td_kept_response *kept = prepare_kept(response, connection, false);
+    struct td_kept_response *kept = prepare_kept(response, link, false);
     if (kept == NULL || !td_body_read(&response->body, &cursor, kept->bytes, kept->len, NULL))
         return NULL;
     /* Under a lease nobody can have written meanwhile: the lease is looked at after the bytes. */
@@ -354,17 +354,17 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
 
 /* Returns whether server/sender is to send the body. A shared thread has it send only what goes out at once, and what
  * takes little time to look at. */
-static bool is_for_sender(const struct td_body *body, const struct td_connection *connection)
+static bool is_for_sender(const struct td_body *body, const struct td_link *link)
 {
     return body->total_bytes > TD_REFERENCE_BYTES &&
-           (connection->jobs == NULL ||
-            (body->total_bytes <= TD_TURN_BYTES && td_body_run_count(body) <= TD_IOVEC_RUNS));
+           (link->jobs == NULL || (body->total_bytes <= TD_TURN_BYTES && td_body_run_count(body) <= TD_IOVEC_RUNS));
 }
 
 /* Makes a response whose body libmicrohttpd sends, and sets the way. pinned: it can be sent in place. */
-static struct MHD_Response *create_plain(struct td_response *response, struct td_connection *connection, bool pinned,
+static struct MHD_Response *create_plain(struct td_response *response, struct td_link *link, bool pinned,
                                          struct td_transfer *transfer)
 {
+    struct td_connection *connection = link->connection;
     uint64_t total = response->body.total_bytes;
     uint64_t runs = td_body_run_count(&response->body);
     if (pinned && runs == 1 && reference_of(response, connection) != NULL) {
@@ -376,37 +376,38 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_connection_shorten_queue(connection);
     /* In a shared thread a window costs a job. */
-    if (!pinned && total <= (connection->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
+    if (!pinned && total <= (link->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
         !td_incoming_is_awaited(&response->body)) {
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
     /* The kernel reads pages that it lacks with the socket locked, and the reaper would wait for the socket: what is
      * too long to be touched first goes through windows. A shared thread has all of it in memory (is_ready). */
-    bool is_too_long = connection->jobs == NULL && total > TD_LOOK_BYTES;
+    bool is_too_long = link->jobs == NULL && total > TD_LOOK_BYTES;
     if (pinned && (runs > TD_IOVEC_RUNS || is_too_long)) {
         td_connection_unpin(connection);
         pinned = false;
     }
     transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
-    return create_moved(response, connection, pinned);
+    return create_moved(response, link, pinned);
 }
 
 /* Makes the response for a body, and sets the way. */
-static struct MHD_Response *create_with_body(struct td_response *response, struct td_connection *connection,
+static struct MHD_Response *create_with_body(struct td_response *response, struct td_link *link,
                                              struct td_transfer *transfer)
 {
+    struct td_connection *connection = link->connection;
     struct td_body *body = &response->body;
     struct MHD_Response *made = NULL;
-    uint64_t cold_bytes = connection->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
+    uint64_t cold_bytes = link->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
     if (body->total_bytes >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(body))
         td_body_prefetch(body, TD_PREFETCH_BYTES);
     /* With TLS the bytes are read here and not by the kernel, so nothing is sent from where it lies: a file that
      * shrinks would raise SIGBUS in GnuTLS. */
-    bool for_sender = !connection->is_tls && is_for_sender(body, connection);
+    bool for_sender = !connection->is_tls && is_for_sender(body, link);
     bool pinned =
         !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
-    bool ready = (pinned || connection->jobs == NULL) && is_ready(body, connection);
+    bool ready = (pinned || link->jobs == NULL) && is_ready(body, link);
     if (pinned && !ready) {
         td_connection_unpin(connection);
         pinned = false;
@@ -415,13 +416,14 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         return NULL;
     /* A shared thread must not look at files while it sends. */
     if (for_sender && ready)
-        made = create_sent(response, connection, pinned, transfer);
-    return made != NULL ? made : create_plain(response, connection, pinned, transfer);
+        made = create_sent(response, link, pinned, transfer);
+    return made != NULL ? made : create_plain(response, link, pinned, transfer);
 }
 
-struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
                                         struct td_transfer *transfer)
 {
+    struct td_connection *connection = link->connection;
     struct MHD_Response *made = NULL;
     uint64_t total = response->body.total_bytes;
     *transfer = (struct td_transfer){.way = TD_WAY_NONE, .is_long = total > TD_FLAT_BYTES};
@@ -432,11 +434,11 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         transfer->is_long = false;
     } else {
         if (total <= TD_KEPT_BYTES && may_be_kept(response) && !td_incoming_is_awaited(&response->body))
-            made = create_kept(response, connection, transfer);
+            made = create_kept(response, link, transfer);
         if (made == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */
         if (made == NULL)
-            made = create_with_body(response, connection, transfer);
+            made = create_with_body(response, link, transfer);
         if (transfer->way != TD_WAY_FILE)
             td_connection_hold(connection);
         if (transfer->way == TD_WAY_COPY)
@@ -444,7 +446,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         transfer->body_bytes = announced_bytes;
     }
     if (transfer->is_kept) {
-        transfer->header_bytes = connection->kept->header_bytes;
+        transfer->header_bytes = link->kept->header_bytes;
         return made;
     }
     transfer->header_bytes = td_answer_header_bytes(response, announced_bytes);

@@ -28,6 +28,14 @@ enum {
     TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
+/* A connection and what serves it here; used by its thread alone. */
+struct td_link {
+    struct td_connection *connection;
+    struct MHD_Connection *mhd;
+    struct td_jobs *jobs;          /* its thread is shared, and what would wait is a job; NULL: a thread of its own */
+    struct td_kept_response *kept; /* owned by the session; NULL: none yet */
+};
+
 /* A body as it is sent. */
 struct td_transfer {
     enum td_way way;
@@ -43,7 +51,7 @@ struct td_transfer {
  * TD_WAY_FILE: the caller calls td_connection_end_answer when the answer is complete or broken off, and
  * td_connection_prove when the next request begins. Returns NULL when out of memory: the caller must drop the
  * connection; or when the running thread must not wait and sending would (td_waiting_was_refused). */
-struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
                                         struct td_transfer *transfer);
 
 /* Ends the caller's use of the response that td_transfer_create has made. NULL is allowed. */

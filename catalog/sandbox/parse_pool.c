@@ -13,6 +13,7 @@
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/socket_send.h"
 #include "parser/lfs_pointer.h"
 #include "storage/file_source.h"
 
@@ -357,7 +358,7 @@ static bool send_request(const struct worker *worker, const struct errand *erran
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(bytes);
     memcpy(CMSG_DATA(rights), errand->fds, bytes);
-    return sendmsg(worker->fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof errand->request;
+    return td_socket_send_message(worker->fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof errand->request;
 }
 
 /* Returns the most bytes that the outcome may have. Each item takes fewer on the wire than in memory, but names do. */

@@ -3,6 +3,7 @@
 #include "core/buffer.h"
 #include "core/digits.h"
 #include "core/error.h"
+#include "core/socket_send.h"
 #include "server/cmd/https_client.h"
 #include "server/config.h"
 #include "server/listen_address.h"
@@ -199,7 +200,8 @@ static int connect_to(const struct target *target, struct td_error *err)
 /* Sends the whole request, over TLS unless https is NULL. */
 static bool send_all(int fd, struct td_https *https, const char *bytes, size_t len)
 {
-    return https != NULL ? td_https_send(https, bytes, len) : send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len;
+    return https != NULL ? td_https_send(https, bytes, len)
+                         : td_socket_send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len;
 }
 
 /* Receives as recv(2) does, over TLS unless https is NULL. */

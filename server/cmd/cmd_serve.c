@@ -18,6 +18,7 @@
 #include "server/cmd/local_path.h"
 #include "server/cmd/print_config.h"
 #include "server/config.h"
+#include "server/http_server.h"
 #include "server/lease_breaks.h"
 #include "server/notify.h"
 #include "server/ports.h"
@@ -388,7 +389,8 @@ static bool start(struct service *service, struct td_error *err)
     return service->registry_made &&
            td_http_server_create(config, &service->api, &service->registry, service->log, service->tls,
                                  &service->server, err) &&
-           td_ports_accept(&service->ports, service->server, &service->registry, &service->api.metrics, err);
+           td_ports_accept(&service->ports, td_http_server_taker(service->server), &service->registry,
+                           &service->api.metrics, err);
 }
 
 static void stop(struct service *service)

@@ -27,8 +27,6 @@ static struct {
 static _Atomic bool sends_without_end;
 static _Atomic size_t taken_bytes; /* of what such a client sends */
 
-bool __wrap_td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
-                               const struct sockaddr *address, unsigned int address_len);
 ssize_t __real_recv(int fd, void *bytes, size_t len, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t len, int flags);
 
@@ -64,10 +62,10 @@ static void speak_to(size_t i)
 
 /* Takes the place of the server. It does what libmicrohttpd does without memory for a connection: closes the descriptor
  * and says no. A client of the other port connects then, and gets the descriptor's number. */
-bool __wrap_td_http_server_add(struct td_http_server *server, struct td_connection *connection, enum td_lane lane,
-                               const struct sockaddr *address, unsigned int address_len)
+static bool take_second(void *context, struct td_connection *connection, enum td_lane lane,
+                        const struct sockaddr *address, unsigned int address_len)
 {
-    (void)server;
+    (void)context;
     (void)lane;
     (void)address;
     (void)address_len;
@@ -98,7 +96,8 @@ static void a_connection_that_is_not_taken_leaves_the_next_one_alone(void **stat
         ports.clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_true(ports.clients[i] >= 0);
         assert_true(td_acceptor_create(&config, ports.urls[i], sizeof ports.urls[i], &ports.acceptors[i], &err));
-        assert_true(td_acceptor_start(ports.acceptors[i], NULL, &ports.registry, &ports.metrics, &err));
+        assert_true(td_acceptor_start(ports.acceptors[i], (struct td_taker){.take = take_second}, &ports.registry,
+                                      &ports.metrics, &err));
     }
     speak_to(0);
     while (atomic_load(&ports.handed_count) < 2)
@@ -138,7 +137,8 @@ static void without_memory_a_connection_is_refused(void **state)
     listen_config.facade = td_main_port;
     assert_true(td_registry_init(&registry, &limits, &metrics, &err));
     assert_true(td_acceptor_create(&listen_config, url, sizeof url, &acceptor, &err));
-    assert_true(td_acceptor_start(acceptor, NULL, &registry, &metrics, &err)); /* no connection reaches the server */
+    assert_true(td_acceptor_start(acceptor, (struct td_taker){0}, &registry, &metrics,
+                                  &err)); /* no connection reaches the server */
     struct sockaddr_in address = address_of(url);
     int told = memfd_create("log", MFD_CLOEXEC);
     int standard_error = dup(STDERR_FILENO);
@@ -177,7 +177,7 @@ static void a_refused_client_is_not_read_to_its_end(void **state)
     memset(&metrics, 0, sizeof metrics);
     assert_true(td_registry_init(&registry, &limits, &metrics, &err));
     assert_true(td_acceptor_create(&config, url, sizeof url, &acceptor, &err));
-    assert_true(td_acceptor_start(acceptor, NULL, &registry, &metrics, &err));
+    assert_true(td_acceptor_start(acceptor, (struct td_taker){0}, &registry, &metrics, &err));
     struct sockaddr_in address = address_of(url);
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     atomic_store(&taken_bytes, 0);

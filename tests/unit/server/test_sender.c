@@ -1,6 +1,7 @@
 /* Bodies that libmicrohttpd believes to send from memory: that its calls come here, that each byte is the body's, and
  * what happens when the socket is full or the body cannot be had. */
 #include "server/sender.h"
+#include "server/sent_sockets.h"
 
 #include "tests/unit/unit.h"
 
@@ -69,7 +70,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *connection, cons
     if (memory == NULL)
         return MHD_NO;
     if (!is_copied)
-        atomic_store(&server->was_registered, td_sender_begin(socket, &server->body));
+        atomic_store(&server->was_registered, td_sent_begin(socket, &server->body));
     struct MHD_Response *made = MHD_create_response_from_buffer(server->body.len, memory, MHD_RESPMEM_PERSISTENT);
     enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, made);
     MHD_destroy_response(made);
@@ -80,7 +81,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **conte
                       enum MHD_RequestTerminationCode code)
 {
     (void)cls, (void)context, (void)code;
-    td_sender_end(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+    td_sent_end(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
 }
 
 static int connect_to(struct MHD_Daemon *daemon)
@@ -157,7 +158,7 @@ static void open_pair(int *pair)
 
 static void close_pair(const int *pair)
 {
-    td_sender_end(pair[0]);
+    td_sent_end(pair[0]);
     assert_int_equal(close(pair[0]), 0);
     assert_int_equal(close(pair[1]), 0);
 }
@@ -169,7 +170,7 @@ static void a_full_socket_is_a_short_count(void **state)
     int pair[2];
     struct td_sent body = body_of(LONG);
     open_pair(pair);
-    assert_true(td_sender_begin(pair[0], &body));
+    assert_true(td_sent_begin(pair[0], &body));
     size_t sent = 0;
     size_t count = 0;
     ssize_t n = send_header_and_body(pair[0], body.len);
@@ -198,7 +199,7 @@ static void what_cannot_be_sent_is_an_error(void **state)
     /* not registered: nobody can read the memory */
     assert_int_equal(send(pair[0], td_sender_memory(LONG), 1000, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
-    assert_true(td_sender_begin(pair[0], &body));
+    assert_true(td_sent_begin(pair[0], &body));
     /* beyond the body */
     assert_int_equal(send(pair[0], td_sender_memory(LONG), body.len + 1, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
@@ -214,14 +215,14 @@ static void what_cannot_be_sent_is_an_error(void **state)
     assert_int_equal(send_header_and_body(pair[0], body.len), 2);
     assert_int_equal(send(pair[0], td_sender_memory(LONG) + 7, body.len - 7, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EAGAIN);
-    td_sender_end(pair[0]);
+    td_sent_end(pair[0]);
     assert_int_equal(send(pair[0], td_sender_memory(LONG), 1000, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, EFAULT);
     close_pair(pair);
-    assert_false(td_sender_begin(-1, &body));
-    assert_false(td_sender_begin(1 << 20, &body));
-    td_sender_end(-1);
-    td_sender_end(1 << 20);
+    assert_false(td_sent_begin(-1, &body));
+    assert_false(td_sent_begin(1 << 20, &body));
+    td_sent_end(-1);
+    td_sent_end(1 << 20);
 }
 
 static void nothing_is_sent_before_a_call_has_come(void **state)

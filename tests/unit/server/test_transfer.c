@@ -89,6 +89,7 @@ struct scene {
     bool head, with_all_headers;
     /* results */
     uint64_t header_bytes;
+    struct td_link link; /* the scene has one connection */
     struct td_transfer transfer;
     _Atomic int cut;
     struct td_metrics metrics;
@@ -118,7 +119,8 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
     response.status = scene->status;
     scene->fill(scene, &response);
     scene->head = strcmp(method, "HEAD") == 0;
-    struct MHD_Response *made = td_transfer_create(&response, connection, scene->head, &scene->transfer);
+    scene->link.connection = connection;
+    struct MHD_Response *made = td_transfer_create(&response, &scene->link, scene->head, &scene->transfer);
     if (made == NULL)
         return MHD_NO;
     scene->header_bytes = scene->transfer.header_bytes;
@@ -171,6 +173,7 @@ static void close_scene(struct scene *scene)
     MHD_stop_daemon(scene->daemon);
     assert_int_equal(td_registry_count(&scene->registry), 0);
     td_registry_fini(&scene->registry);
+    td_kept_response_destroy(scene->link.kept);
 }
 
 /* Waits until no connection uses the scene's blob, then sets the blob up again. The scene owns the blob. */
@@ -396,6 +399,7 @@ static void runs_of_files_go_by_reference(void **state)
     struct actor other = actor;
     struct td_departed departed = {.ends = {.is_local = true, .is_found = true}}; /* its socket can be inspected */
     struct td_connection connection = {.registry = &scene.registry};
+    struct td_link link = {.connection = &connection};
     struct iovec parts[] = {{.iov_base = (char[]){'a'}, .iov_len = 1}, {.iov_base = (char[]){'b'}, .iov_len = 1}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     int pair[2];
@@ -449,13 +453,14 @@ static void runs_of_files_go_by_reference(void **state)
         response.close = rows[i].close;
         connection.is_tls = rows[i].is_tls;
         connection.proves_nothing = rows[i].has_unread;
-        connection.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
+        connection.is_shared = rows[i].is_shared;
+        link.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
         atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
         atomic_store(&actor.pinned, rows[i].pinned);
         atomic_store(&actor.unchanged, true);
         atomic_store(&actor.fails_at, UINT64_MAX);
         assert_true(td_body_append_runs(&response.body, &actor.blob, 0, rows[i].len, rows[i].runs, rows[i].len, &err));
-        struct MHD_Response *made = td_transfer_create(&response, &connection, false, &transfer);
+        struct MHD_Response *made = td_transfer_create(&response, &link, false, &transfer);
         assert_non_null(made);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
         CHECK(!rows[i].is_tls || atomic_load(&connection.pinned[0]) == NULL, "row %zu", i);
@@ -474,7 +479,7 @@ static void runs_of_files_go_by_reference(void **state)
     }
     assert_int_equal(close(actor.descriptor), 0); /* the duplicates are closed by libmicrohttpd */
     assert_int_equal(close(pair[0]) + close(pair[1]), 0);
-    td_kept_response_destroy(connection.kept);
+    td_kept_response_destroy(link.kept);
 }
 
 /* ---- files that change --------------------------------------------------------------------------------- */
