@@ -24,7 +24,7 @@ enum td_cut {
     TD_CUT_COUNT
 };
 
-/* The ways in which a body is sent (server/transfer.h). */
+/* The ways in which a body is sent (server/mhd/transfer.h). */
 enum td_way {
     TD_WAY_NONE, /* no body */
     TD_WAY_COPY,

@@ -2,10 +2,10 @@
 #include "catalog/sandbox/parse_worker.h"
 #include "http/build_commit.h"
 #include "server/cmd/commands.h"
-#include "server/config.h"
-#include "server/http_server.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/config.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
+#include "server/mhd/http_server.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -81,8 +81,7 @@ static void brief(FILE *out)
 
 static int version(void)
 {
-    (void)printf("tensord " TD_VERSION " (commit %s)\nlibmicrohttpd %s\n", td_build_commit(),
-                 td_http_server_library());
+    (void)printf("tensord " TD_VERSION " (commit %s)\nlibmicrohttpd %s\n", td_build_commit(), td_http_server_library());
     return TD_EXIT_OK;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when an #include runs against the arrows of docs/architecture.md, names a file that is not there, or is part of
-a circle of modules; and when a function is not defined in the source of the header that declares it, because circles
-could hide there.
+a circle of modules; when a function is not defined in the source of the header that declares it, because circles could
+hide there; and when a header has another include guard than its path says.
 
     check_arrows.py ROOT         checks the tree under ROOT
     check_arrows.py --self-test  checks that a wrong include is caught
@@ -32,9 +32,15 @@ MAY_USE = {
     "api/hub": LOWER | {"api", "api/html"},
     "api/oci": LOWER | {"api"},
     "api/s3": LOWER | {"api"},
-    "server": LOWER | {"api"},
+    "server/host": {"core", "storage"},
+    "server/config": {"core", "storage", "server/host"},
+    "server/log": {"core", "http"},
+    "server/net": LOWER | {"api", "server/config"},
+    "server/mhd": LOWER | {"api", "server/host", "server/config", "server/log", "server/net"},
     # `inspect` prints the manifest of the native interface
-    "server/cmd": LOWER | {"api", "api/native", "server", "storage/fetch", "catalog/remote"},
+    "server/cmd": LOWER | {"api", "api/native", "storage/fetch", "catalog/remote", "server/host", "server/config",
+                           "server/log", "server/net", "server/mhd"},
+    "server": {"catalog", "http", "server/config", "server/host", "server/mhd"},
 }
 # modules that may use more than their rooms: the table of facades, and the table of commands
 TOP = {"api/api": {"api/native", "api/hub", "api/oci", "api/s3"}, "server/main": {"server/cmd"}}
@@ -43,7 +49,7 @@ TOP = {"api/api": {"api/native", "api/hub", "api/oci", "api/s3"}, "server/main":
 TABLES = {"api/hub/hub_handlers.h", "api/oci/oci_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # system headers that one room alone may use
-OWNED = {"microhttpd.h": "server", "curl/curl.h": "storage/fetch"}
+OWNED = {"microhttpd.h": "server/mhd", "curl/curl.h": "storage/fetch"}
 
 INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import)\b(.*)$', re.MULTILINE)
 COMMENT = re.compile(r'/\*.*?\*/', re.DOTALL)
@@ -52,6 +58,7 @@ SYSTEM = re.compile(r'\s*<([^>]+)>')
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 DIRECTIVE = re.compile(r'^[ \t]*#.*$', re.MULTILINE)
 FUNCTION = re.compile(r'\b(td_\w+)\s*\(')
+GUARD = re.compile(r'\s*#ifndef (\w+)\n#define \1\n')
 
 
 def room_of(name):
@@ -65,6 +72,21 @@ def room_of(name):
 def module_of(name):
     """A header and its source are one module."""
     return name.rsplit(".", 1)[0]
+
+
+def guard_of(name):
+    """The include guard of a header: TD_API_HUB_HUB_PATH_H for api/hub/hub_path.h."""
+    return "TD_" + re.sub(r"\W", "_", name).upper()
+
+
+def faults_of_guards(root):
+    """What is wrong with the guards of all headers, those of the tests too."""
+    for folder in [*FOLDERS, "tests", "bench"]:
+        for path in sorted((root / folder).rglob("*.h")):
+            name = path.relative_to(root).as_posix()
+            guard = GUARD.match(COMMENT.sub("", path.read_text(encoding="utf-8")))
+            if not guard or guard[1] != guard_of(name):
+                yield f"{name}: its include guard is not {guard_of(name)}"
 
 
 def faults_of_line(root, own, rest):
@@ -166,7 +188,7 @@ def circles(uses):
 
 def check(root):
     """All faults under root, as lines for people."""
-    faults = []
+    faults = list(faults_of_guards(root))
     uses = {}
     declared, defined, texts = {}, {}, {}
     for folder in FOLDERS:
@@ -200,15 +222,15 @@ def check(root):
 
 
 def faults_of_tree(files):
-    """The faults of a tree that holds these files (name -> text) and a header a.h in every room."""
+    """The faults of a tree that holds these files (name -> text) and a header a.h in every room. A header without
+    #ifndef gets its guard."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        for room in MAY_USE:
-            (root / room).mkdir(parents=True, exist_ok=True)
-            (root / room / "a.h").write_text("")
-        (root / "api/api.h").write_text("")
-        for name, text in files.items():
+        headers = {f"{room}/a.h": "" for room in MAY_USE} | {"api/api.h": ""}
+        for name, text in (headers | files).items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
+            if name.endswith(".h") and "#ifndef" not in text:
+                text = "#ifndef {0}\n#define {0}\n{1}#endif\n".format(guard_of(name), text)
             (root / name).write_text(text)
         return check(root)
 
@@ -227,8 +249,18 @@ def self_test():
         ("api/a.c", '#include "catalog/a.h"\n#include "rank/a.h"\n', False),
         ("api/hub/a.c", '#include "api/a.h"\n#include "api/html/a.h"\n', False),
         ("api/api.c", '#include "api/hub/a.h"\n#include "api/s3/a.h"\n#include "api/native/a.h"\n', False),
-        ("server/a.c", '#include "api/a.h"\n#include "api/api.h"\n#include <microhttpd.h>\n', False),
-        ("server/cmd/a.c", '#include "server/a.h"\n#include "api/api.h"\n', False),
+        ("server/mhd/a.c", '#include "api/a.h"\n#include "api/api.h"\n#include <microhttpd.h>\n', False),
+        ("server/mhd/a.c", '#include "server/net/a.h"\n#include "server/log/a.h"\n', False),
+        ("server/cmd/a.c", '#include "server/mhd/a.h"\n#include "api/api.h"\n', False),
+        ("core/b.h", "/* A header. */\n#ifndef TD_CORE_B_H\n#define TD_CORE_B_H\n#endif\n", False),
+        ("core/b.h", "#ifndef TD_PARSER_B_H\n#define TD_PARSER_B_H\n#endif\n", True),
+        ("core/b.h", "#ifndef TD_CORE_B_H\n#define TD_CORE_C_H\n#endif\n", True),
+        ("tests/unit/b.h", "#ifndef TD_TESTS_B_H\n#define TD_TESTS_B_H\n#endif\n", True),
+        ("server/net/a.c", '#include "server/mhd/a.h"\n', True),
+        ("server/net/a.c", "#include <microhttpd.h>\n", True),
+        ("server/host/a.c", '#include "http/a.h"\n', True),
+        ("server/config/a.c", '#include "server/net/a.h"\n', True),
+        ("server/mhd/a.c", '#include "server/cmd/a.h"\n', True),
         ("core/a.c", '/* #include "api/a.h" */\n', False),
         ("core/a.c", '/*\n#include "api/a.h"\n*/\n', False),
         ("core/a.c", '#include "parser/a.h"\n', True),
@@ -258,15 +290,15 @@ def self_test():
         ("api/hub/a.c", '#include "api/api.h"\n', True),
         ("api/html/a.c", '#include "api/native/a.h"\n', True),
         ("api/s3/a.c", '#include "api/html/a.h"\n', True),
-        ("server/a.c", '#include "api/hub/a.h"\n', True),
+        ("server/mhd/a.c", '#include "api/hub/a.h"\n', True),
         ("api/a.c", "#include <microhttpd.h>\n", True),
         ("core/a.c", "#include <microhttpd.h>\n", True),
-        ("server/a.c", '#include "../api/a.h"\n', True),
-        ("server/a.c", '#include "api/../core/a.h"\n', True),
-        ("server/a.c", '#include "a.h"\n', True),
-        ("server/a.c", '#include "api/absent.h"\n', True),
-        ("server/a.c", "#include <api/a.h>\n", True),
-        ("server/a.c", "#include HEADER\n", True),
+        ("server/mhd/a.c", '#include "../api/a.h"\n', True),
+        ("server/mhd/a.c", '#include "api/../core/a.h"\n', True),
+        ("server/mhd/a.c", '#include "a.h"\n', True),
+        ("server/mhd/a.c", '#include "api/absent.h"\n', True),
+        ("server/mhd/a.c", "#include <api/a.h>\n", True),
+        ("server/mhd/a.c", "#include HEADER\n", True),
     ]
     # (files, the circle or None)
     trees = [

@@ -1,6 +1,6 @@
 /* The files of a model on a remote server, as the Hub's tree lists them: hostile JSON and hostile paths. Pure. */
-#ifndef TD_CATALOG_REMOTE_LISTING_H
-#define TD_CATALOG_REMOTE_LISTING_H
+#ifndef TD_CATALOG_REMOTE_REMOTE_LISTING_H
+#define TD_CATALOG_REMOTE_REMOTE_LISTING_H
 
 #include "core/arena.h"
 #include "core/error.h"

@@ -1,6 +1,6 @@
 /* Asks servers which files a model has: the interface of the Hugging Face Hub, which tensord has, too. */
-#ifndef TD_CATALOG_REMOTE_MODEL_H
-#define TD_CATALOG_REMOTE_MODEL_H
+#ifndef TD_CATALOG_REMOTE_REMOTE_MODEL_H
+#define TD_CATALOG_REMOTE_REMOTE_MODEL_H
 
 #include "catalog/remote/remote_listing.h"
 #include "core/buffer.h"

@@ -1,7 +1,7 @@
 /* Takes from a process everything that a parser does not need: the parser's process calls this before it reads the
  * first byte of a file. */
-#ifndef TD_CATALOG_CONFINEMENT_H
-#define TD_CATALOG_CONFINEMENT_H
+#ifndef TD_CATALOG_SANDBOX_CONFINEMENT_H
+#define TD_CATALOG_SANDBOX_CONFINEMENT_H
 
 #include "catalog/sandbox/parse_message.h"
 

@@ -1,7 +1,7 @@
 /* The outcome of td_file_parse as bytes, from the parser's process to the server: an error, or nothing, and the content
  * of the file. */
-#ifndef TD_CATALOG_CONTENT_WIRE_H
-#define TD_CATALOG_CONTENT_WIRE_H
+#ifndef TD_CATALOG_SANDBOX_CONTENT_WIRE_H
+#define TD_CATALOG_SANDBOX_CONTENT_WIRE_H
 
 #include "catalog/sandbox/wire.h"
 #include "catalog/snapshot.h"

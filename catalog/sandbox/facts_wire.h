@@ -1,6 +1,6 @@
 /* Facts of a model as bytes, from the parser's process to the server. */
-#ifndef TD_CATALOG_FACTS_WIRE_H
-#define TD_CATALOG_FACTS_WIRE_H
+#ifndef TD_CATALOG_SANDBOX_FACTS_WIRE_H
+#define TD_CATALOG_SANDBOX_FACTS_WIRE_H
 
 #include "catalog/facts.h"
 #include "catalog/sandbox/wire.h"

@@ -2,8 +2,8 @@
  * which tensor, and which boxes the tensors of a distributed one consist of. The functions that read trust no value:
  * all that parser/shard_index.h and parser/torch/torch_dcp.h promise is true of the results, which the caller ends in
  * every case. Errors: TD_INTERNAL when the bytes are not what the function beside it writes; TD_RESOURCE_EXHAUSTED. */
-#ifndef TD_CATALOG_INDEX_WIRE_H
-#define TD_CATALOG_INDEX_WIRE_H
+#ifndef TD_CATALOG_SANDBOX_INDEX_WIRE_H
+#define TD_CATALOG_SANDBOX_INDEX_WIRE_H
 
 #include "catalog/sandbox/wire.h"
 #include "parser/shard_index.h"

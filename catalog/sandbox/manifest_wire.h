@@ -1,6 +1,6 @@
 /* A manifest as bytes, from the parser's process to the server. */
-#ifndef TD_CATALOG_MANIFEST_WIRE_H
-#define TD_CATALOG_MANIFEST_WIRE_H
+#ifndef TD_CATALOG_SANDBOX_MANIFEST_WIRE_H
+#define TD_CATALOG_SANDBOX_MANIFEST_WIRE_H
 
 #include "catalog/sandbox/wire.h"
 #include "parser/manifest.h"

@@ -1,6 +1,6 @@
 /* The messages between the server and its parser's process, over a socket that keeps their bounds. */
-#ifndef TD_CATALOG_PARSE_MESSAGE_H
-#define TD_CATALOG_PARSE_MESSAGE_H
+#ifndef TD_CATALOG_SANDBOX_PARSE_MESSAGE_H
+#define TD_CATALOG_SANDBOX_PARSE_MESSAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * A process does one file at a time, and is replaced after TD_PARSE_FILES_PER_WORKER files, when it ends, when it takes
  * too long or too much memory, and when its answer is wrong. The pool starts processes when all others are at work, by
  * posix_spawn of this program, never by a bare fork. Thread-safe. */
-#ifndef TD_CATALOG_PARSE_POOL_H
-#define TD_CATALOG_PARSE_POOL_H
+#ifndef TD_CATALOG_SANDBOX_PARSE_POOL_H
+#define TD_CATALOG_SANDBOX_PARSE_POOL_H
 
 #include "catalog/sandbox/parse_message.h"
 #include "catalog/snapshot.h"

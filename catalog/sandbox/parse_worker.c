@@ -29,7 +29,7 @@ struct job {
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/* Sends a message. Returns false when the server is gone. By writev, because server/sender.c has sendmsg. */
+/* Sends a message. Returns false when the server is gone. By writev, because server/mhd/sender.c has sendmsg. */
 static bool send_frame(enum td_parse_frame type, const void *bytes, size_t len)
 {
     uint32_t head = (uint32_t)type;

@@ -1,6 +1,6 @@
 /* An index of rows as bytes, from the parser's process to the server. */
-#ifndef TD_CATALOG_ROWS_WIRE_H
-#define TD_CATALOG_ROWS_WIRE_H
+#ifndef TD_CATALOG_SANDBOX_ROWS_WIRE_H
+#define TD_CATALOG_SANDBOX_ROWS_WIRE_H
 
 #include "catalog/sandbox/wire.h"
 #include "parser/rows/row_index.h"

@@ -2,8 +2,8 @@
  * from incoming blobs (storage/incoming.h). So whatever shows and sends files of a snapshot shows and sends these. Its
  * models are those that will be there when it is published, as far as names tell: a .bin may turn out to be no
  * checkpoint. There are no checkpoints in it: tensors are known when the files are here. */
-#ifndef TD_CATALOG_INCOMING_MODEL_H
-#define TD_CATALOG_INCOMING_MODEL_H
+#ifndef TD_CATALOG_UPSTREAM_INCOMING_MODEL_H
+#define TD_CATALOG_UPSTREAM_INCOMING_MODEL_H
 
 #include "catalog/snapshot.h"
 #include "core/digest.h"

@@ -1,6 +1,6 @@
 /* The upstream's limits, its configuration, and the numbers that it reports. */
-#ifndef TD_CATALOG_UPSTREAM_CONFIG_H
-#define TD_CATALOG_UPSTREAM_CONFIG_H
+#ifndef TD_CATALOG_UPSTREAM_UPSTREAM_CONFIG_H
+#define TD_CATALOG_UPSTREAM_UPSTREAM_CONFIG_H
 
 #include "catalog/catalog.h"
 #include "catalog/upstream/upstream_source.h"

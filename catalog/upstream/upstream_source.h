@@ -1,7 +1,7 @@
 /* Where models come from: the upstream, as the threads that fetch see it. remote_source.h is the one over HTTP; tests
  * have another. All functions may be called by several threads at once, and block, but for due_ns. */
-#ifndef TD_CATALOG_UPSTREAM_SOURCE_H
-#define TD_CATALOG_UPSTREAM_SOURCE_H
+#ifndef TD_CATALOG_UPSTREAM_UPSTREAM_SOURCE_H
+#define TD_CATALOG_UPSTREAM_UPSTREAM_SOURCE_H
 
 #include "catalog/remote/remote_model.h"
 #include "core/cancel.h"

@@ -14,8 +14,8 @@
  * begin with a dot.
  *
  * Thread-safe, but for open and close. Functions that remove files may take long; none holds a lock meanwhile. */
-#ifndef TD_CATALOG_UPSTREAM_STORE_H
-#define TD_CATALOG_UPSTREAM_STORE_H
+#ifndef TD_CATALOG_UPSTREAM_UPSTREAM_STORE_H
+#define TD_CATALOG_UPSTREAM_UPSTREAM_STORE_H
 
 #include "catalog/upstream/kept_note.h"
 #include "core/error.h"

@@ -7,8 +7,8 @@
  * signed. The digits are HMAC-SHA-256, by the token's key (td_token_url_key), of "GET\n" and all bytes of path and
  * query before "&signature=". So nothing in the URL can be changed, moved, added or taken out. A path is signed as it
  * is spelled; td_signed_url_normalise spells it as clients send it. Pure; any thread. */
-#ifndef TD_HTTP_SIGNED_URL_H
-#define TD_HTTP_SIGNED_URL_H
+#ifndef TD_HTTP_AUTH_SIGNED_URL_H
+#define TD_HTTP_AUTH_SIGNED_URL_H
 
 #include "core/buffer.h"
 #include "core/digest.h"

@@ -10,8 +10,8 @@
  *   - Requests have no body here, so the digest of the body is that of an empty one, or UNSIGNED-PAYLOAD.
  *   - Any region is right: the server has none, and clients choose one by themselves.
  *   - Session tokens, signatures of chunks, and the algorithms of versions 2 and 4A are refused. */
-#ifndef TD_HTTP_SIGV4_H
-#define TD_HTTP_SIGV4_H
+#ifndef TD_HTTP_AUTH_SIGV4_H
+#define TD_HTTP_AUTH_SIGV4_H
 
 #include "http/request.h"
 

@@ -1,7 +1,7 @@
 /* The canonical request of AWS Signature Version 4 as S3 makes it. Source: Amazon S3 API Reference, "Signature
  * Calculations for the Authorization Header", task 1, and the same for query parameters. Pure; any thread. */
-#ifndef TD_HTTP_SIGV4_CANONICAL_H
-#define TD_HTTP_SIGV4_CANONICAL_H
+#ifndef TD_HTTP_AUTH_SIGV4_CANONICAL_H
+#define TD_HTTP_AUTH_SIGV4_CANONICAL_H
 
 #include "core/buffer.h"
 #include "http/request.h"

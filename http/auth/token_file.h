@@ -1,8 +1,8 @@
 /* The tokens file, whose text http/auth/token_text.h describes: reads and changes it. Whoever reads the file can sign
  * for every token, so its mode must be 0600, 0400, 0640 or 0440, and its owner the user of this process or root. A
  * token's text is "td_" and 32 random bytes in base64url. Thread-safe. */
-#ifndef TD_HTTP_TOKEN_FILE_H
-#define TD_HTTP_TOKEN_FILE_H
+#ifndef TD_HTTP_AUTH_TOKEN_FILE_H
+#define TD_HTTP_AUTH_TOKEN_FILE_H
 
 #include "core/base64url.h"
 #include "core/error.h"

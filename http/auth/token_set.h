@@ -1,8 +1,8 @@
 /* Tokens: who may ask for what. A set holds the tokens of one tokens file (token_file.h). It is immutable, so a change
  * of the file makes a new set. The texts of tokens stand nowhere: a set has their SHA-256. What S3 and signed URLs need
  * as a secret is derived from the master key of the set. Thread-safe. */
-#ifndef TD_HTTP_TOKEN_SET_H
-#define TD_HTTP_TOKEN_SET_H
+#ifndef TD_HTTP_AUTH_TOKEN_SET_H
+#define TD_HTTP_AUTH_TOKEN_SET_H
 
 #include "core/digest.h"
 #include "core/error.h"

@@ -6,8 +6,8 @@
  *                  "expires": "2027-01-31T00:00:00Z", "created": "2027-01-01T00:00:00Z"}]}
  *
  * `models` null or left out: all; `rights` left out: read; `expires` null or left out: never. Thread-safe. */
-#ifndef TD_HTTP_TOKEN_TEXT_H
-#define TD_HTTP_TOKEN_TEXT_H
+#ifndef TD_HTTP_AUTH_TOKEN_TEXT_H
+#define TD_HTTP_AUTH_TOKEN_TEXT_H
 
 #include "core/error.h"
 #include "core/text.h"

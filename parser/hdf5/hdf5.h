@@ -18,8 +18,8 @@
  * attributes with one key the first counts.
  *
  * A file with a dataset `archive/data.pkl` is a torch archive (td_torch_parse_records). */
-#ifndef TD_PARSER_HDF5_H
-#define TD_PARSER_HDF5_H
+#ifndef TD_PARSER_HDF5_HDF5_H
+#define TD_PARSER_HDF5_HDF5_H
 
 #include "parser/format.h"
 

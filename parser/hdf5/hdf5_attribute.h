@@ -1,6 +1,6 @@
 /* Attributes of groups and datasets. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_ATTRIBUTE_H
-#define TD_PARSER_HDF5_ATTRIBUTE_H
+#ifndef TD_PARSER_HDF5_HDF5_ATTRIBUTE_H
+#define TD_PARSER_HDF5_HDF5_ATTRIBUTE_H
 
 #include "core/buffer.h"
 #include "parser/hdf5/hdf5_cursor.h"

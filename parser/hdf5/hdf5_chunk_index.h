@@ -1,6 +1,6 @@
 /* The indexes that say where the chunks of a dataset are. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_CHUNK_INDEX_H
-#define TD_PARSER_HDF5_CHUNK_INDEX_H
+#ifndef TD_PARSER_HDF5_HDF5_CHUNK_INDEX_H
+#define TD_PARSER_HDF5_HDF5_CHUNK_INDEX_H
 
 #include "parser/hdf5/hdf5_chunk_list.h"
 

@@ -1,6 +1,6 @@
 /* The chunks of one dataset, as a list that an index fills. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_CHUNK_LIST_H
-#define TD_PARSER_HDF5_CHUNK_LIST_H
+#ifndef TD_PARSER_HDF5_HDF5_CHUNK_LIST_H
+#define TD_PARSER_HDF5_HDF5_CHUNK_LIST_H
 
 #include "core/coding.h"
 #include "parser/hdf5/hdf5_file.h"

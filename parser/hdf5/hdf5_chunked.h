@@ -1,6 +1,6 @@
 /* Datasets that are stored in chunks, as codings (core/coding.h). Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_CHUNKED_H
-#define TD_PARSER_HDF5_CHUNKED_H
+#ifndef TD_PARSER_HDF5_HDF5_CHUNKED_H
+#define TD_PARSER_HDF5_HDF5_CHUNKED_H
 
 #include "parser/hdf5/hdf5_chunk_list.h"
 #include "parser/hdf5/hdf5_cursor.h"

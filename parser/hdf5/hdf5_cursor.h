@@ -1,6 +1,6 @@
 /* The fields of an HDF5 structure that is in memory, read one after the other. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_CURSOR_H
-#define TD_PARSER_HDF5_CURSOR_H
+#ifndef TD_PARSER_HDF5_HDF5_CURSOR_H
+#define TD_PARSER_HDF5_HDF5_CURSOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

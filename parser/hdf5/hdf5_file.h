@@ -16,8 +16,8 @@
  * structure are counted (td_h5_read), whatever the addresses in them say. Nothing recurses. Addresses count from the
  * superblock, positions in errors from the start of the file. A function that returns false has set h->err, unless its
  * comment says otherwise. */
-#ifndef TD_PARSER_HDF5_FILE_H
-#define TD_PARSER_HDF5_FILE_H
+#ifndef TD_PARSER_HDF5_HDF5_FILE_H
+#define TD_PARSER_HDF5_HDF5_FILE_H
 
 #include "core/error.h"
 #include "core/input.h"

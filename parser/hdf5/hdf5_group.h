@@ -1,6 +1,6 @@
 /* The links of a group. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_GROUP_H
-#define TD_PARSER_HDF5_GROUP_H
+#ifndef TD_PARSER_HDF5_HDF5_GROUP_H
+#define TD_PARSER_HDF5_HDF5_GROUP_H
 
 #include "parser/hdf5/hdf5_file.h"
 #include "parser/hdf5/hdf5_object.h"

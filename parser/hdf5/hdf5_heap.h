@@ -1,7 +1,7 @@
 /* Dense storage: fractal heaps, which hold the links and attributes of objects that have many, and the B-trees of
  * version 2 that index them. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_HEAP_H
-#define TD_PARSER_HDF5_HEAP_H
+#ifndef TD_PARSER_HDF5_HDF5_HEAP_H
+#define TD_PARSER_HDF5_HDF5_HEAP_H
 
 #include "parser/hdf5/hdf5_cursor.h"
 #include "parser/hdf5/hdf5_file.h"

@@ -1,6 +1,6 @@
 /* Object headers: lists of messages that describe a group, a dataset or a committed datatype. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_OBJECT_H
-#define TD_PARSER_HDF5_OBJECT_H
+#ifndef TD_PARSER_HDF5_HDF5_OBJECT_H
+#define TD_PARSER_HDF5_HDF5_OBJECT_H
 
 #include "parser/hdf5/hdf5_cursor.h"
 #include "parser/hdf5/hdf5_file.h"

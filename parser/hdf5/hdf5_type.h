@@ -1,6 +1,6 @@
 /* Datatypes and dataspaces: the type of the elements and the shape. Only for parser/hdf5. */
-#ifndef TD_PARSER_HDF5_TYPE_H
-#define TD_PARSER_HDF5_TYPE_H
+#ifndef TD_PARSER_HDF5_HDF5_TYPE_H
+#define TD_PARSER_HDF5_HDF5_TYPE_H
 
 #include "parser/dtype.h"
 #include "parser/hdf5/hdf5_cursor.h"

@@ -1,8 +1,8 @@
 /* TensorProto, the message that holds a tensor of an ONNX model. Only for parser/onnx. Sources: onnx.proto of onnx 1.23
  * (field numbers, types, storage of elements), onnx/checker.cc (check_tensor: what is refused). A function that returns
  * false or NULL has set the error. */
-#ifndef TD_PARSER_ONNX_TENSOR_H
-#define TD_PARSER_ONNX_TENSOR_H
+#ifndef TD_PARSER_ONNX_ONNX_TENSOR_H
+#define TD_PARSER_ONNX_ONNX_TENSOR_H
 
 #include "parser/manifest.h"
 #include "parser/onnx/protobuf.h"

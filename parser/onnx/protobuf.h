@@ -7,8 +7,8 @@
  * field 0, and varints of more than 64 bits. It accepts a varint that is longer than necessary. A function that returns
  * false or NULL has set the error: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, or one of the
  * input. */
-#ifndef TD_PARSER_PROTOBUF_H
-#define TD_PARSER_PROTOBUF_H
+#ifndef TD_PARSER_ONNX_PROTOBUF_H
+#define TD_PARSER_ONNX_PROTOBUF_H
 
 #include "core/arena.h"
 #include "core/input.h"

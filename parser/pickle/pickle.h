@@ -18,8 +18,8 @@
  * This header has the parser. Its two parts read the result: pickle_value.h (values) and pickle_map.h (mappings).
  *
  * Threads: a struct td_pickle belongs to one thread at a time; nothing else is shared. */
-#ifndef TD_PARSER_PICKLE_H
-#define TD_PARSER_PICKLE_H
+#ifndef TD_PARSER_PICKLE_PICKLE_H
+#define TD_PARSER_PICKLE_PICKLE_H
 
 #include "core/error.h"
 #include "parser/pickle/pickle_map.h"

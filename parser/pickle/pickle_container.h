@@ -1,6 +1,6 @@
 /* The opcodes of tuples, lists, sets and dicts: rows of the table in pickle.c. Only for parser/pickle. */
-#ifndef TD_PARSER_PICKLE_CONTAINER_H
-#define TD_PARSER_PICKLE_CONTAINER_H
+#ifndef TD_PARSER_PICKLE_PICKLE_CONTAINER_H
+#define TD_PARSER_PICKLE_PICKLE_CONTAINER_H
 
 #include "parser/pickle/pickle_machine.h"
 

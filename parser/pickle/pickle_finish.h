@@ -1,6 +1,6 @@
 /* The last step of parsing a pickle. Only for parser/pickle. */
-#ifndef TD_PARSER_PICKLE_FINISH_H
-#define TD_PARSER_PICKLE_FINISH_H
+#ifndef TD_PARSER_PICKLE_PICKLE_FINISH_H
+#define TD_PARSER_PICKLE_PICKLE_FINISH_H
 
 #include "parser/pickle/pickle_types.h"
 

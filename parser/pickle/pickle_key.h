@@ -1,6 +1,6 @@
 /* Keys of dicts in the form in which they are compared. Only for parser/pickle. */
-#ifndef TD_PARSER_PICKLE_KEY_H
-#define TD_PARSER_PICKLE_KEY_H
+#ifndef TD_PARSER_PICKLE_PICKLE_KEY_H
+#define TD_PARSER_PICKLE_PICKLE_KEY_H
 
 #include "core/text.h"
 #include "parser/pickle/pickle_types.h"

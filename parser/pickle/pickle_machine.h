@@ -9,8 +9,8 @@
  *   pickle_key        keys of dicts as they are compared
  *
  * A function that returns false has set m->err, unless its comment says otherwise. */
-#ifndef TD_PARSER_PICKLE_MACHINE_H
-#define TD_PARSER_PICKLE_MACHINE_H
+#ifndef TD_PARSER_PICKLE_PICKLE_MACHINE_H
+#define TD_PARSER_PICKLE_PICKLE_MACHINE_H
 
 #include "core/error.h"
 #include "parser/pickle/pickle_store.h"

@@ -2,8 +2,8 @@
  * set, and keys are unique: of items with equal keys the last value counts, at the place of the first item, as in
  * Python. Keys are equal as follows: None; BOOL, INT and FLOAT by value; strings; bytes; all else only when it is the
  * same value, so equal tuples are different keys. All functions only read the pickle; any thread may call them. */
-#ifndef TD_PARSER_PICKLE_MAP_H
-#define TD_PARSER_PICKLE_MAP_H
+#ifndef TD_PARSER_PICKLE_PICKLE_MAP_H
+#define TD_PARSER_PICKLE_PICKLE_MAP_H
 
 #include "parser/pickle/pickle_types.h"
 

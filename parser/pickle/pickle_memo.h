@@ -1,7 +1,7 @@
 /* The opcodes of the memo, which lets a pickle use a value again: rows of the table in pickle.c. Only for
  * parser/pickle. */
-#ifndef TD_PARSER_PICKLE_MEMO_H
-#define TD_PARSER_PICKLE_MEMO_H
+#ifndef TD_PARSER_PICKLE_PICKLE_MEMO_H
+#define TD_PARSER_PICKLE_PICKLE_MEMO_H
 
 #include "parser/pickle/pickle_machine.h"
 

@@ -3,8 +3,8 @@
  * Everything is in growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each array is taken, so
  * that 0 means "none". A function that returns false, NULL or TD_PICKLE_NIL for want of room has run out of memory or
  * past the bound; it sets no error. */
-#ifndef TD_PARSER_PICKLE_STORE_H
-#define TD_PARSER_PICKLE_STORE_H
+#ifndef TD_PARSER_PICKLE_PICKLE_STORE_H
+#define TD_PARSER_PICKLE_PICKLE_STORE_H
 
 #include "core/text.h"
 #include "parser/pickle/pickle_types.h"

@@ -1,7 +1,7 @@
 /* The opcodes whose operand is a line of text, as protocol 0 writes numbers and strings: rows of the table in pickle.c.
  * Only for parser/pickle. */
-#ifndef TD_PARSER_PICKLE_TEXT_H
-#define TD_PARSER_PICKLE_TEXT_H
+#ifndef TD_PARSER_PICKLE_PICKLE_TEXT_H
+#define TD_PARSER_PICKLE_PICKLE_TEXT_H
 
 #include "parser/pickle/pickle_machine.h"
 

@@ -1,6 +1,6 @@
 /* The types of a parsed pickle: references, kinds and the pickle itself. pickle.h says what they mean together. */
-#ifndef TD_PARSER_PICKLE_TYPES_H
-#define TD_PARSER_PICKLE_TYPES_H
+#ifndef TD_PARSER_PICKLE_PICKLE_TYPES_H
+#define TD_PARSER_PICKLE_PICKLE_TYPES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* The values of a parsed pickle (pickle.h). Every function takes any td_pickle_ref, TD_PICKLE_NIL and numbers beyond
  * the pickle's values too: these have the kind TD_PICKLE_NOTHING and hold nothing. */
-#ifndef TD_PARSER_PICKLE_VALUE_H
-#define TD_PARSER_PICKLE_VALUE_H
+#ifndef TD_PARSER_PICKLE_PICKLE_VALUE_H
+#define TD_PARSER_PICKLE_PICKLE_VALUE_H
 
 #include "parser/pickle/pickle_types.h"
 

@@ -7,8 +7,8 @@
  * physical type and, in parentheses, their logical type, as in BYTE_ARRAY (STRING). Refused: encrypted footers and
  * columns (also under a plain footer), column chunks in other files, row groups without a chunk for each column, and
  * chunks with another number of rows than their row group. */
-#ifndef TD_PARSER_PARQUET_H
-#define TD_PARSER_PARQUET_H
+#ifndef TD_PARSER_ROWS_PARQUET_H
+#define TD_PARSER_ROWS_PARQUET_H
 
 #include "parser/rows/row_format.h"
 

@@ -1,7 +1,7 @@
 /* Memory that one budget bounds, with errors that name the limit: of an index that is being made, or of an answer. A
  * budget's max_bytes is the limit, its `what` the subject of the sentence ("an index of rows"). */
-#ifndef TD_PARSER_ROW_MEMORY_H
-#define TD_PARSER_ROW_MEMORY_H
+#ifndef TD_PARSER_ROWS_ROW_MEMORY_H
+#define TD_PARSER_ROWS_ROW_MEMORY_H
 
 #include "core/array.h"
 #include "core/budget.h"

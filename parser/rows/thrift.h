@@ -4,8 +4,8 @@
  * Skipping needs no recursion. Every value takes at least one byte, so that counts are checked against the bytes that
  * are left. A function that returns false has set the error: TD_INVALID_ARGUMENT with the position, or one of the
  * input. */
-#ifndef TD_PARSER_THRIFT_H
-#define TD_PARSER_THRIFT_H
+#ifndef TD_PARSER_ROWS_THRIFT_H
+#define TD_PARSER_ROWS_THRIFT_H
 
 #include "core/input.h"
 

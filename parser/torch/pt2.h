@@ -9,8 +9,8 @@
  *
  * Sources: torch/export/pt2_archive/_package.py, torch/export/__init__.py and torch/_export/serde/schema.py of torch
  * 2.13. */
-#ifndef TD_PARSER_PT2_H
-#define TD_PARSER_PT2_H
+#ifndef TD_PARSER_TORCH_PT2_H
+#define TD_PARSER_TORCH_PT2_H
 
 #include "parser/format.h"
 

@@ -3,8 +3,8 @@
  *
  * A checkpoint is a set of records: "data.pkl", "data/0" and so on. Usually the records are members of a zip archive.
  * Some HDF5 files hold the same records as datasets, so the records are an interface. */
-#ifndef TD_PARSER_TORCH_H
-#define TD_PARSER_TORCH_H
+#ifndef TD_PARSER_TORCH_TORCH_H
+#define TD_PARSER_TORCH_TORCH_H
 
 #include "parser/format.h"
 

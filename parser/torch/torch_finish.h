@@ -1,6 +1,6 @@
 /* The last step of every reader of torch.save's files. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_FINISH_H
-#define TD_PARSER_TORCH_FINISH_H
+#ifndef TD_PARSER_TORCH_TORCH_FINISH_H
+#define TD_PARSER_TORCH_TORCH_FINISH_H
 
 #include "parser/manifest.h"
 

@@ -1,6 +1,6 @@
 /* The storages that a pickle refers to, each with one description. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_IDS_H
-#define TD_PARSER_TORCH_IDS_H
+#ifndef TD_PARSER_TORCH_TORCH_IDS_H
+#define TD_PARSER_TORCH_TORCH_IDS_H
 
 #include "core/arena.h"
 #include "core/text.h"

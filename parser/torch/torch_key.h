@@ -1,6 +1,6 @@
 /* Keys of dictionaries as parts of tensor names. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_KEY_H
-#define TD_PARSER_TORCH_KEY_H
+#ifndef TD_PARSER_TORCH_TORCH_KEY_H
+#define TD_PARSER_TORCH_TORCH_KEY_H
 
 #include "core/buffer.h"
 #include "parser/pickle/pickle.h"

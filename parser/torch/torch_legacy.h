@@ -1,7 +1,7 @@
 /* The format of torch.save before 1.6, which torch.save still writes when asked to: pickles one after another, then the
  * storages. Source: torch/serialization.py, _legacy_save and _legacy_load. */
-#ifndef TD_PARSER_TORCH_LEGACY_H
-#define TD_PARSER_TORCH_LEGACY_H
+#ifndef TD_PARSER_TORCH_TORCH_LEGACY_H
+#define TD_PARSER_TORCH_TORCH_LEGACY_H
 
 #include "core/error.h"
 #include "core/input.h"

@@ -1,6 +1,6 @@
 /* Values of a pickle as JSON: the metadata beside the tensors of a checkpoint. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_METADATA_H
-#define TD_PARSER_TORCH_METADATA_H
+#ifndef TD_PARSER_TORCH_TORCH_METADATA_H
+#define TD_PARSER_TORCH_TORCH_METADATA_H
 
 #include "core/buffer.h"
 #include "parser/pickle/pickle.h"

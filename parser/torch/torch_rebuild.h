@@ -1,7 +1,7 @@
 /* The calls in torch.save's pickles that make tensors, and the wrappers around these calls. A call is an OBJECT of the
  * pickle, which is recorded and never made. Values may be of any kind, TD_PICKLE_NIL too. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_REBUILD_H
-#define TD_PARSER_TORCH_REBUILD_H
+#ifndef TD_PARSER_TORCH_TORCH_REBUILD_H
+#define TD_PARSER_TORCH_TORCH_REBUILD_H
 
 #include "parser/pickle/pickle.h"
 

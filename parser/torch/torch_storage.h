@@ -1,6 +1,6 @@
 /* Storages and types as torch.save's pickles name them, and the places of storages' bytes. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_STORAGE_H
-#define TD_PARSER_TORCH_STORAGE_H
+#ifndef TD_PARSER_TORCH_TORCH_STORAGE_H
+#define TD_PARSER_TORCH_TORCH_STORAGE_H
 
 #include "parser/dtype.h"
 #include "parser/pickle/pickle.h"

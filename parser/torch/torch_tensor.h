@@ -1,7 +1,7 @@
 /* Tensors of a pickled object graph: strided, quantised, sparse, nested, NumPy's, bare storages. Only for torch_walk.c.
  */
-#ifndef TD_PARSER_TORCH_TENSOR_H
-#define TD_PARSER_TORCH_TENSOR_H
+#ifndef TD_PARSER_TORCH_TORCH_TENSOR_H
+#define TD_PARSER_TORCH_TORCH_TENSOR_H
 
 #include "parser/pickle/pickle.h"
 #include "parser/torch/torch_walker.h"

@@ -1,6 +1,6 @@
 /* The walk over a pickled object graph that lists its tensors, for archives and legacy files. Only for parser/torch. */
-#ifndef TD_PARSER_TORCH_WALK_H
-#define TD_PARSER_TORCH_WALK_H
+#ifndef TD_PARSER_TORCH_TORCH_WALK_H
+#define TD_PARSER_TORCH_TORCH_WALK_H
 
 #include "parser/manifest.h"
 #include "parser/pickle/pickle.h"

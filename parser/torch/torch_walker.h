@@ -1,7 +1,7 @@
 /* The state of a walk over a pickled object graph. Shared by torch_walk.c, which walks, and torch_tensor.c, which reads
  * the tensors that the walk meets. Only for these two. */
-#ifndef TD_PARSER_TORCH_WALKER_H
-#define TD_PARSER_TORCH_WALKER_H
+#ifndef TD_PARSER_TORCH_TORCH_WALKER_H
+#define TD_PARSER_TORCH_TORCH_WALKER_H
 
 #include "core/buffer.h"
 #include "parser/manifest.h"

@@ -8,8 +8,8 @@
  *
  * Sources: PKWARE APPNOTE 6.3.9; for what writers do, Python's zipfile and PyTorch's
  * caffe2/serialize/inline_container.cc with miniz. */
-#ifndef TD_PARSER_ZIP_H
-#define TD_PARSER_ZIP_H
+#ifndef TD_PARSER_ZIP_ZIP_H
+#define TD_PARSER_ZIP_ZIP_H
 
 #include "core/arena.h"
 #include "core/input.h"

@@ -1,6 +1,6 @@
 /* The central directory of a zip archive: one record per member. Only for parser/zip. */
-#ifndef TD_PARSER_ZIP_DIRECTORY_H
-#define TD_PARSER_ZIP_DIRECTORY_H
+#ifndef TD_PARSER_ZIP_ZIP_DIRECTORY_H
+#define TD_PARSER_ZIP_ZIP_DIRECTORY_H
 
 #include "parser/zip/zip_reader.h"
 

@@ -1,6 +1,6 @@
 /* The end records of a zip archive, which say where its central directory is. Only for parser/zip. */
-#ifndef TD_PARSER_ZIP_END_H
-#define TD_PARSER_ZIP_END_H
+#ifndef TD_PARSER_ZIP_ZIP_END_H
+#define TD_PARSER_ZIP_ZIP_END_H
 
 #include "parser/zip/zip_reader.h"
 

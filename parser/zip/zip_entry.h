@@ -1,6 +1,6 @@
 /* One member of a zip archive. */
-#ifndef TD_PARSER_ZIP_ENTRY_H
-#define TD_PARSER_ZIP_ENTRY_H
+#ifndef TD_PARSER_ZIP_ZIP_ENTRY_H
+#define TD_PARSER_ZIP_ZIP_ENTRY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The local headers and data descriptors of a zip archive's members. Only for parser/zip. */
-#ifndef TD_PARSER_ZIP_LOCAL_H
-#define TD_PARSER_ZIP_LOCAL_H
+#ifndef TD_PARSER_ZIP_ZIP_LOCAL_H
+#define TD_PARSER_ZIP_ZIP_LOCAL_H
 
 #include "parser/zip/zip_reader.h"
 

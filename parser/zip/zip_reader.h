@@ -9,8 +9,8 @@
  * Offsets of fields are those of APPNOTE 4.3: local header 4.3.7, descriptor 4.3.9, central header 4.3.12, zip64
  * records 4.3.14 and 4.3.15, end record 4.3.16, zip64 extra field 4.5.3. A function that returns false has set r->err,
  * unless its comment says otherwise. */
-#ifndef TD_PARSER_ZIP_READER_H
-#define TD_PARSER_ZIP_READER_H
+#ifndef TD_PARSER_ZIP_ZIP_READER_H
+#define TD_PARSER_ZIP_ZIP_READER_H
 
 #include "core/arena.h"
 #include "core/error.h"

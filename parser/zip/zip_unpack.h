@@ -1,6 +1,6 @@
 /* The bytes of a zip archive's members. */
-#ifndef TD_PARSER_ZIP_UNPACK_H
-#define TD_PARSER_ZIP_UNPACK_H
+#ifndef TD_PARSER_ZIP_ZIP_UNPACK_H
+#define TD_PARSER_ZIP_ZIP_UNPACK_H
 
 #include "core/input.h"
 #include "parser/manifest.h"

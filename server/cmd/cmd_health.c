@@ -5,9 +5,9 @@
 #include "core/error.h"
 #include "core/socket_send.h"
 #include "server/cmd/https_client.h"
-#include "server/config.h"
-#include "server/listen_address.h"
-#include "server/terminal.h"
+#include "server/config/config.h"
+#include "server/config/listen_address.h"
+#include "server/host/terminal.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>

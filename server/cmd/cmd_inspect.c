@@ -7,8 +7,8 @@
 #include "server/cmd/inspect_table.h"
 #include "server/cmd/local_path.h"
 #include "server/cmd/local_scan.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

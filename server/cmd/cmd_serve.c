@@ -3,7 +3,7 @@
  *   - Signals, also those of file leases, are blocked in every thread and taken by sigtimedwait on the main thread, so
  *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
  *   - A signal about a lease that is lost would let a writer wait for long, so leases are looked at every second, too
- *     (server/lease_breaks).
+ *     (server/net/lease_breaks).
  *   - SIGHUP reads the configuration file, the certificate and the tokens again, and reopens the access log. Parts get
  *     the settings that may change by functions that lock or store atomically (apply_live); they borrow the others from
  *     a copy that never changes (`used`).
@@ -17,14 +17,14 @@
 #include "core/log.h"
 #include "server/cmd/local_path.h"
 #include "server/cmd/print_config.h"
-#include "server/config.h"
-#include "server/http_server.h"
-#include "server/lease_breaks.h"
-#include "server/notify.h"
-#include "server/ports.h"
-#include "server/terminal.h"
-#include "server/tls.h"
-#include "server/token_watch.h"
+#include "server/config/config.h"
+#include "server/host/notify.h"
+#include "server/host/terminal.h"
+#include "server/cmd/token_watch.h"
+#include "server/mhd/http_server.h"
+#include "server/mhd/tls.h"
+#include "server/net/lease_breaks.h"
+#include "server/net/ports.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>

@@ -7,9 +7,9 @@
 #include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
-#include "server/config.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/config.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,9 +6,9 @@
 #include "core/json_build.h"
 #include "core/quantity.h"
 #include "http/auth/token_file.h"
-#include "server/config.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/config.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
 
 #include <openssl/crypto.h>
 #include <stdlib.h>

@@ -13,9 +13,9 @@
 #include "core/digits.h"
 #include "core/json_build.h"
 #include "server/cmd/progress.h"
-#include "server/config.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/config.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* The commands of the program. td_cmd_NAME takes the arguments after the command's name, runs the command, and returns
  * the exit code of the process. td_cmd_NAME_help writes the command's help to `out`. */
-#ifndef TD_SERVER_COMMANDS_H
-#define TD_SERVER_COMMANDS_H
+#ifndef TD_SERVER_CMD_COMMANDS_H
+#define TD_SERVER_CMD_COMMANDS_H
 
 #include <stdio.h>
 

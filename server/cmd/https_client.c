@@ -1,7 +1,7 @@
 #include "server/cmd/https_client.h"
 
-#include "server/tls_credentials.h"
-#include "server/whole_file.h"
+#include "server/host/whole_file.h"
+#include "server/mhd/tls_credentials.h"
 
 #include <arpa/inet.h>
 #include <gnutls/x509.h>

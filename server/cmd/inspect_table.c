@@ -4,7 +4,7 @@
 
 #include "api/native/manifest_view.h"
 #include "core/digits.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

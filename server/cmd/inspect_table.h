@@ -1,6 +1,6 @@
 /* The table that `tensord inspect` prints for people. */
-#ifndef TD_SERVER_INSPECT_TABLE_H
-#define TD_SERVER_INSPECT_TABLE_H
+#ifndef TD_SERVER_CMD_INSPECT_TABLE_H
+#define TD_SERVER_CMD_INSPECT_TABLE_H
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"

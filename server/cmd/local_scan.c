@@ -3,7 +3,7 @@
 #include "catalog/hub_cache.h"
 #include "catalog/scan.h"
 #include "server/cmd/progress.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <limits.h>

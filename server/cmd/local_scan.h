@@ -1,6 +1,6 @@
 /* Scans a directory once, without a server. */
-#ifndef TD_SERVER_LOCAL_SCAN_H
-#define TD_SERVER_LOCAL_SCAN_H
+#ifndef TD_SERVER_CMD_LOCAL_SCAN_H
+#define TD_SERVER_CMD_LOCAL_SCAN_H
 
 #include "catalog/sandbox/parse_pool.h"
 #include "catalog/snapshot.h"

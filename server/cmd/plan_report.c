@@ -1,7 +1,7 @@
 #include "server/cmd/plan_report.h"
 
 #include "core/json_build.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

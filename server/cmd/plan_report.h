@@ -1,6 +1,6 @@
 /* The report of `tensord plan`: the bytes and runs of each rank's file and of all files together. */
-#ifndef TD_SERVER_PLAN_REPORT_H
-#define TD_SERVER_PLAN_REPORT_H
+#ifndef TD_SERVER_CMD_PLAN_REPORT_H
+#define TD_SERVER_CMD_PLAN_REPORT_H
 
 #include "catalog/snapshot.h"
 #include "slicing/plan_match.h"

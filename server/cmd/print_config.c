@@ -1,6 +1,6 @@
 #include "server/cmd/print_config.h"
 
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <errno.h>
 

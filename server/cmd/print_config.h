@@ -2,7 +2,7 @@
 #ifndef TD_SERVER_CMD_PRINT_CONFIG_H
 #define TD_SERVER_CMD_PRINT_CONFIG_H
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "server/cmd/progress.h"
 
 #include "core/clock.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <errno.h>
 #include <inttypes.h>

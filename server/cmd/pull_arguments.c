@@ -4,8 +4,8 @@
 #include "core/digits.h"
 #include "core/quantity.h"
 #include "server/cmd/take_option.h"
-#include "server/suggest.h"
-#include "server/terminal.h"
+#include "server/config/suggest.h"
+#include "server/host/terminal.h"
 #include "slicing/engine/engine.h"
 #include "storage/fetch/fetch_url.h"
 

@@ -1,7 +1,7 @@
 #include "server/cmd/pull_meter.h"
 
 #include "core/clock.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

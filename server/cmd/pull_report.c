@@ -2,7 +2,7 @@
 
 #include "core/digits.h"
 #include "core/json_build.h"
-#include "server/terminal.h"
+#include "server/host/terminal.h"
 
 #include <stdio.h>
 

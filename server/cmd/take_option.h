@@ -1,6 +1,6 @@
 /* Options of commands, as --NAME VALUE or --NAME=VALUE. */
-#ifndef TD_SERVER_TAKE_OPTION_H
-#define TD_SERVER_TAKE_OPTION_H
+#ifndef TD_SERVER_CMD_TAKE_OPTION_H
+#define TD_SERVER_CMD_TAKE_OPTION_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* Built-in engines: the rules by which each engine lays out the models that it knows. If versions of an engine have
  * different layouts, each such version is an engine here. The rules come from tables (engine_*.c) that are chosen by
  * the architecture in config.json, which also gives the numbers of heads. */
-#ifndef TD_SLICING_ENGINE_H
-#define TD_SLICING_ENGINE_H
+#ifndef TD_SLICING_ENGINE_ENGINE_H
+#define TD_SLICING_ENGINE_ENGINE_H
 
 #include "core/text.h"
 #include "slicing/plan.h"

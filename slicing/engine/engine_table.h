@@ -1,6 +1,6 @@
 /* The form of the built-in engines' tables: rules whose numbers come from config.json. */
-#ifndef TD_SLICING_ENGINE_TABLE_H
-#define TD_SLICING_ENGINE_TABLE_H
+#ifndef TD_SLICING_ENGINE_ENGINE_TABLE_H
+#define TD_SLICING_ENGINE_ENGINE_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

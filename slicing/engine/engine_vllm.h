@@ -1,7 +1,7 @@
 /* vLLM: the rows that the tables of several versions share. engine_vllm_0_13.c and engine_vllm_0_33.c are the engines;
  * docs/slicing.md describes how they differ. */
-#ifndef TD_SLICING_ENGINE_VLLM_H
-#define TD_SLICING_ENGINE_VLLM_H
+#ifndef TD_SLICING_ENGINE_ENGINE_VLLM_H
+#define TD_SLICING_ENGINE_ENGINE_VLLM_H
 
 #include "slicing/engine/engine_table.h"
 

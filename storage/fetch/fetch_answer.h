@@ -1,7 +1,7 @@
 /* The header of an answer, as fetching needs it: read line by line, bounded, and checked. After a redirect the fields
  * are those of the last answer. Pure, but for the clock that turns a date into a time to wait. */
-#ifndef TD_STORAGE_FETCH_ANSWER_H
-#define TD_STORAGE_FETCH_ANSWER_H
+#ifndef TD_STORAGE_FETCH_FETCH_ANSWER_H
+#define TD_STORAGE_FETCH_FETCH_ANSWER_H
 
 #include "core/text.h"
 

@@ -1,6 +1,6 @@
 /* How long to wait before a server is asked again: exponential, with jitter, or as its Retry-After says. Pure. */
-#ifndef TD_STORAGE_FETCH_BACKOFF_H
-#define TD_STORAGE_FETCH_BACKOFF_H
+#ifndef TD_STORAGE_FETCH_FETCH_BACKOFF_H
+#define TD_STORAGE_FETCH_FETCH_BACKOFF_H
 
 #include <stdint.h>
 

@@ -6,8 +6,8 @@
  * scheme. It never appears in a message. All servers get the same one. Which addresses a request may reach is the
  * guard's rule (fetch_guard.h). Each request says that its sender checks the file's digest (TD_INCOMING_CHECKS of
  * storage/incoming.h). The environment's proxies apply as they do for curl. */
-#ifndef TD_STORAGE_FETCH_CLIENT_H
-#define TD_STORAGE_FETCH_CLIENT_H
+#ifndef TD_STORAGE_FETCH_FETCH_CLIENT_H
+#define TD_STORAGE_FETCH_FETCH_CLIENT_H
 
 #include "core/error.h"
 #include "core/text.h"

@@ -1,6 +1,6 @@
 /* Why a request has failed, as an error for people, and whether it is any use to ask again. */
-#ifndef TD_STORAGE_FETCH_FAULT_H
-#define TD_STORAGE_FETCH_FAULT_H
+#ifndef TD_STORAGE_FETCH_FETCH_FAULT_H
+#define TD_STORAGE_FETCH_FETCH_FAULT_H
 
 #include "core/error.h"
 #include "storage/fetch/fetch_answer.h"

@@ -5,8 +5,8 @@
  * The servers are not trusted: a length, range or entity tag that differs, a body that is too long or ends early, and
  * one that stalls are found; the bytes are asked for again, of another server if there is one. A server that has
  * another file than the listing says is not asked for this file again. */
-#ifndef TD_STORAGE_FETCH_FILE_H
-#define TD_STORAGE_FETCH_FILE_H
+#ifndef TD_STORAGE_FETCH_FETCH_FILE_H
+#define TD_STORAGE_FETCH_FETCH_FILE_H
 
 #include "core/error.h"
 #include "storage/fetch/fetch_part.h"

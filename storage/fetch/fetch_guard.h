@@ -15,8 +15,8 @@
  * decides by itself where it leads. An address says nothing of the first URL then, so where the environment has proxies
  * only a URL that has a private address for its host counts as private; and what is at the address of a proxy, but at
  * another port, is not the proxy. One guard per handle of libcurl, used by the handle's thread alone. */
-#ifndef TD_STORAGE_FETCH_GUARD_H
-#define TD_STORAGE_FETCH_GUARD_H
+#ifndef TD_STORAGE_FETCH_FETCH_GUARD_H
+#define TD_STORAGE_FETCH_FETCH_GUARD_H
 
 #include "core/error.h"
 

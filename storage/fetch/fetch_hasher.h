@@ -2,8 +2,8 @@
  * its beginning. What arrives in order is hashed from the memory from which it was written (a block); the rest is read
  * from the file, from the page cache mostly. So pieces may arrive in any order, and the part of a file that an earlier
  * process has fetched is read again. Thread-safe. */
-#ifndef TD_STORAGE_FETCH_HASHER_H
-#define TD_STORAGE_FETCH_HASHER_H
+#ifndef TD_STORAGE_FETCH_FETCH_HASHER_H
+#define TD_STORAGE_FETCH_FETCH_HASHER_H
 
 #include "core/cancel.h"
 #include "core/digest.h"

@@ -1,7 +1,7 @@
 /* Which of a client's servers to ask, when to ask one again that has failed, and when to give up: for one file, or one
  * small answer. The caller tells the time (td_clock_ns). */
-#ifndef TD_STORAGE_FETCH_HEALTH_H
-#define TD_STORAGE_FETCH_HEALTH_H
+#ifndef TD_STORAGE_FETCH_FETCH_HEALTH_H
+#define TD_STORAGE_FETCH_FETCH_HEALTH_H
 
 #include "core/error.h"
 #include "storage/fetch/fetch_answer.h"

@@ -3,8 +3,8 @@
  * written after the piece, so after a kill at any moment all pieces with a bit are there. After a crash of the machine
  * that order is not certain; therefore the head has the machine's boot id, and a file is not resumed after another boot
  * while its digest is not known. Pure: bytes in, bytes out. */
-#ifndef TD_STORAGE_FETCH_JOURNAL_H
-#define TD_STORAGE_FETCH_JOURNAL_H
+#ifndef TD_STORAGE_FETCH_FETCH_JOURNAL_H
+#define TD_STORAGE_FETCH_FETCH_JOURNAL_H
 
 #include "core/digest.h"
 #include "storage/fetch/fetch_answer.h"

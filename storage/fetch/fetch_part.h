@@ -5,8 +5,8 @@
  * some time has passed: one large write costs less than many small ones, and the hasher need not read back a block that
  * continues what it has. Bytes in a block have not arrived yet: neither the journal nor the events know of them. One
  * thread. */
-#ifndef TD_STORAGE_FETCH_PART_H
-#define TD_STORAGE_FETCH_PART_H
+#ifndef TD_STORAGE_FETCH_FETCH_PART_H
+#define TD_STORAGE_FETCH_FETCH_PART_H
 
 #include "core/cancel.h"
 #include "core/error.h"

@@ -1,8 +1,8 @@
 /* The memory of servers, which lasts from file to file. A server that has failed lately is avoided, as long as another
  * one may be asked. A server that has asked to be left alone is not asked until the time that it named. A client has an
  * array of reputations, one for each of its servers. Any thread. */
-#ifndef TD_STORAGE_FETCH_REPUTATION_H
-#define TD_STORAGE_FETCH_REPUTATION_H
+#ifndef TD_STORAGE_FETCH_FETCH_REPUTATION_H
+#define TD_STORAGE_FETCH_FETCH_REPUTATION_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* A session: the connections of one thread to a client's servers, which stay open from file to file; and small answers.
  * Threads: one per session, any number of sessions per client. */
-#ifndef TD_STORAGE_FETCH_SESSION_H
-#define TD_STORAGE_FETCH_SESSION_H
+#ifndef TD_STORAGE_FETCH_FETCH_SESSION_H
+#define TD_STORAGE_FETCH_FETCH_SESSION_H
 
 #include "core/buffer.h"
 #include "core/cancel.h"

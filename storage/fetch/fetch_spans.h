@@ -2,8 +2,8 @@
  * ones towards the end when there are several connections. When nothing is left to give, a connection without work
  * takes the second half of the longest span that is under way, so one slow server does not hold up the end. Pure; one
  * thread. */
-#ifndef TD_STORAGE_FETCH_SPANS_H
-#define TD_STORAGE_FETCH_SPANS_H
+#ifndef TD_STORAGE_FETCH_FETCH_SPANS_H
+#define TD_STORAGE_FETCH_FETCH_SPANS_H
 
 #include "core/error.h"
 #include "storage/fetch/fetch_journal.h"

@@ -2,8 +2,8 @@
  * has a journal .NAME.tensord-journal beside it; names that begin with a dot are listed by no tensord. A lock keeps a
  * second process, or thread, from writing the same file. No symlink and no ".." leads out of the directory
  * (RESOLVE_BENEATH), no symlink is written through at the last step, and no file that has a second name is written. */
-#ifndef TD_STORAGE_FETCH_TARGET_H
-#define TD_STORAGE_FETCH_TARGET_H
+#ifndef TD_STORAGE_FETCH_FETCH_TARGET_H
+#define TD_STORAGE_FETCH_FETCH_TARGET_H
 
 #include "core/cancel.h"
 #include "core/error.h"

@@ -1,7 +1,7 @@
 /* URLs of servers that files are fetched from: a base, such as http://host:8080 or https://host/prefix, and paths below
  * it. Pure. */
-#ifndef TD_STORAGE_FETCH_URL_H
-#define TD_STORAGE_FETCH_URL_H
+#ifndef TD_STORAGE_FETCH_FETCH_URL_H
+#define TD_STORAGE_FETCH_FETCH_URL_H
 
 #include "core/buffer.h"
 #include "core/error.h"

@@ -1,6 +1,6 @@
 /* A fuzz target is one function that gets bytes and aborts when something does not hold. */
-#ifndef TD_TESTS_FUZZ_H
-#define TD_TESTS_FUZZ_H
+#ifndef TD_TESTS_FUZZ_FUZZ_H
+#define TD_TESTS_FUZZ_FUZZ_H
 
 #include <stddef.h>
 #include <stdint.h>

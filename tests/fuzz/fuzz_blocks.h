@@ -1,6 +1,6 @@
 /* What fuzz targets for formats whose rows lie in blocks share. */
-#ifndef TD_TESTS_FUZZ_BLOCKS_H
-#define TD_TESTS_FUZZ_BLOCKS_H
+#ifndef TD_TESTS_FUZZ_FUZZ_BLOCKS_H
+#define TD_TESTS_FUZZ_FUZZ_BLOCKS_H
 
 #include "core/json.h"
 #include "parser/rows/row_format.h"

@@ -1,6 +1,6 @@
 /* Checks that every refusal must pass. */
-#ifndef TD_TESTS_FUZZ_ERROR_H
-#define TD_TESTS_FUZZ_ERROR_H
+#ifndef TD_TESTS_FUZZ_FUZZ_ERROR_H
+#define TD_TESTS_FUZZ_FUZZ_ERROR_H
 
 #include "core/error.h"
 #include "core/utf8.h"

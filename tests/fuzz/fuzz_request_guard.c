@@ -1,6 +1,6 @@
 /* The input is a version, a line end and a request. The guard's verdict is compared with the grammars, which are
  * followed symbol by symbol. */
-#include "server/request_guard.h"
+#include "server/net/request_guard.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/request_text.h"

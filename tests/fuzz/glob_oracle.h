@@ -1,7 +1,7 @@
 /* An oracle for core/glob, written from its header: the pattern becomes a list of items, the text a list of
  * code points, and a table says which tails match which. Both must be UTF-8 and short. */
-#ifndef TD_TESTS_GLOB_ORACLE_H
-#define TD_TESTS_GLOB_ORACLE_H
+#ifndef TD_TESTS_FUZZ_GLOB_ORACLE_H
+#define TD_TESTS_FUZZ_GLOB_ORACLE_H
 
 #include "core/utf8.h"
 

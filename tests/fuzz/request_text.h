@@ -1,7 +1,7 @@
 /* Makes a request from bytes: a method, a line end, a target, a line end, and header lines. Everything points into the
  * input, so that the sanitizer sees a read past the end. */
-#ifndef TD_TESTS_REQUEST_TEXT_H
-#define TD_TESTS_REQUEST_TEXT_H
+#ifndef TD_TESTS_FUZZ_REQUEST_TEXT_H
+#define TD_TESTS_FUZZ_REQUEST_TEXT_H
 
 #include "http/request.h"
 

@@ -116,8 +116,8 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path):
 # ------------------------------------------------------------------------------------------------ serving
 
 def test_keys_that_may_change_are_those_of_the_document():
-    """Rows that end with LIVE in server/config_options.c, and the list in docs/operations.md."""
-    source = (REPO / "server/config_options.c").read_text()
+    """Rows that end with LIVE in server/config/config_options.c, and the list in docs/operations.md."""
+    source = (REPO / "server/config/config_options.c").read_text()
     rows = re.findall(r'\{"([a-z0-9-]+)", "[^{}]*?,\s+(LIVE|AT_START)\},', source)
     live = [name for name, when in rows if when == "LIVE"]
     assert len(rows) > 25 and len(live) > 5

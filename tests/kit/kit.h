@@ -1,6 +1,6 @@
 /* Checks of the kit itself. A failure means that the environment of the test is broken, and ends the process. */
-#ifndef TD_TESTS_KIT_H
-#define TD_TESTS_KIT_H
+#ifndef TD_TESTS_KIT_KIT_H
+#define TD_TESTS_KIT_KIT_H
 
 #include <errno.h>
 #include <stdio.h>

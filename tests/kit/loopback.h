@@ -1,7 +1,7 @@
 /* The server's interface without a socket: a catalog over a tree, an api over the catalog, requests as text, and
  * answers as flat bytes. */
-#ifndef TD_TESTS_LOOPBACK_H
-#define TD_TESTS_LOOPBACK_H
+#ifndef TD_TESTS_KIT_LOOPBACK_H
+#define TD_TESTS_KIT_LOOPBACK_H
 
 #include "api/api.h"
 #include "tests/kit/tree.h"

@@ -1,6 +1,6 @@
 /* The plan of one rank from rules, without keeping the match, for tests. */
-#ifndef TD_TESTS_PLAN_FROM_RULES_H
-#define TD_TESTS_PLAN_FROM_RULES_H
+#ifndef TD_TESTS_KIT_PLAN_FROM_RULES_H
+#define TD_TESTS_KIT_PLAN_FROM_RULES_H
 
 #include "slicing/plan.h"
 

@@ -11,8 +11,8 @@
  *
  * Range units are case-insensitive (14.1). An int-range whose last-pos is less than its first-pos is invalid. Blanks
  * before the first element are taken too: the RFC prints one in 14.1.2, "bytes= 0-999, 4500-5499, -1000". */
-#ifndef TD_TESTS_RANGE_ORACLE_H
-#define TD_TESTS_RANGE_ORACLE_H
+#ifndef TD_TESTS_KIT_RANGE_ORACLE_H
+#define TD_TESTS_KIT_RANGE_ORACLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Scans of a tree, one after the other, without a catalog or a thread. */
-#ifndef TD_TESTS_SCANNER_H
-#define TD_TESTS_SCANNER_H
+#ifndef TD_TESTS_KIT_SCANNER_H
+#define TD_TESTS_KIT_SCANNER_H
 
 #include "catalog/scan.h"
 #include "tests/kit/tree.h"

@@ -1,7 +1,7 @@
 /* Directories of files for tests, made below TMPDIR (or /tmp) and removed with their contents. A failure ends the
  * process, because no test looks for it. Names are relative to the tree; missing parents are made. */
-#ifndef TD_TESTS_TREE_H
-#define TD_TESTS_TREE_H
+#ifndef TD_TESTS_KIT_TREE_H
+#define TD_TESTS_KIT_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* A strict reader of the XML that the server writes: a declaration, elements without attributes (the root may have S3's
  * xmlns), character data. Stricter than XML 1.0. Call xml_is_well_formed; the other functions are its parts. Texts need
  * no NUL. */
-#ifndef TD_TESTS_XML_CHECK_H
-#define TD_TESTS_XML_CHECK_H
+#ifndef TD_TESTS_KIT_XML_CHECK_H
+#define TD_TESTS_KIT_XML_CHECK_H
 
 #include "core/utf8.h"
 

@@ -1,7 +1,7 @@
 /* Counts allocations by malloc and its family, through the linker's --wrap: live bytes, the peak, and a failure of the
  * k-th allocation. Does not see allocations inside libc (stdio, for example). Thread-safe. */
-#ifndef TD_TESTS_ALLOC_HOOKS_H
-#define TD_TESTS_ALLOC_HOOKS_H
+#ifndef TD_TESTS_UNIT_ALLOC_HOOKS_H
+#define TD_TESTS_UNIT_ALLOC_HOOKS_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* Every unit test includes this header: cmocka, the headers that cmocka needs before it, and a few helpers. */
-#ifndef TD_TESTS_UNIT_H
-#define TD_TESTS_UNIT_H
+#ifndef TD_TESTS_UNIT_UNIT_H
+#define TD_TESTS_UNIT_UNIT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

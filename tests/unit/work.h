@@ -1,8 +1,8 @@
 /* Counts the work of the sources that td_count_work names in CMakeLists.txt: they are compiled once more for the test,
  * so that each basic block that runs is counted (-fsanitize-coverage=trace-pc). The number is the same on every machine
  * and at every load. The work of the C library (memcpy, strcmp) is not counted. */
-#ifndef TD_TESTS_WORK_H
-#define TD_TESTS_WORK_H
+#ifndef TD_TESTS_UNIT_WORK_H
+#define TD_TESTS_UNIT_WORK_H
 
 #include <stdint.h>
 

@@ -14,8 +14,8 @@
  * another one replaces it (UINT64_MAX: none does). params[1]: number of dictionary batches; params[2], params[3]:
  * offset and bytes of the schema message; params[4]: enum td_arrow_obstacle, why rows cannot be cut (arrow_cut.h),
  * which `reason` says too; params[5]: why they cannot be gathered. Batches can be sent whole in any case. */
-#ifndef TD_PARSER_ARROW_H
-#define TD_PARSER_ARROW_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_H
+#define TD_PARSER_ROWS_ARROW_ARROW_H
 
 #include "parser/rows/row_format.h"
 

@@ -1,7 +1,7 @@
 /* An IPC stream of Arrow that is made of pieces of a file and of memory, and the file that it is made of: what cutting
  * and gathering (arrow_cut.h) share. */
-#ifndef TD_PARSER_ARROW_ANSWER_H
-#define TD_PARSER_ARROW_ANSWER_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_ANSWER_H
+#define TD_PARSER_ROWS_ARROW_ARROW_ANSWER_H
 
 #include "core/budget.h"
 #include "core/buffer.h"

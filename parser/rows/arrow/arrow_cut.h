@@ -7,8 +7,8 @@
  * batch, from 0, whose bytes are wrong; TD_FAILED_PRECONDITION with the reason when the rows cannot be cut or gathered
  * (enum td_arrow_obstacle): batches can then be sent whole; TD_UNAVAILABLE when the file is another one than that of
  * the index; TD_RESOURCE_EXHAUSTED with the limit; those of the input. After an error the answer must be ended. */
-#ifndef TD_PARSER_ARROW_CUT_H
-#define TD_PARSER_ARROW_CUT_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_CUT_H
+#define TD_PARSER_ROWS_ARROW_ARROW_CUT_H
 
 #include "parser/rows/arrow/arrow_answer.h"
 

@@ -1,7 +1,7 @@
 /* Scattered rows of Arrow IPC, gathered in record batches without decoding values. The answer and the errors are those
  * of arrow_cut.h. */
-#ifndef TD_PARSER_ARROW_GATHER_H
-#define TD_PARSER_ARROW_GATHER_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_GATHER_H
+#define TD_PARSER_ROWS_ARROW_ARROW_GATHER_H
 
 #include "parser/rows/arrow/arrow_answer.h"
 

@@ -4,8 +4,8 @@
  *     FF FF FF FF (not in files before 0.15) | metadata bytes, i32 | metadata, a flatbuffer | body
  *
  * All bytes of the metadata are read once, into memory of the reader. */
-#ifndef TD_PARSER_ARROW_MESSAGE_H
-#define TD_PARSER_ARROW_MESSAGE_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_MESSAGE_H
+#define TD_PARSER_ROWS_ARROW_ARROW_MESSAGE_H
 
 #include "core/budget.h"
 #include "core/input.h"

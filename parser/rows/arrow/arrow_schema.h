@@ -1,7 +1,7 @@
 /* The schema of an Arrow IPC file: which buffers each of its record batches has, and what people read of its columns.
  * Source: Schema.fbs of the Arrow format, version 1.5 (metadata versions V4 and V5), and "Arrow Columnar Format". */
-#ifndef TD_PARSER_ARROW_SCHEMA_H
-#define TD_PARSER_ARROW_SCHEMA_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_SCHEMA_H
+#define TD_PARSER_ROWS_ARROW_ARROW_SCHEMA_H
 
 #include "core/buffer.h"
 #include "parser/rows/arrow/flatbuffer.h"

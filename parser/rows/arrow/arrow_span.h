@@ -1,8 +1,8 @@
 /* Where the values of a run of rows lie in a record batch of Arrow IPC, and how bitmaps and offsets are copied, which
  * cannot be copied as they are. Everything that is read of the file is checked: a hostile batch gives an error, never a
  * place outside of its body. */
-#ifndef TD_PARSER_ARROW_SPAN_H
-#define TD_PARSER_ARROW_SPAN_H
+#ifndef TD_PARSER_ROWS_ARROW_ARROW_SPAN_H
+#define TD_PARSER_ROWS_ARROW_ARROW_SPAN_H
 
 #include "core/buffer.h"
 #include "core/input.h"

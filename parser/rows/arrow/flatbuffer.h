@@ -5,8 +5,8 @@
  * Every distance, vtable, vector and text is checked against the bytes, whatever the caller asks for. Alignment is not
  * asked for. Tables may share bytes, so that a walk over tables needs a bound of its own. A function that returns false
  * has set the error: TD_INVALID_ARGUMENT with the position. */
-#ifndef TD_PARSER_FLATBUFFER_H
-#define TD_PARSER_FLATBUFFER_H
+#ifndef TD_PARSER_ROWS_ARROW_FLATBUFFER_H
+#define TD_PARSER_ROWS_ARROW_FLATBUFFER_H
 
 #include "core/error.h"
 #include "core/text.h"

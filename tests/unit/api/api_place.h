@@ -1,6 +1,6 @@
 /* Shared by the tests of the interface: a served tree of models, requests without a socket, and helpers for JSON. */
-#ifndef TD_TESTS_API_PLACE_H
-#define TD_TESTS_API_PLACE_H
+#ifndef TD_TESTS_UNIT_API_API_PLACE_H
+#define TD_TESTS_UNIT_API_API_PLACE_H
 
 #include "api/api.h"
 #include "api/native/native_error.h"

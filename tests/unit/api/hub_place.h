@@ -1,8 +1,8 @@
 /* Shared by the tests of the Hub's facade: repositories of every kind, requested by the Hub's paths. Expected shapes
  * and codes are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
  * computed with git. Needs TD_TEST_DATA. */
-#ifndef TD_TESTS_HUB_PLACE_H
-#define TD_TESTS_HUB_PLACE_H
+#ifndef TD_TESTS_UNIT_API_HUB_PLACE_H
+#define TD_TESTS_UNIT_API_HUB_PLACE_H
 
 #include "api/hub/hub_call.h"
 #include "tests/unit/api/api_place.h"

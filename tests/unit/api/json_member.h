@@ -1,6 +1,6 @@
 /* Functions that return members of a JSON object, by cJSON. They fail the test when a member is missing. */
-#ifndef TD_TESTS_JSON_MEMBER_H
-#define TD_TESTS_JSON_MEMBER_H
+#ifndef TD_TESTS_UNIT_API_JSON_MEMBER_H
+#define TD_TESTS_UNIT_API_JSON_MEMBER_H
 
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,6 @@
 /* The models and files that the tests of the S3 facade request. */
-#ifndef TD_TESTS_S3_MODELS_H
-#define TD_TESTS_S3_MODELS_H
+#ifndef TD_TESTS_UNIT_API_S3_MODELS_H
+#define TD_TESTS_UNIT_API_S3_MODELS_H
 
 #include "tests/unit/api/s3_place.h"
 

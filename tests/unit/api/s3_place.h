@@ -1,6 +1,6 @@
 /* Shared by the tests of the S3 facade: a served tree, requests without a socket, and helpers for XML. */
-#ifndef TD_TESTS_S3_PLACE_H
-#define TD_TESTS_S3_PLACE_H
+#ifndef TD_TESTS_UNIT_API_S3_PLACE_H
+#define TD_TESTS_UNIT_API_S3_PLACE_H
 
 #include "tests/kit/loopback.h"
 #include "tests/kit/xml_check.h"

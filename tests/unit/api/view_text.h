@@ -1,6 +1,6 @@
 /* Manifests as flat text, for tests of the manifest view. */
-#ifndef TD_TESTS_VIEW_TEXT_H
-#define TD_TESTS_VIEW_TEXT_H
+#ifndef TD_TESTS_UNIT_API_VIEW_TEXT_H
+#define TD_TESTS_UNIT_API_VIEW_TEXT_H
 
 #include "api/native/manifest_view.h"
 #include "core/text.h"

@@ -1,7 +1,7 @@
 /* Shared by tests of the OCI facade: gives virtual files digests without hashing them, as the virtual hasher would. The
  * digests are of other bytes, as nothing here compares them with those of the files. */
-#ifndef TD_TESTS_VIRTUAL_PLACE_H
-#define TD_TESTS_VIRTUAL_PLACE_H
+#ifndef TD_TESTS_UNIT_API_VIRTUAL_PLACE_H
+#define TD_TESTS_UNIT_API_VIRTUAL_PLACE_H
 
 #include "api/state.h"
 #include "core/digits.h"

@@ -1,6 +1,6 @@
 /* Shared by the tests of the sandbox: files of many formats, and whether two parses of one file left the same. */
-#ifndef TD_TESTS_CONTENT_CHECK_H
-#define TD_TESTS_CONTENT_CHECK_H
+#ifndef TD_TESTS_UNIT_CATALOG_CONTENT_CHECK_H
+#define TD_TESTS_UNIT_CATALOG_CONTENT_CHECK_H
 
 #include "catalog/file_content.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
 /* Shared by the tests of digest logs: logs whose i-th entry can be computed, on a disk that may fail. */
-#ifndef TD_TESTS_DIGEST_LOG_PLACE_H
-#define TD_TESTS_DIGEST_LOG_PLACE_H
+#ifndef TD_TESTS_UNIT_CATALOG_DIGEST_LOG_PLACE_H
+#define TD_TESTS_UNIT_CATALOG_DIGEST_LOG_PLACE_H
 
 #include "catalog/digest_log.h"
 #include "tests/kit/tree.h"

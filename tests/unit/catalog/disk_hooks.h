@@ -1,7 +1,7 @@
 /* A disk that fails: replaces write, fdatasync, fsync, renameat and openat64 through the linker's --wrap. The sync
  * calls do nothing else, because thousands of real ones take long. Single-threaded. */
-#ifndef TD_TESTS_DISK_HOOKS_H
-#define TD_TESTS_DISK_HOOKS_H
+#ifndef TD_TESTS_UNIT_CATALOG_DISK_HOOKS_H
+#define TD_TESTS_UNIT_CATALOG_DISK_HOOKS_H
 
 #include <stddef.h>
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 /* Shared by the tests of datasets: an indexer over the snapshots of a scanner. */
-#ifndef TD_TESTS_ROWS_PLACE_H
-#define TD_TESTS_ROWS_PLACE_H
+#ifndef TD_TESTS_UNIT_CATALOG_ROWS_PLACE_H
+#define TD_TESTS_UNIT_CATALOG_ROWS_PLACE_H
 
 #include "catalog/dataset/dataset.h"
 #include "catalog/dataset/row_indexer.h"

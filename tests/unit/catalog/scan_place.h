@@ -1,6 +1,6 @@
 /* Shared by the tests of scans and of their results: a tree and a scanner over it. */
-#ifndef TD_TESTS_SCAN_PLACE_H
-#define TD_TESTS_SCAN_PLACE_H
+#ifndef TD_TESTS_UNIT_CATALOG_SCAN_PLACE_H
+#define TD_TESTS_UNIT_CATALOG_SCAN_PLACE_H
 
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"

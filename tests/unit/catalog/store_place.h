@@ -1,6 +1,6 @@
 /* Shared by the tests of the store of kept models: a store in a tree, and models of one or two small files. */
-#ifndef TD_TESTS_STORE_PLACE_H
-#define TD_TESTS_STORE_PLACE_H
+#ifndef TD_TESTS_UNIT_CATALOG_STORE_PLACE_H
+#define TD_TESTS_UNIT_CATALOG_STORE_PLACE_H
 
 #include "catalog/upstream/upstream_store.h"
 #include "core/digest.h"

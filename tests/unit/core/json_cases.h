@@ -1,8 +1,8 @@
 /* Texts and verdicts, written from RFC 8259 in the categories of the JSONTestSuite: texts that every parser must
  * accept, texts that every parser must reject, and texts that core/json rejects where the RFC leaves the choice (bad
  * UTF-8, lone surrogates, nesting past 128), because serde_json, which reads safetensors, rejects them too. */
-#ifndef TD_TESTS_JSON_CASES_H
-#define TD_TESTS_JSON_CASES_H
+#ifndef TD_TESTS_UNIT_CORE_JSON_CASES_H
+#define TD_TESTS_UNIT_CORE_JSON_CASES_H
 
 #include <stdbool.h>
 #include <stddef.h>

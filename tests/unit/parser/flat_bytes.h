@@ -1,6 +1,6 @@
 /* FlatBuffers that a test makes by hand, number by number. Distances are set when the place they lead to is known. */
-#ifndef TD_TESTS_FLAT_BYTES_H
-#define TD_TESTS_FLAT_BYTES_H
+#ifndef TD_TESTS_UNIT_PARSER_FLAT_BYTES_H
+#define TD_TESTS_UNIT_PARSER_FLAT_BYTES_H
 
 #include "tests/unit/unit.h"
 

@@ -1,7 +1,7 @@
 /* Files below tests/data/ that real writers made, with the expectations from the reference library: lines of
  * NAME|DTYPE|[SHAPE]|ORDER|REASON|CRC32, as tests/data/make_npy.py writes them. */
-#ifndef TD_TESTS_FORMAT_FIXTURE_H
-#define TD_TESTS_FORMAT_FIXTURE_H
+#ifndef TD_TESTS_UNIT_PARSER_FORMAT_FIXTURE_H
+#define TD_TESTS_UNIT_PARSER_FORMAT_FIXTURE_H
 
 #include "tests/unit/parser/format_parse.h"
 

@@ -1,7 +1,7 @@
 /* Parses a file and counts the memory, and repeats the parse with faults that every format must survive: the file cut
  * short, any byte changed, any allocation failing, any read failing. Needs WRAP_MALLOC. */
-#ifndef TD_TESTS_FORMAT_PARSE_H
-#define TD_TESTS_FORMAT_PARSE_H
+#ifndef TD_TESTS_UNIT_PARSER_FORMAT_PARSE_H
+#define TD_TESTS_UNIT_PARSER_FORMAT_PARSE_H
 
 #include "core/buffer.h"
 #include "core/checked.h"

@@ -1,6 +1,6 @@
 /* A table of GGUF files that must be refused: how each is built, where its fault is, and part of the message. */
-#ifndef TD_TESTS_GGUF_CASE_H
-#define TD_TESTS_GGUF_CASE_H
+#ifndef TD_TESTS_UNIT_PARSER_GGUF_CASE_H
+#define TD_TESTS_UNIT_PARSER_GGUF_CASE_H
 
 #include "parser/gguf.h"
 #include "tests/unit/parser/format_parse.h"

@@ -1,6 +1,6 @@
 /* GGUF files built in memory, for tests: pieces are appended to a td_buffer. */
-#ifndef TD_TESTS_GGUF_FILE_H
-#define TD_TESTS_GGUF_FILE_H
+#ifndef TD_TESTS_UNIT_PARSER_GGUF_FILE_H
+#define TD_TESTS_UNIT_PARSER_GGUF_FILE_H
 
 #include "core/buffer.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
 /* Parses pickles without a file around them, and counts the memory. */
-#ifndef TD_TESTS_PICKLE_FIXTURE_H
-#define TD_TESTS_PICKLE_FIXTURE_H
+#ifndef TD_TESTS_UNIT_PARSER_PICKLE_FIXTURE_H
+#define TD_TESTS_UNIT_PARSER_PICKLE_FIXTURE_H
 
 #include "parser/pickle/pickle.h"
 #include "tests/unit/alloc_hooks.h"

@@ -1,7 +1,7 @@
 /* Indexes of rows of files in memory, and files below tests/data/rows/ with the rows that their formats' own readers
  * gave (tests/data/make_rows.py). Needs WRAP_MALLOC, zlib and TD_TEST_DATA. */
-#ifndef TD_TESTS_ROW_FIXTURE_H
-#define TD_TESTS_ROW_FIXTURE_H
+#ifndef TD_TESTS_UNIT_PARSER_ROW_FIXTURE_H
+#define TD_TESTS_UNIT_PARSER_ROW_FIXTURE_H
 
 #include "core/json.h"
 #include "core/json_document.h"

@@ -1,7 +1,7 @@
 /* Files with rows below tests/data/rows_arrow/, and what pyarrow told of them: the number of rows and the columns, as
  * tests/data/make_rows_arrow.py writes them. */
-#ifndef TD_TESTS_ROWS_FIXTURE_H
-#define TD_TESTS_ROWS_FIXTURE_H
+#ifndef TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H
+#define TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H
 
 #include "parser/rows/row_format.h"
 #include "parser/rows/row_formats.h"

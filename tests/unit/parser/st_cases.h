@@ -2,8 +2,8 @@
  * (huggingface/safetensors) accepts or refuses. `at` is the text of the header where the fault's position must be;
  * `says` is part of the message. `listing` has the tensors of an accepted file, one line `name dtype [shape]
  * begin+nbytes` each, in the order of names. */
-#ifndef TD_TESTS_ST_CASES_H
-#define TD_TESTS_ST_CASES_H
+#ifndef TD_TESTS_UNIT_PARSER_ST_CASES_H
+#define TD_TESTS_UNIT_PARSER_ST_CASES_H
 
 #include "core/error.h"
 

@@ -1,6 +1,6 @@
 /* safetensors files built in memory, for tests. */
-#ifndef TD_TESTS_ST_FILE_H
-#define TD_TESTS_ST_FILE_H
+#ifndef TD_TESTS_UNIT_PARSER_ST_FILE_H
+#define TD_TESTS_UNIT_PARSER_ST_FILE_H
 
 #include "tests/unit/unit.h"
 

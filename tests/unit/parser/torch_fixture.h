@@ -1,7 +1,7 @@
 /* Small checkpoints, written by hand: pickles of torch.save in the text opcodes of protocol 0, and archives around
  * them. */
-#ifndef TD_TESTS_TORCH_FIXTURE_H
-#define TD_TESTS_TORCH_FIXTURE_H
+#ifndef TD_TESTS_UNIT_PARSER_TORCH_FIXTURE_H
+#define TD_TESTS_UNIT_PARSER_TORCH_FIXTURE_H
 
 #include "parser/torch/torch.h"
 #include "tests/unit/parser/format_fixture.h"

@@ -1,7 +1,7 @@
 /* Counts the work of a walk over a pickle, through the linker's --wrap of the functions that a walk calls for each
  * value. The count is the same on every machine, under every sanitizer and at every load. Single-threaded. */
-#ifndef TD_TESTS_WALK_HOOKS_H
-#define TD_TESTS_WALK_HOOKS_H
+#ifndef TD_TESTS_UNIT_PARSER_WALK_HOOKS_H
+#define TD_TESTS_UNIT_PARSER_WALK_HOOKS_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* Zip archives built in memory as Python's zipfile or PyTorch writes them, for tests to damage. */
-#ifndef TD_TESTS_ZIP_FILE_H
-#define TD_TESTS_ZIP_FILE_H
+#ifndef TD_TESTS_UNIT_PARSER_ZIP_FILE_H
+#define TD_TESTS_UNIT_PARSER_ZIP_FILE_H
 
 #include "tests/unit/unit.h"
 

@@ -1,5 +1,5 @@
 /* Connections that the acceptor turns away, and those that the server does not take. */
-#include "server/acceptor.h"
+#include "server/net/acceptor.h"
 
 #include "api/api.h"
 #include "tests/unit/alloc_hooks.h"

@@ -1,4 +1,4 @@
-#include "server/access_log.h"
+#include "server/log/access_log.h"
 
 #include "core/clock.h"
 #include "tests/kit/tree.h"

@@ -1,5 +1,5 @@
 /* Counts by address: beside counts in a plain array, with failing allocations, with addresses that collide. */
-#include "server/address_counts.h"
+#include "server/net/address_counts.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,8 +1,8 @@
 /* The configuration file: its values, its place among the sources, its faults, and what may change while the server
  * runs. JSON is that of RFC 8259. */
-#include "server/config_file.h"
+#include "server/config/config_file.h"
 
-#include "server/config.h"
+#include "server/config/config.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

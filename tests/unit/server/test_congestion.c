@@ -1,7 +1,7 @@
 /* Which congestion control a connection has: sockets of this host, and a round trip as the test says it. */
-#include "server/congestion.h"
+#include "server/net/congestion.h"
 
-#include "server/connection.h"
+#include "server/net/connection.h"
 #include "tests/unit/unit.h"
 
 #include <arpa/inet.h>

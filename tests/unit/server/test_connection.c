@@ -1,8 +1,8 @@
 /* The registry of connections: limits, deadlines and cuts, over real TCP pairs. */
-#include "server/connection.h"
+#include "server/net/connection.h"
 
 #include "core/clock.h"
-#include "server/socket_facts.h"
+#include "server/net/socket_facts.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"

@@ -1,9 +1,9 @@
 /* Tests of td_delivery_look over real TCP pairs, and of how long an answer that was sent by reference keeps its blob.
  */
-#include "server/delivery.h"
+#include "server/net/delivery.h"
 
 #include "core/clock.h"
-#include "server/connection.h"
+#include "server/net/connection.h"
 #include "tests/unit/unit.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-#include "server/exposure.h"
+#include "server/config/exposure.h"
 
 #include "tests/unit/unit.h"
 

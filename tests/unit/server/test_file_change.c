@@ -1,4 +1,4 @@
-#include "server/file_change.h"
+#include "server/host/file_change.h"
 
 #include "tests/unit/unit.h"
 

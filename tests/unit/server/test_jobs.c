@@ -1,5 +1,5 @@
 /* Jobs when the system allows few threads. */
-#include "server/jobs.h"
+#include "server/mhd/jobs.h"
 
 #include "tests/unit/unit.h"
 

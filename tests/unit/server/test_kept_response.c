@@ -1,9 +1,9 @@
 /* A response that a connection uses again: which answers share one, and that its fields are always the last answer's.
  */
-#include "server/kept_response.h"
+#include "server/mhd/kept_response.h"
 
-#include "server/answer_header.h"
-#include "server/sender.h"
+#include "server/mhd/answer_header.h"
+#include "server/mhd/sender.h"
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The end of leases, with a registry and a clock that this test plays: how long transfers and unread answers are
  * waited for, each from the moment at which a writer began to wait for its own file. */
-#include "server/lease_breaks.h"
+#include "server/net/lease_breaks.h"
 
 #include "core/clock.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,5 @@
 /* The test plays systemd's side of sd_notify(3): it binds the socket and reads the datagrams. */
-#include "server/notify.h"
+#include "server/host/notify.h"
 
 #include "core/clock.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
 /* Expectations: RFC 9110, RFC 9112, RFC 3986, and the rules of this service: nothing with Transfer-Encoding, and no
  * Content-Length but one plain 0 unless the method is POST. */
-#include "server/request_guard.h"
+#include "server/net/request_guard.h"
 
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"

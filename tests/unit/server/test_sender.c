@@ -1,7 +1,7 @@
 /* Bodies that libmicrohttpd believes to send from memory: that its calls come here, that each byte is the body's, and
  * what happens when the socket is full or the body cannot be had. */
-#include "server/sender.h"
-#include "server/sent_sockets.h"
+#include "server/mhd/sender.h"
+#include "server/net/sent_sockets.h"
 
 #include "tests/unit/unit.h"
 
@@ -53,7 +53,7 @@ struct server {
     _Atomic bool was_registered;
 };
 
-/* Answers /copied from memory, and all else by server/sender. */
+/* Answers /copied from memory, and all else by server/mhd/sender. */
 static enum MHD_Result answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *upload, size_t *upload_len, void **context)
 {

@@ -1,6 +1,6 @@
 /* Bodies on their way to a socket: each byte is the body's whatever its runs are and however the socket takes them,
  * long runs of the referenced file go by sendfile, and an answer whose file changes or shrinks is never complete. */
-#include "server/sent_body.h"
+#include "server/net/sent_body.h"
 
 #include "storage/fault_guard.h"
 #include "tests/unit/unit.h"

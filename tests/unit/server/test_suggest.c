@@ -1,4 +1,4 @@
-#include "server/suggest.h"
+#include "server/config/suggest.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-#include "server/tls.h"
+#include "server/mhd/tls.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,6 @@
 /* Responses through a real libmicrohttpd on a loopback socket: the bytes on the wire, the computed length of the
  * header, and answers that are cut because a file changes. */
-#include "server/transfer.h"
+#include "server/mhd/transfer.h"
 
 #include "api/native/native.h"
 #include "core/clock.h"
@@ -387,8 +387,8 @@ static void many_runs(void **state)
 /* ---- by reference -------------------------------------------------------------------------------------- */
 
 /* Runs of a file go out by reference beyond TD_REFERENCE_BYTES, unless the connection ends after them or an answer from
- * another file may be unread. The reference on the blob is then the connection's. server/sender sends all longer bodies
- * but those that a shared thread sends in turns or by jobs. */
+ * another file may be unread. The reference on the blob is then the connection's. server/mhd/sender sends all longer
+ * bodies but those that a shared thread sends in turns or by jobs. */
 static void runs_of_files_go_by_reference(void **state)
 {
     (void)state;
@@ -407,14 +407,14 @@ static void runs_of_files_go_by_reference(void **state)
     actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
     assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does: server/sender */
+    assert_int_equal(sendmsg(pair[0], &message, MSG_NOSIGNAL), 2); /* as libmicrohttpd does: server/mhd/sender */
     static const struct {
         uint64_t len, runs;
         bool close, has_unread, pinned;
         enum td_way way;
         bool is_shared; /* its thread */
         bool by_sender;
-        bool has_large_number; /* the descriptor: server/sender takes neither it nor its end */
+        bool has_large_number; /* the descriptor: server/mhd/sender takes neither it nor its end */
         bool is_tls;
     } rows[] = {
         {TD_REFERENCE_BYTES + 1, 1, false, false, true, TD_WAY_FILE, false, true, false, false},

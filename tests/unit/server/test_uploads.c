@@ -1,5 +1,5 @@
 /* The memory of bodies: all together, and half of it for one address. */
-#include "server/uploads.h"
+#include "server/net/uploads.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,5 @@
 /* Requests that wait for a change, without connections. */
-#include "server/waiters.h"
+#include "server/mhd/waiters.h"
 
 #include "core/clock.h"
 #include "tests/unit/unit.h"

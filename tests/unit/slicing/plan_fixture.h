@@ -1,6 +1,6 @@
 /* Lists of tensors without files, for the tests of plans. */
-#ifndef TD_TESTS_PLAN_FIXTURE_H
-#define TD_TESTS_PLAN_FIXTURE_H
+#ifndef TD_TESTS_UNIT_SLICING_PLAN_FIXTURE_H
+#define TD_TESTS_UNIT_SLICING_PLAN_FIXTURE_H
 
 #include "slicing/plan.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
 /* Shapes as tests/data/slices.txt and joins.txt write them. */
-#ifndef TD_TESTS_SHAPE_TEXT_H
-#define TD_TESTS_SHAPE_TEXT_H
+#ifndef TD_TESTS_UNIT_SLICING_SHAPE_TEXT_H
+#define TD_TESTS_UNIT_SLICING_SHAPE_TEXT_H
 
 #include "parser/manifest.h"
 

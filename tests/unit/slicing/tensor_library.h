@@ -1,6 +1,6 @@
 /* Tensors in memory, as a list and as the sources of a composed blob. */
-#ifndef TD_TESTS_TENSOR_LIBRARY_H
-#define TD_TESTS_TENSOR_LIBRARY_H
+#ifndef TD_TESTS_UNIT_SLICING_TENSOR_LIBRARY_H
+#define TD_TESTS_UNIT_SLICING_TENSOR_LIBRARY_H
 
 #include "slicing/plan.h"
 #include "storage/composed.h"

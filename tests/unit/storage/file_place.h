@@ -1,6 +1,6 @@
 /* A directory of files with known bytes, and the cache that maps them. */
-#ifndef TD_TESTS_FILE_PLACE_H
-#define TD_TESTS_FILE_PLACE_H
+#ifndef TD_TESTS_UNIT_STORAGE_FILE_PLACE_H
+#define TD_TESTS_UNIT_STORAGE_FILE_PLACE_H
 
 #include "storage/fault_guard.h"
 #include "storage/file_source.h"

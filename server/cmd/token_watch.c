@@ -1,0 +1,95 @@
+#include "server/cmd/token_watch.h"
+
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/log.h"
+#include "http/auth/token_file.h"
+
+#include <string.h>
+
+bool td_token_watch_init(struct td_token_watch *watch, const char *path, struct td_error *err)
+{
+    memset(watch, 0, sizeof *watch);
+    watch->path = path;
+    if (path[0] == '\0')
+        return true;
+    watch->change = (struct td_file_change){.paths = {path}};
+    td_file_change_note(&watch->change);
+    return td_token_file_read(path, &watch->first, err);
+}
+
+/* Gives the api the tokens, of which it takes over the reference, and shows their number in the metrics. */
+static void give(struct td_api *api, struct td_token_set *tokens)
+{
+    atomic_store(&api->metrics.tokens, td_token_set_count(tokens));
+    atomic_store(&api->metrics.tokens_failed, false);
+    td_api_set_tokens(api, tokens);
+}
+
+/* Returns how many of the tokens have expired. */
+static size_t count_expired(const struct td_token_set *tokens)
+{
+    int64_t now_s = td_wall_now().seconds;
+    size_t expired = 0;
+    for (size_t i = 0; i < td_token_set_count(tokens); i++)
+        expired += td_token_has_expired(&td_token_set_tokens(tokens)[i], now_s) ? 1 : 0;
+    return expired;
+}
+
+/* Logs how many tokens there are, and warns when none is good. before, after: what stands around the file's path. */
+static void tell(const struct td_token_watch *watch, const char *before, const char *after,
+                 const struct td_token_set *tokens)
+{
+    size_t count = td_token_set_count(tokens);
+    size_t expired = count_expired(tokens);
+    td_log(TD_LOG_INFO, "%s \"%s\"%s: %zu token%s, %zu of them expired", before, watch->path, after, count,
+           td_plural(count), expired);
+    if (expired == count)
+        td_log(TD_LOG_WARN,
+               "everybody is refused, since \"%s\" has no token that is valid; make one with tensord token new NAME "
+               "--tokens %s",
+               watch->path, watch->path);
+}
+
+void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
+{
+    if (watch->first != NULL) {
+        tell(watch, "requests need a token, those of", "", watch->first);
+        give(api, watch->first);
+    }
+    watch->first = NULL;
+}
+
+/* Returns whether the file may be readable soon without another change: descriptors or memory were short. */
+static bool may_pass(const struct td_error *err)
+{
+    return err->code == TD_IO || err->code == TD_RESOURCE_EXHAUSTED;
+}
+
+void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always)
+{
+    struct td_token_set *tokens = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    if (watch->path[0] == '\0' || (!always && !td_file_change_look(&watch->change)))
+        return;
+    if (always)
+        td_file_change_note(&watch->change);
+    if (!td_token_file_read(watch->path, &tokens, &err)) {
+        atomic_store(&api->metrics.tokens_failed, true);
+        if (!watch->is_waiting || !may_pass(&err))
+            td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
+        watch->is_waiting = may_pass(&err);
+        if (watch->is_waiting)
+            td_file_change_forget(&watch->change);
+        return;
+    }
+    watch->is_waiting = false;
+    tell(watch, "read the tokens file", " again", tokens);
+    give(api, tokens);
+}
+
+void td_token_watch_fini(struct td_token_watch *watch)
+{
+    td_token_set_unref(watch->first);
+    watch->first = NULL;
+}

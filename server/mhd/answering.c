@@ -1,0 +1,211 @@
+/* Hard: a shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
+ * (core/waiting.h); if that is refused, a job makes it from the beginning, and libmicrohttpd calls again. A request may
+ * also wait for a change (server/mhd/waiters.h). It is then tried again from the beginning, by the waker, by a job or,
+ * in a thread of its own, by that. */
+#include "server/mhd/answering.h"
+
+#include "core/clock.h"
+#include "core/waiting.h"
+#include "server/net/socket_facts.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Returns the length of the request's header, from its request line to the empty line. */
+static uint64_t request_header_bytes(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    return info == NULL ? 0 : info->header_size;
+}
+
+/* Adds the request's id, and makes libmicrohttpd's response, which the exchange then owns. On a thread that may wait it
+ * does not fail, except for lack of memory. */
+static void make(struct td_session *session, const struct td_request *request, struct td_response *response, bool head)
+{
+    struct td_exchange *exchange = &session->exchange;
+    struct td_connection *connection = session->link.connection;
+    if (exchange->is_last || atomic_load(&session->serving->api->draining))
+        response->close = true;
+    td_response_add_request_id(response, request);
+    memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
+    connection->received_bytes =
+        session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
+    memcpy(exchange->token, response->token, sizeof exchange->token);
+    exchange->made = td_transfer_create(response, &session->link, head, &exchange->transfer);
+    exchange->status = response->status;
+    exchange->route = response->route;
+    exchange->changed = response->changed;
+    if (exchange->is_http_1_0 && !response->close)
+        exchange->transfer.header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
+}
+
+/* Hands the response that was made to libmicrohttpd. MHD_NO drops the connection: for lack of memory there is nothing
+ * else left to do. */
+static enum MHD_Result queue(struct td_session *session)
+{
+    struct td_exchange *exchange = &session->exchange;
+    struct td_connection *connection = session->link.connection;
+    struct MHD_Response *made = exchange->made;
+    if (made == NULL)
+        return MHD_NO;
+    exchange->made = NULL;
+    session->received_bytes = connection->received_bytes;
+    exchange->stage = TD_STAGE_QUEUED;
+    if (connection->is_tls && exchange->transfer.is_long)
+        exchange->given_bytes = td_socket_given_bytes(connection->fd);
+    td_connection_set_phase(connection, TD_PHASE_SENDING);
+    enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, made);
+    td_transfer_release(made, &exchange->transfer);
+    return result;
+}
+
+enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int status, const char *message)
+{
+    struct td_request request = td_session_request(session);
+    struct td_response response;
+    td_response_init_for(&response, &request);
+    td_response_fail(&response, status, NULL, "%s", message);
+    response.close = true;
+    make(session, &request, &response, head);
+    td_response_fini(&response);
+    return queue(session);
+}
+
+/* Tells the client how long the answer took from the whole request on, if that is long. */
+static void tell_time(struct td_session *session, struct td_response *response)
+{
+    struct td_connection *connection = session->link.connection;
+    uint64_t since_ns = atomic_load(&connection->phase_since_ns);
+    uint64_t now_ns = td_clock_ns();
+    if (atomic_load(&connection->phase) == TD_PHASE_HANDLING && now_ns - since_ns >= TD_TIMED_NS)
+        td_response_add_timing(response, now_ns - since_ns);
+}
+
+/* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is
+ * made then. Returns true, with nothing made, when the request has to wait for a change. */
+static bool make_answer(struct td_session *session, bool close)
+{
+    struct td_request request = td_session_request(session);
+    struct td_response response;
+    bool waits = false;
+    session->waiter.seen = td_waiters_published(session->serving->waiters);
+    if (session->exchange.upload.failed) {
+        td_response_init_for(&response, &request);
+        td_response_fail(&response, 503, NULL, "%s",
+                         session->exchange.no_room_for == TD_UPLOAD_NO_SHARE
+                             ? "the bodies of your address's other requests take half of the memory set aside for "
+                               "bodies, its share; try again"
+                             : "the bodies of other requests take all the memory set aside for bodies; try again");
+    } else {
+        td_api_handle(session->serving->api, &request, &response);
+    }
+    if (response.wait_until_ns != 0) {
+        waits = td_session_enter_wait(session, response.wait_until_ns);
+        if (!waits)
+            td_response_fail(&response, 503, NULL,
+                             "as many requests wait for a change as --max-waiters allows; try again");
+    }
+    response.close = response.close || close;
+    if (!waits && !td_waiting_was_refused()) {
+        td_session_leave_wait(session);
+        tell_time(session, &response);
+        make(session, &request, &response, td_text_equals(request.method, "HEAD"));
+    }
+    td_response_fini(&response);
+    return waits;
+}
+
+static void run_answer(struct td_job *job)
+{
+    struct td_session *session = (struct td_session *)(void *)job;
+    if (make_answer(session, session->job_closes))
+        session->exchange.stage = TD_STAGE_WAIT_WANTED; /* keeps the body, which a later try may need */
+    else
+        td_session_drop_upload(session);
+}
+
+static struct td_session *waiting_session(struct td_waiter *waiter)
+{
+    return (struct td_session *)(void *)((char *)waiter - offsetof(struct td_session, waiter));
+}
+
+enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
+{
+    struct td_session *session = waiting_session(waiter);
+    if (may_wait) {
+        atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
+    } else {
+        td_session_end_waiting(session);
+        td_waiting_forbid();
+    }
+    bool waits = make_answer(session, session->job_closes);
+    bool was_refused = td_waiting_allow();
+    if (!was_refused && !waits)
+        td_session_drop_upload(session);
+    return was_refused ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
+}
+
+/* Suspends the connection until the answer is made, by the waker or by a job. */
+static enum MHD_Result park(struct td_session *session)
+{
+    session->exchange.stage = TD_STAGE_JOB_BEGUN;
+    return td_waiters_park(session->serving->waiters, &session->waiter, session->link.mhd) ? MHD_YES : MHD_NO;
+}
+
+/* Waits on the connection's own thread, and answers. */
+static enum MHD_Result wait_here(struct td_session *session)
+{
+    bool waits = true;
+    while (waits) {
+        if (!td_waiters_sleep(session->serving->waiters, &session->waiter))
+            return MHD_NO;
+        td_session_end_waiting(session);
+        waits = make_answer(session, session->job_closes);
+    }
+    td_session_drop_upload(session);
+    return queue(session);
+}
+
+/* Has a job make the answer. Without a thread for it, answers 503: those there are may wait for a disk without end. */
+static enum MHD_Result begin_job(struct td_session *session)
+{
+    if (td_jobs_are_stuck(session->link.jobs)) {
+        td_session_drop_upload(session);
+        return td_answer_refuse(session, strcmp(session->exchange.method, "HEAD") == 0, 503,
+                                "no thread is free, and no further one can be started; try again");
+    }
+    session->exchange.stage = TD_STAGE_JOB_BEGUN;
+    session->job.run = run_answer;
+    atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run(session->link.jobs, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
+}
+
+enum MHD_Result td_answer_begin(struct td_session *session, bool close)
+{
+    bool is_shared = session->link.jobs != NULL;
+    if (is_shared)
+        td_waiting_forbid();
+    bool waits = make_answer(session, close);
+    bool was_refused = td_waiting_allow();
+    session->job_closes = close;
+    if (!was_refused && !waits)
+        td_session_drop_upload(session); /* before sending, which may take long */
+    if (!was_refused && !waits)
+        return queue(session);
+    if (waits && !is_shared)
+        return wait_here(session);
+    session->exchange.stage = waits ? TD_STAGE_WAIT_WANTED : TD_STAGE_JOB_WANTED;
+    /* Suspended at once, libmicrohttpd would read from the socket before it asks for the answer, and drop a client that
+     * has closed its side. Without an answer it comes again, and then asks for the answer first. In the first call of
+     * on_request it would go on to the body instead. */
+    return !close ? MHD_YES : waits ? park(session) : begin_job(session);
+}
+
+enum MHD_Result td_answer_resume(struct td_session *session)
+{
+    if (session->exchange.stage == TD_STAGE_WAIT_WANTED)
+        return park(session);
+    if (session->exchange.stage == TD_STAGE_JOB_WANTED)
+        return begin_job(session);
+    return queue(session);
+}

@@ -1,0 +1,313 @@
+/* libmicrohttpd calls back, on the connection's thread, which it may share with others: on_connection at the start and
+ * end of a connection (server/mhd/session), on_request_line for each request, on_request once with the header
+ * (server/mhd/request_reader), then with the parts of a body, then without any (server/mhd/answering), and on_completed
+ * when the answer was sent or broken off (server/mhd/sent_report). What is hard:
+ *   - The raw target exists only in on_request_line. libmicrohttpd decodes it in place afterwards, but ids may hold
+ *     %2F.
+ *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request
+ *     without a body is therefore answered in the second call.
+ *   - A body cannot be answered before it has come in whole, so one that exceeds the shared memory is dropped as it
+ *     arrives, and answered 503 at its end.
+ *   - libmicrohttpd closes connections without an answer when its pool of memory is full (hide_query of session.c,
+ *     POOL_OTHER_BYTES). */
+#include "server/mhd/http_server.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/small_thread.h"
+#include "server/mhd/answering.h"
+#include "server/mhd/request_reader.h"
+#include "server/mhd/sent_report.h"
+#include "server/mhd/session.h"
+
+#include <gnutls/abstract.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A connection's pool holds, beside the request's header, 64 bytes for each field, a vector of TD_IOVEC_RUNS and the
+ * answer's header. It is no larger, because libmicrohttpd clears all of it after every request. */
+enum { POOL_OTHER_BYTES = 12 * 1024 };
+
+struct td_http_server {
+    struct MHD_Daemon *daemon;     /* a thread for each connection */
+    struct MHD_Daemon *tls_daemon; /* the same with TLS; NULL: there is no TLS */
+    struct MHD_Daemon **workers;   /* each a thread for many connections */
+    size_t worker_count;
+    _Atomic size_t next_worker; /* for the next connection; counts on */
+    struct td_jobs *jobs;       /* of the workers */
+    struct td_uploads uploads;
+    struct td_serving serving;
+    _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
+};
+
+/* ---- callbacks ----------------------------------------------------------------------------------------- */
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct td_http_server *server = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = td_session_begin(&server->serving, mhd);
+    } else {
+        td_session_end(&server->serving, *context, mhd);
+        *context = NULL;
+    }
+}
+
+static struct td_session *session_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info == NULL ? NULL : info->socket_context;
+}
+
+static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+    (void)cls;
+    struct td_session *session = session_of(mhd);
+    return session != NULL && td_session_begin_request(session, target) ? session : NULL;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                                  const char *version, const char *upload, size_t *upload_len, void **context)
+{
+    (void)cls;
+    (void)url;
+    struct td_session *session = *context;
+    if (session == NULL)
+        return MHD_NO;
+    struct td_exchange *exchange = &session->exchange;
+    if (exchange->stage >= TD_STAGE_WAIT_WANTED && exchange->stage <= TD_STAGE_JOB_BEGUN)
+        return td_answer_resume(session);
+    if (exchange->stage < TD_STAGE_JUDGED)
+        return td_request_reader_judge(mhd, session, method, version);
+    if (*upload_len != 0) {
+        td_session_add_upload(session, upload, *upload_len);
+        *upload_len = 0;
+        return MHD_YES;
+    }
+    if (exchange->stage == TD_STAGE_QUEUED)
+        return MHD_YES;
+    if (exchange->has_upload)
+        td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
+    return td_answer_begin(session, false);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+{
+    (void)cls;
+    (void)mhd;
+    struct td_session *session = *context;
+    *context = NULL;
+    if (session == NULL || session->exchange.stage == TD_STAGE_NONE)
+        return;
+    td_sent_report(session, code);
+    td_session_end_request(session);
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------------------- */
+
+/* Counts a connection that was closed because no thread could be started for it, and logs that once a minute. No
+ * callback reports it; only libmicrohttpd's log does. */
+static void note_no_thread(struct td_http_server *server)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t last_ns = atomic_load(&server->warned_ns);
+    atomic_fetch_add(&server->serving.api->metrics.refused_threads, 1);
+    if ((last_ns == 0 || now_ns - last_ns > UINT64_C(60000000000)) &&
+        atomic_compare_exchange_strong(&server->warned_ns, &last_ns, now_ns))
+        td_log(TD_LOG_ERROR, "a connection was closed because no thread could be started for it; raise the limit on "
+                             "processes (ulimit -u, or the container's pids limit)");
+}
+
+__attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const char *format, va_list args)
+{
+    struct td_http_server *server = cls;
+    char message[512];
+    (void)vsnprintf(message, sizeof message, format, args);
+    message[strcspn(message, "\n")] = '\0';
+    if (strncmp(message, "Failed to create a", 18) == 0 && strstr(message, "thread") != NULL)
+        note_no_thread(server);
+    td_log(TD_LOG_DEBUG, "libmicrohttpd: %s", message);
+}
+
+/* Leaves paths raw; http/uri decodes them. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls;
+    (void)connection;
+    return strlen(text);
+}
+
+/* Each session is given its credentials when its connection begins (begin_tls of server/mhd/session.c); without them
+ * there is no handshake. */
+static int no_credentials(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+                          const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
+                          unsigned int *chain_length, gnutls_privkey_t *key)
+{
+    (void)session;
+    (void)authorities;
+    (void)authority_count;
+    (void)algorithms;
+    (void)algorithm_count;
+    (void)chain;
+    (void)chain_length;
+    (void)key;
+    return -1;
+}
+
+/* Starts a daemon of libmicrohttpd without a listening socket; NULL on failure. */
+static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned int how)
+{
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TD_TLS_PRIORITIES},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_credentials},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    bool has_tls = (how & MHD_USE_TLS) != 0;
+    const struct td_config *config = server->serving.config;
+    size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts; a handshake takes 28 KiB of it */
+    unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
+    /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
+     * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
+     * server/net/connection has all deadlines. */
+    return MHD_start_daemon(how | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
+                            server,                                               //
+                            MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                            MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                            MHD_OPTION_THREAD_STACK_SIZE, stack_bytes,            //
+                            MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                            MHD_OPTION_ARRAY, has_tls ? tls : &tls[2],            //
+                            MHD_OPTION_END);
+}
+
+/* Starts the daemons that have a thread for each connection. */
+static bool start_daemons(struct td_http_server *server, struct td_error *err)
+{
+    static const unsigned int how = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL;
+    server->daemon = start_daemon(server, how);
+    if (server->daemon != NULL && server->serving.tls != NULL)
+        server->tls_daemon = start_daemon(server, how | MHD_USE_TLS);
+    if (server->daemon != NULL && (server->serving.tls == NULL || server->tls_daemon != NULL))
+        return true;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start%s; --log-level debug may say why",
+                        server->daemon == NULL ? "" : " with TLS");
+}
+
+/* Starts the workers and what runs their jobs. */
+static bool start_workers(struct td_http_server *server, struct td_error *err)
+{
+    size_t count = server->serving.config->workers;
+    if (count == 0)
+        return true;
+    server->workers = calloc(count, sizeof *server->workers);
+    if (server->workers == NULL)
+        return td_error_no_memory(err);
+    if (!td_jobs_create((size_t)server->serving.config->max_connections + TD_RESERVED_CONNECTIONS,
+                        &server->serving.jobs, err))
+        return false;
+    while (server->worker_count < count) {
+        struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
+        if (worker == NULL)
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "only %zu of %zu --workers could be started",
+                                server->worker_count, count);
+        server->workers[server->worker_count++] = worker;
+    }
+    return true;
+}
+
+static void on_publish(void *context)
+{
+    td_waiters_publish(context);
+}
+
+static bool start_waiters(struct td_http_server *server, struct td_error *err)
+{
+    const struct td_waiters_config config = {.max = (size_t)server->serving.config->max_waiters,
+                                             .count = &server->serving.api->metrics.waiters,
+                                             .jobs = server->serving.jobs,
+                                             .retry = td_answer_retry};
+    if (!td_waiters_create(&config, &server->serving.waiters, err))
+        return false;
+    td_catalog_on_publish(server->serving.api->catalog, on_publish, server->serving.waiters);
+    return true;
+}
+
+bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
+                           struct td_access_log *log, struct td_tls *tls, struct td_http_server **out,
+                           struct td_error *err)
+{
+    struct td_http_server *server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return td_error_no_memory(err);
+    if (!td_uploads_init(&server->uploads, config->max_body_bytes, err)) {
+        free(server);
+        return false;
+    }
+    server->serving = (struct td_serving){
+        .config = config, .api = api, .registry = registry, .log = log, .tls = tls, .uploads = &server->uploads};
+    if (start_daemons(server, err) && start_workers(server, err) && start_waiters(server, err)) {
+        *out = server;
+        return true;
+    }
+    td_http_server_destroy(server);
+    return false;
+}
+
+void td_http_server_destroy(struct td_http_server *server)
+{
+    if (server == NULL)
+        return;
+    td_catalog_on_publish(server->serving.api->catalog, NULL, NULL);
+    atomic_store(&server->serving.api->draining, true); /* so that no request waits for a change any more */
+    /* libmicrohttpd must not be stopped while a connection is suspended. */
+    if (server->serving.waiters != NULL)
+        td_waiters_close(server->serving.waiters);
+    if (server->serving.jobs != NULL)
+        td_jobs_close(server->serving.jobs);
+    for (size_t i = 0; i < server->worker_count; i++)
+        MHD_stop_daemon(server->workers[i]);
+    if (server->tls_daemon != NULL)
+        MHD_stop_daemon(server->tls_daemon);
+    if (server->daemon != NULL)
+        MHD_stop_daemon(server->daemon);
+    td_jobs_destroy(server->serving.jobs);
+    td_waiters_destroy(server->serving.waiters);
+    free(server->workers);
+    td_uploads_fini(&server->uploads);
+    free(server);
+}
+
+void td_http_server_end_waits(struct td_http_server *server)
+{
+    td_waiters_publish(server->serving.waiters);
+}
+
+/* A function of td_taker's kind. */
+static bool take(void *context, struct td_connection *connection, enum td_lane lane, const struct sockaddr *address,
+                 unsigned int address_len)
+{
+    struct td_http_server *server = context;
+    struct MHD_Daemon *daemon = lane == TD_LANE_TLS ? server->tls_daemon : server->daemon;
+    if (lane == TD_LANE_SHARED && server->worker_count > 0) {
+        daemon = server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
+        connection->is_shared = true;
+    }
+    return MHD_add_connection(daemon, connection->fd, address, address_len) == MHD_YES;
+}
+
+const char *td_http_server_library(void)
+{
+    return MHD_get_version();
+}
+
+struct td_taker td_http_server_taker(struct td_http_server *server)
+{
+    return (struct td_taker){.take = take, .context = server};
+}

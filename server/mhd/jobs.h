@@ -1,0 +1,47 @@
+/* Jobs: work for a connection whose thread serves other connections too and so must not wait
+ * (server/mhd/http_server.h). The connection is suspended, another thread does the work, and the connection is resumed.
+ * A thread that is free takes the job; if none is, one more is started, so that a job which waits for a disk holds up
+ * no other. */
+#ifndef TD_SERVER_MHD_JOBS_H
+#define TD_SERVER_MHD_JOBS_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct MHD_Connection;
+struct td_jobs;
+
+/* Work for one connection. Part of an object that lives until the connection is resumed. */
+struct td_job {
+    void (*run)(struct td_job *job); /* called once, by any thread; the connection is resumed after it */
+    struct MHD_Connection *mhd;      /* set when it is queued, like the members below; NULL: no connection */
+    uint64_t since_ns;               /* when it was queued */
+    struct td_job *next;
+};
+
+/* Starts the first thread. At most max_threads are started; further jobs wait for a free one, as they do when the
+ * system allows no further thread, which the log tells. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err);
+
+/* Suspends the connection and has its job run. Returns false, with nothing done, after td_jobs_close. Called by a
+ * callback of libmicrohttpd for the connection, which must then return at once. */
+bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
+
+/* Has a job run that belongs to no connection, or resumes its connections itself. The job may be used again once it has
+ * begun. Not after td_jobs_close. Any thread. */
+void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job);
+
+/* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and none of
+ * those there are has become free, as when all wait for a disk that hangs. A further job would wait as long. */
+bool td_jobs_are_stuck(struct td_jobs *jobs);
+
+/* Waits until every job has ended and its connection is resumed. No job is taken from then on. Once. */
+void td_jobs_close(struct td_jobs *jobs);
+
+/* Ends the threads and frees the jobs' state. td_jobs_close comes first. NULL is allowed. */
+void td_jobs_destroy(struct td_jobs *jobs);
+
+#endif

@@ -1,0 +1,215 @@
+#include "server/mhd/session.h"
+
+#include "core/array.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/scheduling.h"
+#include "server/config/listen_address.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TARGET_KEPT_BYTES = 1024 }; /* a buffer for targets that is longer is freed after each request */
+
+/* ---- bodies of requests -------------------------------------------------------------------------------- */
+
+/* Returns the address of the client: all zero where libmicrohttpd does not tell the connection. */
+static const struct in6_addr *address_of(const struct td_session *session)
+{
+    static const struct in6_addr unknown;
+    return session->link.connection != NULL ? &session->link.connection->address : &unknown;
+}
+
+void td_session_add_upload(struct td_session *session, const char *bytes, size_t len)
+{
+    struct td_exchange *exchange = &session->exchange;
+    exchange->content_bytes += len;
+    if (exchange->upload.failed)
+        return;
+    exchange->no_room_for = td_uploads_add(session->serving->uploads, address_of(session), &exchange->counted, len);
+    if (exchange->no_room_for == TD_UPLOAD_FITS) {
+        td_buffer_append(&exchange->upload, bytes, len);
+    } else {
+        td_buffer_fini(&exchange->upload);
+        exchange->upload.failed = true;
+    }
+}
+
+void td_session_drop_upload(struct td_session *session)
+{
+    struct td_exchange *exchange = &session->exchange;
+    if (!exchange->has_upload && exchange->counted.bytes == 0)
+        return; /* nearly every request: the shared counter is not touched */
+    td_buffer_fini(&exchange->upload);
+    td_uploads_remove(session->serving->uploads, address_of(session), &exchange->counted);
+    exchange->has_upload = false;
+}
+
+/* ---- requests that wait for a change ------------------------------------------------------------------- */
+
+bool td_session_enter_wait(struct td_session *session, uint64_t until_ns)
+{
+    struct td_exchange *exchange = &session->exchange;
+    session->waiter.until_ns = until_ns;
+    session->waiter.cancel = &session->link.connection->cancel;
+    if (exchange->waits)
+        return true;
+    if (!td_waiters_enter(session->serving->waiters))
+        return false;
+    atomic_fetch_sub_explicit(&session->serving->api->metrics.in_flight, 1, memory_order_relaxed);
+    exchange->waits = true;
+    exchange->wait_since_ns = exchange->wait_end_ns = td_clock_ns();
+    return true;
+}
+
+void td_session_leave_wait(struct td_session *session)
+{
+    if (!session->exchange.waits)
+        return;
+    session->exchange.waits = false;
+    td_waiters_leave(session->serving->waiters);
+    atomic_fetch_add_explicit(&session->serving->api->metrics.in_flight, 1, memory_order_relaxed);
+}
+
+void td_session_end_waiting(struct td_session *session)
+{
+    session->exchange.wait_end_ns = td_clock_ns();
+    td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
+}
+
+/* ---- connections --------------------------------------------------------------------------------------- */
+
+/* Returns the acceptor's entry of this connection, or NULL. */
+static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
+}
+
+/* Prepares a shared thread, once: libmicrohttpd starts it. */
+static void prepare_worker(void)
+{
+    static _Thread_local bool is_prepared;
+    if (!is_prepared)
+        td_thread_run_soon();
+    is_prepared = true;
+}
+
+/* Gives the connection's credentials to its session of GnuTLS, which libmicrohttpd has just made. Without memory the
+ * handshake fails. */
+static void begin_tls(struct td_session *session, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info != NULL)
+        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, session->link.connection);
+}
+
+struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd)
+{
+    struct td_session *session = calloc(1, sizeof *session);
+    if (session == NULL)
+        return NULL;
+    session->serving = serving;
+    struct td_connection *connection = registered_as(serving->registry, mhd);
+    session->link = (struct td_link){.connection = connection, .mhd = mhd};
+    if (connection == NULL)
+        return session;
+    if (connection->is_shared) {
+        session->link.jobs = serving->jobs;
+        prepare_worker();
+    }
+    if (session->link.connection->is_tls)
+        begin_tls(session, mhd);
+    if (td_access_log_is_on(serving->log))
+        td_access_lines_init(&session->access_lines, &session->link.connection->address, td_log_get_form());
+    return session;
+}
+
+void td_session_end(const struct td_serving *serving, struct td_session *session, struct MHD_Connection *mhd)
+{
+    if (session == NULL) {
+        struct td_connection *entry = registered_as(serving->registry, mhd);
+        if (entry != NULL)
+            td_connection_close(entry);
+        return;
+    }
+    td_session_leave_wait(session);
+    td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
+    td_session_drop_upload(session);
+    if (session->link.connection != NULL)
+        td_connection_close(session->link.connection);
+    td_kept_response_destroy(session->link.kept);
+    td_access_lines_fini(&session->access_lines);
+    td_tls_credentials_unref(session->credentials); /* GnuTLS does not use them to end a session */
+    free(session->target);
+    free(session);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+/* Cuts the query off libmicrohttpd's copy of the target. It would keep a node in its pool for every parameter, which
+ * nobody asks it for, and close the connection without an answer when a few hundred had filled the pool. */
+static void hide_query(const char *target)
+{
+    char *query = strchr(target, '?');
+    if (query != NULL)
+        memset(query, '\0', strlen(query));
+}
+
+bool td_session_begin_request(struct td_session *session, const char *target)
+{
+    struct td_exchange *exchange = &session->exchange;
+    size_t len = strlen(target);
+    if (session->link.connection == NULL)
+        return false;
+    td_connection_prove(session->link.connection);
+    exchange->stage = TD_STAGE_NONE;
+    exchange->content_bytes = 0;
+    if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
+        return false;
+    memcpy(session->target, target, len + 1);
+    session->target_len = len;
+    hide_query(target);
+    exchange->stage = TD_STAGE_LINE;
+    exchange->start_ns = td_clock_ns();
+    exchange->wait_since_ns = exchange->wait_end_ns = 0;
+    exchange->facade = td_api_facade(session->link.connection->facade, td_text_n(session->target, len));
+    td_connection_set_phase(session->link.connection, TD_PHASE_HEADER);
+    return true;
+}
+
+void td_session_end_request(struct td_session *session)
+{
+    struct td_exchange *exchange = &session->exchange;
+    td_transfer_release(exchange->made, &exchange->transfer);
+    exchange->made = NULL;
+    td_session_leave_wait(session);
+    if (exchange->stage >= TD_STAGE_JUDGED)
+        atomic_fetch_sub_explicit(&session->serving->api->metrics.in_flight, 1, memory_order_relaxed);
+    exchange->stage = TD_STAGE_NONE;
+    td_session_drop_upload(session);
+    if (session->target_capacity > TARGET_KEPT_BYTES) {
+        free(session->target);
+        session->target = NULL;
+        session->target_capacity = 0;
+    }
+    td_connection_set_phase(session->link.connection, TD_PHASE_IDLE);
+}
+
+struct td_request td_session_request(const struct td_session *session)
+{
+    const struct td_exchange *exchange = &session->exchange;
+    return (struct td_request){
+        .facade = exchange->facade,
+        .is_local = td_address_is_loopback(&session->link.connection->address),
+        .is_tls = session->link.connection->is_tls,
+        .client = session->link.connection->client,
+        .method = {.p = exchange->method, .len = strlen(exchange->method)},
+        .target = {.p = session->target, .len = session->target_len},
+        .headers = exchange->headers,
+        .header_count = exchange->header_count,
+        .body = {.p = exchange->upload.data, .len = exchange->upload.len},
+        .cancel = &session->link.connection->cancel,
+        .since_ns = exchange->start_ns,
+    };
+}

@@ -1,0 +1,130 @@
+/* The state of one connection that libmicrohttpd serves (a session), and of the request on it (an exchange).
+ *
+ * Threads: a session belongs to its connection's thread, which may serve others too; while the connection is suspended,
+ * to the job or the waker that makes its answer. */
+#ifndef TD_SERVER_MHD_SESSION_H
+#define TD_SERVER_MHD_SESSION_H
+
+#include "api/api.h"
+#include "core/buffer.h"
+#include "http/request_id.h"
+#include "server/config/config.h"
+#include "server/log/access_line.h"
+#include "server/log/access_log.h"
+#include "server/mhd/jobs.h"
+#include "server/mhd/tls.h"
+#include "server/mhd/transfer.h"
+#include "server/mhd/waiters.h"
+#include "server/net/connection.h"
+#include "server/net/request_guard.h"
+#include "server/net/uploads.h"
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The parts that all sessions share; all are borrowed. */
+struct td_serving {
+    const struct td_config *config;
+    struct td_api *api;
+    struct td_registry *registry;
+    struct td_access_log *log;
+    struct td_tls *tls;         /* NULL: there is no TLS */
+    struct td_uploads *uploads; /* all request bodies that are being read or handled */
+    struct td_waiters *waiters; /* requests that wait for a change */
+    struct td_jobs *jobs;       /* of connections that share a thread; NULL: all have threads of their own */
+};
+
+/* The stages of a request, in this order. */
+enum td_stage {
+    TD_STAGE_NONE,        /* there is no request */
+    TD_STAGE_LINE,        /* its request line was read */
+    TD_STAGE_JUDGED,      /* the guard has seen it */
+    TD_STAGE_WAIT_WANTED, /* the connection is to be suspended until something changes */
+    TD_STAGE_JOB_WANTED,  /* a job is to make the answer */
+    TD_STAGE_JOB_BEGUN,   /* the connection is suspended, or was: the job has made the answer */
+    TD_STAGE_QUEUED,      /* libmicrohttpd has the response */
+};
+
+/* One request, from its request line to its last byte. */
+struct td_exchange {
+    enum td_stage stage;
+    uint64_t start_ns;
+    const struct td_facade *facade; /* decided by the port and the path */
+    struct td_header headers[TD_MAX_HEADER_FIELDS];
+    size_t header_count;
+    bool too_many;
+    const char *method;                 /* belongs to libmicrohttpd, like the headers, until the request is completed */
+    struct td_buffer upload;            /* the part of the request's body that has arrived; freed once it is handled */
+    struct td_upload counted;           /* the same in the server's uploads */
+    enum td_upload_verdict no_room_for; /* what the body was too long for; TD_UPLOAD_FITS: nothing */
+    uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
+    bool has_upload;
+    bool is_http_1_0;
+    bool is_last;                        /* the client wants the connection closed after the answer */
+    bool waits;                          /* it counts as one that waits for a change */
+    uint64_t wait_since_ns, wait_end_ns; /* when it began to wait, and was last tried again; 0: it never waited */
+    /* of the answer */
+    int status;
+    enum td_route route;
+    bool changed; /* it is an error, because a file has changed */
+    char request_id[TD_REQUEST_ID_BYTES];
+    char token[TD_RESPONSE_TOKEN_BYTES]; /* the name of the token that asked */
+    struct td_transfer transfer;
+    struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
+    uint64_t given_bytes;      /* with TLS, to the socket before a long answer */
+};
+
+/* The state of one connection; used by its thread alone or, while it is suspended, by the job or the waker alone. */
+struct td_session {
+    struct td_job job; /* first: on the way back a job is a session */
+    struct td_waiter waiter;
+    bool job_closes; /* the job's answer ends the connection */
+    const struct td_serving *serving;
+    struct td_link link;
+    struct td_tls_credentials *credentials; /* one reference; NULL: without TLS */
+    uint64_t received_bytes;                /* of all requests, with their headers */
+    uint64_t sent_bytes;                    /* of all answers that have ended, with their headers */
+    char *target;                           /* raw; kept between requests while small */
+    size_t target_len, target_capacity;
+    struct td_exchange exchange;
+    struct td_access_lines access_lines; /* all zero when the log is off */
+};
+
+/* Begins the session of a connection that libmicrohttpd has just begun. Returns NULL when memory is short: every
+ * request on it is then refused. */
+struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd);
+
+/* Ends the session and closes its connection, which libmicrohttpd is about to do. session NULL: there was no memory for
+ * it. */
+void td_session_end(const struct td_serving *serving, struct td_session *session, struct MHD_Connection *mhd);
+
+/* Begins an exchange: keeps the raw target before libmicrohttpd decodes it, and decides on the facade. Hides the query
+ * in libmicrohttpd's copy of the target. Returns false when memory is short, or the connection is not registered. */
+bool td_session_begin_request(struct td_session *session, const char *target);
+
+/* Ends what the exchange still holds, and the exchange. */
+void td_session_end_request(struct td_session *session);
+
+/* Returns the request; it borrows from the session. */
+struct td_request td_session_request(const struct td_session *session);
+
+/* Appends a part of the request's body. Beyond the limits of uploads the body is dropped and marked as failed, for the
+ * answer that follows its end; what comes after that takes no memory, and is not counted. */
+void td_session_add_upload(struct td_session *session, const char *bytes, size_t len);
+
+/* Frees the request's body and subtracts it from the server's sum. */
+void td_session_drop_upload(struct td_session *session);
+
+/* Counts the request as one that waits for a change, and no longer as one that is being answered. Returns false when
+ * too many wait already. */
+bool td_session_enter_wait(struct td_session *session, uint64_t until_ns);
+
+/* Ends what td_session_enter_wait began, if it did. */
+void td_session_leave_wait(struct td_session *session);
+
+/* Marks the beginning of another try. The time of the answer counts from here on. */
+void td_session_end_waiting(struct td_session *session);
+
+#endif

@@ -1,0 +1,43 @@
+/* TLS of the ports: which credentials new connections get, and when their files are read again. Open connections keep
+ * the credentials that they began with. */
+#ifndef TD_SERVER_MHD_TLS_H
+#define TD_SERVER_MHD_TLS_H
+
+#include "core/error.h"
+#include "server/mhd/tls_credentials.h"
+#include "server/net/connection.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A certificate that ends sooner is warned of. */
+enum { TD_TLS_WARN_DAYS = 14 };
+
+struct td_tls;
+
+/* Reads the files, whose paths are borrowed and must outlive *out. Warns of a certificate that has expired or ends
+ * soon. Errors: as td_tls_credentials_load. */
+bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct td_error *err);
+
+/* Frees it. No session may begin any more. NULL is allowed. */
+void td_tls_destroy(struct td_tls *tls);
+
+/* Reads the files again, for connections from now on. If one has a fault, logs it and keeps what there was. */
+void td_tls_reload(struct td_tls *tls);
+
+/* Reads the files again if they have changed (server/host/file_change.h). A fault is logged once for each change. For
+ * one thread, the same as of td_tls_reload. */
+void td_tls_watch(struct td_tls *tls);
+
+/* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_reload. */
+int64_t td_tls_expiry_s(const struct td_tls *tls);
+
+/* Prepares the session of GnuTLS of a new connection: the newest credentials, and how it sends. Returns a reference on
+ * the credentials, which the caller drops when the connection has ended; NULL without memory: the handshake then fails.
+ * Any thread. */
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_connection *connection);
+
+/* Returns how many of the bytes that an answer gave to TLS are surely among `bytes` bytes of TLS on the wire. */
+uint64_t td_tls_plain_bytes(uint64_t bytes);
+
+#endif

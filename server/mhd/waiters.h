@@ -1,0 +1,85 @@
+/* Requests that wait for a change of what is published (td_response's wait_until_ns). In a shared thread a connection
+ * is suspended while its request waits, so that waiting takes no thread; a connection with a thread of its own waits in
+ * that. One thread, the waker, tries all requests again whenever something was published, each one at its time, and
+ * those whose clients are gone within 1 s. It never waits for a disk: answers that may have to are made by at most
+ * TD_WAITERS_MAKING jobs, in the order in which the requests came to wait. */
+#ifndef TD_SERVER_MHD_WAITERS_H
+#define TD_SERVER_MHD_WAITERS_H
+
+#include "core/cancel.h"
+#include "core/error.h"
+#include "server/mhd/jobs.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Most jobs that make answers of requests that have waited. */
+enum { TD_WAITERS_MAKING = 8 };
+
+struct td_waiters;
+
+/* One request that waits. Part of an object that lives until the request is answered. The first three members are set
+ * by the owner before each wait. */
+struct td_waiter {
+    uint64_t until_ns;              /* when it is tried again at the latest (td_clock_ns) */
+    uint64_t seen;                  /* td_waiters_published before it was tried last */
+    const struct td_cancel *cancel; /* asks for an end when the client is gone */
+    /* of the waiters alone */
+    struct MHD_Connection *mhd; /* suspended; NULL: a thread of its own waits */
+    pthread_cond_t *wake;       /* of that thread */
+    bool is_due;                /* that thread is to go on */
+    struct td_waiter *next;
+};
+
+/* The result of trying a request again. */
+enum td_retry {
+    TD_RETRY_WAITS,   /* nothing has changed for it, and its time has not come; td_waiter's `seen` is set anew */
+    TD_RETRY_MADE,    /* its answer is made */
+    TD_RETRY_REFUSED, /* a job has to try it, since that may wait */
+};
+
+struct td_waiters_config {
+    size_t max;              /* most requests that wait at once */
+    _Atomic uint64_t *count; /* of those that wait now; borrowed */
+    struct td_jobs *jobs;    /* borrowed; NULL: no connection is ever suspended */
+    /* Tries the request again. may_wait: a job calls; the result is then never TD_RETRY_REFUSED. Else the waker calls,
+     * which must not wait. */
+    enum td_retry (*retry)(struct td_waiter *waiter, bool may_wait);
+};
+
+/* Starts the waker. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_waiters_create(const struct td_waiters_config *config, struct td_waiters **out, struct td_error *err);
+
+/* Counts one more request that waits. Returns false, with nothing counted, when `max` wait already. Any thread. */
+bool td_waiters_enter(struct td_waiters *waiters);
+
+/* Ends what td_waiters_enter began. Any thread. */
+void td_waiters_leave(struct td_waiters *waiters);
+
+/* Returns the number of calls of td_waiters_publish. A request asks before it is tried, so that what is published
+ * between its try and its wait is not missed. Any thread. */
+uint64_t td_waiters_published(const struct td_waiters *waiters);
+
+/* Has all requests tried again, because something was published or because waits are to end. Quick. Any thread. */
+void td_waiters_publish(struct td_waiters *waiters);
+
+/* Suspends the connection until its request is answered, or another try needs the connection's thread. Returns false,
+ * with nothing done, after td_waiters_close. Called by a callback of libmicrohttpd for the connection, which must then
+ * return at once. */
+bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struct MHD_Connection *mhd);
+
+/* Waits, in the connection's own thread, until the request is to be tried again. Returns false at once after
+ * td_waiters_close or when the system refuses. */
+bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter);
+
+/* Has all requests tried again and waits until none waits. From now on none does. The tries must end waits by then.
+ * Call it once, before the jobs are closed. */
+void td_waiters_close(struct td_waiters *waiters);
+
+/* Ends the waker and frees the state. td_waiters_close and the end of the jobs come first. NULL is allowed. */
+void td_waiters_destroy(struct td_waiters *waiters);
+
+#endif

@@ -1,0 +1,525 @@
+/* An acceptor waits in epoll for connections, for the first bytes of those that it has accepted, and for its end (an
+ * eventfd), so that it stops at once. The first bytes choose the lane of a connection; until they come it takes no
+ * thread. What is hard:
+ *   - At a limit the client must get an answer, but no thread and no memory may be spent: turn_away sends a ready-made
+ *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
+ *     read the answer, so they are read first.
+ *   - When descriptors run out, accept fails and poll reports the same connection again at once. The acceptor keeps one
+ *     descriptor in reserve: it gives that up to answer one client, then rests 50 ms.
+ *   - libmicrohttpd closes the descriptor of a connection that it does not take, and another acceptor may get the same
+ *     number at once. Both register and hand over under one lock (registry->handing), so that the entry is removed
+ *     before the number is registered again.
+ *   - A server that drains listens no more, but a request may still be on its way in a connection that is open. So the
+ *     acceptor then goes on waiting for first bytes, until the reaper has ended the last silent connection. */
+#include "server/net/acceptor.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/socket_send.h"
+#include "http/facade.h"
+#include "server/config/listen_address.h"
+#include "server/net/congestion.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+/* A connection that has sent nothing yet. */
+struct silent {
+    struct td_connection *connection;
+    struct sockaddr_storage from;
+    socklen_t from_len;
+    struct silent *next, *previous;
+};
+
+struct td_acceptor {
+    int listen_fd;
+    int epoll_fd;
+    int wake_fd;                              /* eventfd: written first to end the listening, then to end the thread */
+    int reserve_fd;                           /* given up for a moment when descriptors run out, to answer a client */
+    bool running;                             /* the thread was started and not joined */
+    bool stopped;                             /* td_acceptor_stop was called */
+    sem_t deaf;                               /* posted when the thread has closed the listening socket */
+    char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
+    const struct td_facade *facade;
+    bool has_tls;
+    uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
+    pthread_t thread;
+    struct td_taker taker;
+    struct td_registry *registry;
+    struct td_metrics *metrics;
+    struct silent *silent; /* used by the thread alone */
+};
+
+/* ---- binding ------------------------------------------------------------------------------------------- */
+
+static int bind_one(const struct addrinfo *info)
+{
+    int on = 1;
+    int off = 0;
+    int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info->ai_protocol);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (info->ai_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int sys = errno;
+    (void)close(fd);
+    errno = sys;
+    return -1;
+}
+
+static bool open_listener(const struct td_acceptor_config *config, const char *listen, int *fd, struct td_error *err)
+{
+    char address[TD_LISTEN_ADDRESS_BYTES];
+    const char *port;
+    if (!td_listen_address_split(listen, address, sizeof address, &port))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%s\" is not ADDRESS:PORT", listen);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    if (address[0] == '\0')
+        hints.ai_family = AF_INET6; /* accepts IPv4 too */
+    int failed = getaddrinfo(address[0] == '\0' ? NULL : address, port, &hints, &found);
+    if (failed != 0)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "%s %s: %s", config->option, listen, gai_strerror(failed));
+    *fd = -1;
+    for (const struct addrinfo *info = found; info != NULL && *fd < 0; info = info->ai_next)
+        *fd = bind_one(info);
+    int sys = errno;
+    freeaddrinfo(found);
+    if (*fd < 0 && address[0] == '\0') { /* a host without IPv6 */
+        char any[32];
+        (void)snprintf(any, sizeof any, "0.0.0.0:%s", port);
+        return open_listener(config, any, fd, err);
+    }
+    if (*fd < 0) {
+        const char *hint = sys == EADDRINUSE ? "that port is taken; choose another with "
+                           : sys == EACCES ? "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with "
+                                           : NULL;
+        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s%s", listen, hint == NULL ? "" : " (",
+                            hint == NULL ? "" : hint, hint == NULL ? "" : config->option, hint == NULL ? "" : ")");
+    }
+    return true;
+}
+
+/* Writes the URL of a listening socket. */
+static void describe(int fd, bool has_tls, char *url, size_t capacity)
+{
+    struct sockaddr_storage name;
+    socklen_t len = sizeof name;
+    char host[INET6_ADDRSTRLEN + 16] = "?";
+    char port[16] = "?";
+    if (getsockname(fd, (struct sockaddr *)&name, &len) == 0)
+        (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof host, port, sizeof port,
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    bool is_ipv6 = strchr(host, ':') != NULL;
+    (void)snprintf(url, capacity, "http%s://%s%s%s:%s", has_tls ? "s" : "", is_ipv6 ? "[" : "", host,
+                   is_ipv6 ? "]" : "", port);
+}
+
+/* ---- accepting ----------------------------------------------------------------------------------------- */
+
+/* Returns the address of a client; an IPv4 address is IPv4-mapped. */
+static struct in6_addr address_of(const struct sockaddr_storage *from)
+{
+    struct in6_addr address;
+    memset(&address, 0, sizeof address);
+    if (from->ss_family == AF_INET6) {
+        address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    } else {
+        address.s6_addr[10] = 0xFF;
+        address.s6_addr[11] = 0xFF;
+        memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    }
+    return address;
+}
+
+/* Takes at most 64 KiB of what was received from the socket: a client that sends without end must not hold the thread.
+ */
+static void discard_received(int fd)
+{
+    enum { MOST_PARTS = 32 };
+    char part[2048];
+    for (int i = 0; i < MOST_PARTS; i++)
+        if (recv(fd, part, sizeof part, MSG_DONTWAIT) <= 0)
+            return;
+}
+
+/* Answers with an error and closes the connection; allocates nothing and does not wait. `field`: a header field, or
+ * empty. */
+static void answer_and_close(const struct td_facade *facade, int fd, const char *status, const char *field,
+                             const char *body)
+{
+    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s"
+                                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
+    char answer[1024];
+    int n = snprintf(answer, sizeof answer, format, status, facade->error_type, strlen(body), field);
+    if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
+        memcpy(answer + n, body, strlen(body));
+        (void)td_socket_send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    (void)td_sent_shut_down(fd, SHUT_WR);
+    discard_received(fd); /* close() resets the connection if received bytes are unread, and the answer may be lost */
+    (void)close(fd);
+}
+
+/* Answers 503 or 429 and closes the connection. With TLS an answer would need a handshake, for which nothing is to be
+ * spent: the connection is closed. */
+static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
+{
+    const struct td_facade *facade = acceptor->facade;
+    bool is_crowded = over == TD_OVER_ADDRESS && facade->crowded != NULL;
+    if (acceptor->has_tls)
+        (void)close(fd);
+    else
+        answer_and_close(facade, fd, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
+                         "Retry-After: 1\r\n", is_crowded ? facade->crowded : facade->busy);
+}
+
+/* Logs why connections cannot be accepted, once a minute. */
+static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
+        td_log(TD_LOG_ERROR, "cannot accept connections: %s%s", strerror(sys), advice);
+        acceptor->warned_ns = now_ns;
+    }
+}
+
+/* Hands the connection to the server, and forgets it. Without memory for it, the server has closed the descriptor. */
+static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
+{
+    pthread_mutex_lock(&acceptor->registry->handing);
+    bool is_taken = acceptor->taker.take(acceptor->taker.context, silent->connection, lane,
+                                         (const struct sockaddr *)&silent->from, silent->from_len);
+    if (!is_taken)
+        td_connection_close(silent->connection);
+    pthread_mutex_unlock(&acceptor->registry->handing);
+    free(silent);
+    if (is_taken)
+        return;
+    warn(acceptor, ENOMEM, "");
+    atomic_fetch_add(&acceptor->metrics->refused_total, 1);
+}
+
+/* Waits for the first bytes of the connection. Returns false when that is not possible. */
+static bool watch(struct td_acceptor *acceptor, struct silent *silent)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = silent};
+    if (epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, silent->connection->fd, &event) != 0)
+        return false;
+    silent->next = acceptor->silent;
+    if (silent->next != NULL)
+        silent->next->previous = silent;
+    acceptor->silent = silent;
+    return true;
+}
+
+static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
+{
+    (void)epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_DEL, silent->connection->fd, NULL);
+    *(silent->previous != NULL ? &silent->previous->next : &acceptor->silent) = silent->next;
+    if (silent->next != NULL)
+        silent->next->previous = silent->previous;
+}
+
+/* Answers 400 to a client that speaks TLS on a port without it, or plain HTTP on a port with it, and closes the
+ * connection. */
+static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *silent)
+{
+    const struct td_facade *facade = acceptor->facade;
+    int fd = silent->connection->fd;
+    td_connection_close(silent->connection);
+    answer_and_close(facade, fd, "400 Bad Request", "", acceptor->has_tls ? facade->not_tls : facade->is_tls);
+    atomic_fetch_add(&acceptor->metrics->malformed, 1);
+    free(silent);
+}
+
+/* What the first bytes of a connection show. */
+struct first_bytes {
+    bool is_tls;       /* they begin a TLS handshake */
+    enum td_lane lane; /* for the connection, if the port speaks its protocol */
+};
+
+/* Looks at the first bytes, without taking them from the socket. Returns their number and fills in *out, or returns 0
+ * when the connection has ended, or -1 when there are none yet. */
+static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_bytes *out)
+{
+    enum { LOOK_BYTES = 4096 };
+    static const char handshake = 0x16; /* type of a TLS record (RFC 8446 section 5.1); begins no HTTP request */
+    char bytes[LOOK_BYTES];
+    ssize_t n = recv(fd, bytes, acceptor->has_tls ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (n > 0) {
+        bool is_plain = bytes[0] != handshake && !acceptor->has_tls;
+        out->is_tls = bytes[0] == handshake;
+        out->lane = is_plain ? td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n)) : TD_LANE_TLS;
+    }
+    return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
+}
+
+/* Closes a connection that has sent nothing. */
+static void drop(struct silent *silent)
+{
+    int fd = silent->connection->fd;
+    td_connection_close(silent->connection);
+    (void)close(fd);
+    free(silent);
+}
+
+/* Passes on a connection that has sent something, or refuses it if it speaks TLS on a port without it, or plain HTTP on
+ * a port with it. */
+static void begin(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
+{
+    if (acceptor->has_tls != first->is_tls)
+        refuse_protocol(acceptor, silent);
+    else
+        pass_on(acceptor, silent, first->lane);
+}
+
+/* Begins with a connection that has sent something, and closes one that has ended. */
+static void hear(struct td_acceptor *acceptor, struct silent *silent)
+{
+    struct first_bytes first = {.lane = TD_LANE_OWN};
+    ssize_t n = look(acceptor, silent->connection->fd, &first);
+    if (n < 0)
+        return;
+    unwatch(acceptor, silent);
+    if (n > 0)
+        begin(acceptor, silent, &first);
+    else
+        drop(silent);
+}
+
+/* Registers the connection and waits for its first bytes, or turns it away at a limit. */
+static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
+{
+    struct in6_addr address = address_of(from);
+    /* For a connection that cannot be watched: libmicrohttpd then waits for its first bytes. */
+    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN};
+    bool admit;
+    int on = 1;
+    enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
+    if (!admit) {
+        atomic_fetch_add(
+            over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address : &acceptor->metrics->refused_total, 1);
+        turn_away(acceptor, fd, over);
+        return;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    td_congestion_accept(fd, acceptor->far_congestion);
+    struct silent *silent = calloc(1, sizeof *silent);
+    pthread_mutex_lock(&acceptor->registry->handing);
+    struct td_connection *connection = silent == NULL ? NULL : td_connection_open(acceptor->registry, fd, &address);
+    pthread_mutex_unlock(&acceptor->registry->handing);
+    if (connection == NULL) {
+        free(silent);
+        warn(acceptor, ENOMEM, "");
+        atomic_fetch_add(&acceptor->metrics->refused_total, 1);
+        turn_away(acceptor, fd, TD_OVER_TOTAL);
+        return;
+    }
+    connection->facade = acceptor->facade;
+    connection->is_tls = acceptor->has_tls;
+    atomic_fetch_add(&acceptor->metrics->accepted, 1);
+    *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
+    if (look(acceptor, fd, &first) > 0 || !watch(acceptor, silent))
+        begin(acceptor, silent, &first);
+}
+
+/* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
+static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
+{
+    warn(acceptor, sys, "; raise the limit on open files (ulimit -n)");
+    if (acceptor->reserve_fd >= 0) {
+        (void)close(acceptor->reserve_fd);
+        int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            turn_away(acceptor, fd, TD_OVER_TOTAL);
+    }
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct timespec pause = {.tv_nsec = 50000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* Accepts some of the connections that wait. */
+static void accept_some(struct td_acceptor *acceptor)
+{
+    enum { AT_ONCE = 64 };
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t len = sizeof from;
+        int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                out_of_descriptors(acceptor, errno);
+            return;
+        }
+        take_in(acceptor, fd, &from, len);
+    }
+}
+
+/* Closes the listening socket, which also leaves the epoll. */
+static void stop_listening(struct td_acceptor *acceptor)
+{
+    if (acceptor->listen_fd < 0)
+        return;
+    (void)close(acceptor->listen_fd);
+    acceptor->listen_fd = -1;
+    (void)sem_post(&acceptor->deaf);
+}
+
+/* Ends the listening, or returns false when that has ended already. */
+static bool be_woken(struct td_acceptor *acceptor)
+{
+    uint64_t count;
+    ssize_t n = read(acceptor->wake_fd, &count, sizeof count);
+    bool go_on = acceptor->listen_fd >= 0;
+    (void)n; /* epoll says that there is a count */
+    stop_listening(acceptor);
+    return go_on;
+}
+
+/* Handles what epoll reports. Returns false at the end. */
+static bool handle(struct td_acceptor *acceptor, const struct epoll_event *event)
+{
+    if (event->data.ptr == &acceptor->wake_fd)
+        return be_woken(acceptor);
+    if (event->data.ptr != &acceptor->listen_fd)
+        hear(acceptor, event->data.ptr);
+    else if (acceptor->listen_fd >= 0)
+        accept_some(acceptor);
+    return true;
+}
+
+static void *acceptor_main(void *argument)
+{
+    enum { EVENTS = 64 };
+    struct td_acceptor *acceptor = argument;
+    struct epoll_event events[EVENTS];
+    bool go_on = true;
+    while (go_on) {
+        int count = epoll_wait(acceptor->epoll_fd, events, EVENTS, -1);
+        if (count < 0 && errno != EINTR)
+            break;
+        for (int i = 0; i < count; i++)
+            go_on = handle(acceptor, &events[i]) && go_on;
+    }
+    stop_listening(acceptor);
+    for (struct silent *silent = acceptor->silent, *next; silent != NULL; silent = next) {
+        next = silent->next;
+        drop(silent);
+    }
+    return NULL;
+}
+
+/* Opens the descriptors of the thread. Returns 0 or an error number. */
+static int open_descriptors(struct td_acceptor *acceptor)
+{
+    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &acceptor->listen_fd};
+    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &acceptor->wake_fd};
+    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
+    acceptor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (acceptor->wake_fd < 0 || acceptor->epoll_fd < 0 ||
+        epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, acceptor->listen_fd, &listening) != 0 ||
+        epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, acceptor->wake_fd, &wake) != 0)
+        return errno;
+    return 0;
+}
+
+bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
+                        struct td_acceptor **out, struct td_error *err)
+{
+    struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
+    if (acceptor == NULL)
+        return td_error_no_memory(err);
+    (void)sem_init(&acceptor->deaf, 0, 0);
+    acceptor->listen_fd = acceptor->epoll_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
+    acceptor->facade = config->facade;
+    acceptor->has_tls = config->has_tls;
+    if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
+        td_acceptor_destroy(acceptor);
+        return false;
+    }
+    td_congestion_listen(acceptor->listen_fd, acceptor->far_congestion);
+    describe(acceptor->listen_fd, acceptor->has_tls, url, url_capacity);
+    *out = acceptor;
+    return true;
+}
+
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof name;
+    if (getsockname(acceptor->listen_fd, (struct sockaddr *)&name, &len) != 0)
+        return false;
+    struct in6_addr address = address_of(&name);
+    return td_address_is_loopback(&address);
+}
+
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
+                       struct td_metrics *metrics, struct td_error *err)
+{
+    acceptor->taker = taker;
+    acceptor->registry = registry;
+    acceptor->metrics = metrics;
+    int sys = open_descriptors(acceptor);
+    if (sys == 0)
+        sys = pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    if (sys != 0)
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
+    acceptor->running = true;
+    return true;
+}
+
+static void wake(const struct td_acceptor *acceptor)
+{
+    uint64_t one = 1;
+    ssize_t written = write(acceptor->wake_fd, &one, sizeof one);
+    (void)written; /* an eventfd with room */
+}
+
+void td_acceptor_stop(struct td_acceptor *acceptor)
+{
+    if (acceptor == NULL || !acceptor->running || acceptor->stopped)
+        return;
+    wake(acceptor);
+    while (sem_wait(&acceptor->deaf) != 0)
+        continue; /* interrupted */
+    acceptor->stopped = true;
+}
+
+void td_acceptor_destroy(struct td_acceptor *acceptor)
+{
+    if (acceptor == NULL)
+        return;
+    if (acceptor->running) {
+        td_acceptor_stop(acceptor);
+        wake(acceptor);
+        (void)pthread_join(acceptor->thread, NULL);
+    }
+    if (acceptor->listen_fd >= 0)
+        (void)close(acceptor->listen_fd);
+    if (acceptor->epoll_fd >= 0)
+        (void)close(acceptor->epoll_fd);
+    if (acceptor->wake_fd >= 0)
+        (void)close(acceptor->wake_fd);
+    if (acceptor->reserve_fd >= 0)
+        (void)close(acceptor->reserve_fd);
+    (void)sem_destroy(&acceptor->deaf);
+    free(acceptor);
+}

@@ -1,0 +1,54 @@
+/* Acceptors: each has one listening socket and one thread that accepts its connections. libmicrohttpd's own listener is
+ * not used, because it stops accepting silently at its limit and cannot be stopped cleanly. An acceptor answers 503 and
+ * 429 at the limits, pauses 50 ms when descriptors run out, and stops when the server drains. */
+#ifndef TD_SERVER_NET_ACCEPTOR_H
+#define TD_SERVER_NET_ACCEPTOR_H
+
+#include "server/net/connection.h"
+#include "server/net/lane.h"
+
+struct td_acceptor;
+struct sockaddr;
+
+/* The server that takes accepted connections over. */
+struct td_taker {
+    /* Takes over the descriptor of a registered connection, and gives it a thread. Returns false on failure, with the
+     * descriptor closed; the acceptor then removes the connection from the registry. Any thread. */
+    bool (*take)(void *context, struct td_connection *connection, enum td_lane lane, const struct sockaddr *address,
+                 unsigned int address_len);
+    void *context;
+};
+
+/* An address to listen on, and the facade that its connections belong to. */
+struct td_acceptor_config {
+    const char *option;             /* the option that set the address, for error messages: "--listen" */
+    const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
+    const struct td_facade *facade; /* td_main_port or td_s3_port */
+    bool has_tls;
+};
+
+/* Binds and listens, but accepts no connection yet: clients wait in the kernel's queue. Writes the URL of the port to
+ * `url`, such as http://127.0.0.1:8080 or, with TLS, https://127.0.0.1:8443. The config is read during the call alone.
+ * Errors: TD_INVALID_ARGUMENT for a malformed address, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED.
+ */
+bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size_t url_capacity,
+                        struct td_acceptor **out, struct td_error *err);
+
+/* Returns whether only this machine can reach the address: it is in 127.0.0.0/8, or ::1. */
+bool td_acceptor_is_loopback(const struct td_acceptor *acceptor);
+
+/* Starts accepting connections. Each one that is within the limits is registered and handed to the taker. What the
+ * taker points to, registry and metrics are borrowed and must outlive the acceptor. Call once. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
+                       struct td_metrics *metrics, struct td_error *err);
+
+/* Stops accepting and closes the listening socket, so that the kernel refuses further connections. Open connections go
+ * on, also those that have sent nothing yet. NULL is allowed. */
+void td_acceptor_stop(struct td_acceptor *acceptor);
+
+/* Stops the acceptor, waits for its thread, closes the connections that have sent nothing yet, and frees it. The server
+ * is destroyed later. NULL is allowed. */
+void td_acceptor_destroy(struct td_acceptor *acceptor);
+
+#endif

@@ -1,0 +1,33 @@
+/* The ports of a server: the main one and, if they are given, those of --s3-listen and --plain-listen. They are bound
+ * first, so that a port that is taken ends the start at once, and accept last. Threads: one at a time. */
+#ifndef TD_SERVER_NET_PORTS_H
+#define TD_SERVER_NET_PORTS_H
+
+#include "server/config/config.h"
+#include "server/net/acceptor.h"
+
+#include <stdbool.h>
+
+struct td_ports {
+    struct td_acceptor *main, *s3, *plain; /* NULL: there is none */
+    char url[128], s3_url[128], plain_url[128];
+};
+
+/* Binds the ports. `ports` is zeros, and is closed also after a failure. Errors as td_acceptor_create;
+ * TD_INVALID_ARGUMENT for a --plain-listen that others than this machine can reach. */
+bool td_ports_bind(struct td_ports *ports, const struct td_config *config, struct td_error *err);
+
+/* Judges what others can reach without TLS or without a token. Errors as td_exposure_judge. */
+bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err);
+
+/* Begins to accept connections on all ports. What is passed is borrowed. Errors as td_acceptor_start. */
+bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_registry *registry,
+                     struct td_metrics *metrics, struct td_error *err);
+
+/* Closes the listening sockets. */
+void td_ports_stop(struct td_ports *ports);
+
+/* Frees the acceptors. Allowed for zeros. */
+void td_ports_close(struct td_ports *ports);
+
+#endif

@@ -1,0 +1,56 @@
+#include "server/net/socket_facts.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+/* States of a TCP socket in tcpi_state, of netinet/tcp.h, which cannot be included beside linux/tcp.h. */
+enum { ESTABLISHED = 1, CLOSED = 7, CLOSE_WAIT = 8 };
+
+struct td_socket_facts td_socket_facts_of(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        memset(&info, 0, sizeof info);
+    uint8_t state = info.tcpi_state;
+    return (struct td_socket_facts){.acknowledged_bytes = info.tcpi_bytes_acked,
+                                    .received_bytes = info.tcpi_bytes_received,
+                                    .min_rtt_us = info.tcpi_min_rtt,
+                                    .is_established = state == ESTABLISHED,
+                                    .client_has_ended = state == CLOSE_WAIT,
+                                    .is_closed = state == CLOSED};
+}
+
+uint64_t td_socket_acknowledged_bytes(int fd)
+{
+    return td_socket_facts_of(fd).acknowledged_bytes;
+}
+
+uint64_t td_socket_given_bytes(int fd)
+{
+    /* The queue first: what is acknowledged meanwhile counts twice rather than not at all. */
+    int queued = td_socket_unacknowledged_bytes(fd);
+    return td_socket_acknowledged_bytes(fd) + (uint64_t)queued;
+}
+
+int td_socket_unacknowledged_bytes(int fd)
+{
+    int bytes = 0;
+    return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? bytes : 0;
+}
+
+void td_socket_reset_at_close(int fd)
+{
+    struct linger reset = {.l_onoff = 1};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
+int td_socket_unread_bytes(int fd)
+{
+    int bytes = 0;
+    return ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : 0;
+}

@@ -1,0 +1,76 @@
+#include "server/net/uploads.h"
+
+/* A body of the longest length has this many units: shares are counted that exactly, and short bodies without a lock.
+ */
+enum { UNITS_OF_LONGEST = 128 };
+
+bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct td_error *err)
+{
+    uploads->longest_bytes = longest_bytes;
+    atomic_init(&uploads->bytes, 0);
+    if (!td_address_counts_init(&uploads->units, err))
+        return false;
+    pthread_mutex_init(&uploads->lock, NULL);
+    return true;
+}
+
+void td_uploads_fini(struct td_uploads *uploads)
+{
+    td_address_counts_fini(&uploads->units);
+    pthread_mutex_destroy(&uploads->lock);
+}
+
+/* Counts units for the address until the body has `units`. Returns the units of all of the address's bodies. What
+ * cannot be counted without memory is not: the sum of all bodies bounds it. */
+static size_t count_units(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload,
+                          uint32_t units)
+{
+    pthread_mutex_lock(&uploads->lock);
+    while (upload->units < units && td_address_counts_add(&uploads->units, address))
+        upload->units++;
+    size_t all = td_address_counts_get(&uploads->units, address);
+    pthread_mutex_unlock(&uploads->lock);
+    return all;
+}
+
+/* Adds bytes to those of all bodies. Returns false, and adds nothing, when these would be too many. */
+static bool add_to_all(struct td_uploads *uploads, uint64_t bytes)
+{
+    uint64_t most = uploads->longest_bytes * TD_UPLOADS_AT_ONCE;
+    uint64_t all = atomic_load(&uploads->bytes);
+    do {
+        if (bytes > most - all)
+            return false;
+    } while (!atomic_compare_exchange_weak(&uploads->bytes, &all, all + bytes));
+    return true;
+}
+
+enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
+                                      struct td_upload *upload, uint64_t bytes)
+{
+    uint64_t unit_bytes = uploads->longest_bytes / UNITS_OF_LONGEST + 1;
+    uint32_t units = (uint32_t)((upload->bytes + bytes) / unit_bytes);
+    enum td_upload_verdict verdict = TD_UPLOAD_FITS;
+    if (units > upload->units &&
+        count_units(uploads, address, upload, units) > UNITS_OF_LONGEST * TD_UPLOADS_AT_ONCE / 2)
+        verdict = TD_UPLOAD_NO_SHARE;
+    else if (!add_to_all(uploads, bytes))
+        verdict = TD_UPLOAD_NO_MEMORY;
+    if (verdict == TD_UPLOAD_FITS)
+        upload->bytes += bytes;
+    else
+        td_uploads_remove(uploads, address, upload);
+    return verdict;
+}
+
+void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload)
+{
+    atomic_fetch_sub(&uploads->bytes, upload->bytes);
+    if (upload->units > 0) {
+        pthread_mutex_lock(&uploads->lock);
+        for (; upload->units > 0; upload->units--)
+            td_address_counts_remove(&uploads->units, address);
+        pthread_mutex_unlock(&uploads->lock);
+    }
+    upload->bytes = 0;
+}
