@@ -1,7 +1,7 @@
 #include "api/call.h"
 
 #include "api/held_answer.h"
-#include "catalog/view.h"
+#include "catalog/scan/view.h"
 #include "core/digits.h"
 #include "core/json_build.h"
 #include "core/waiting.h"

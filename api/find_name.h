@@ -3,7 +3,7 @@
 #define TD_API_FIND_NAME_H
 
 #include "api/call.h"
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 
 /* Enough bytes for every advice. */
 enum { TD_NAME_ADVICE_BYTES = 1024 };

@@ -11,9 +11,9 @@
  * the tree watch tells of must not keep the scanner busy: their scans pay for their time, see note_scan_end(). */
 #include "catalog/catalog.h"
 
-#include "catalog/refusals.h"
-#include "catalog/send_guard.h"
-#include "catalog/walk.h"
+#include "catalog/model/refusals.h"
+#include "catalog/scan/send_guard.h"
+#include "catalog/scan/walk.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"

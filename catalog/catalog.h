@@ -5,8 +5,8 @@
 #define TD_CATALOG_CATALOG_H
 
 #include "catalog/dataset/row_indexer.h"
-#include "catalog/hasher.h"
-#include "catalog/scan.h"
+#include "catalog/digests/hasher.h"
+#include "catalog/scan/scan.h"
 #include "storage/decode_cache.h"
 #include "storage/tree_watch.h"
 

@@ -44,7 +44,7 @@ struct td_tensor {
     uint32_t piece_count;          /* 0: the tensor lies at offset */
     /* Number, from 1 on, of the file among the manifest's `files` that holds the bytes; 0: the parsed file itself. A
      * tensor in another file has the reason TD_REASON_OTHER_FILE, and offset counts in that file. Only manifests of
-     * single files use this; a checkpoint's tensors have 0 (catalog/external_data.h). */
+     * single files use this; a checkpoint's tensors have 0 (catalog/model/external_data.h). */
     uint32_t file;
     /* Set by td_manifest_finish: the first name, in byte order, among the tensors that have exactly the same bytes;
      * NULL for the tensor of that name and where bytes are not shared. */

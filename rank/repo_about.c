@@ -1,6 +1,6 @@
 #include "rank/repo_about.h"
 
-#include "catalog/pipeline_tag.h"
+#include "catalog/scan/pipeline_tag.h"
 #include "core/checked.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TD_RANK_REPO_ABOUT_H
 #define TD_RANK_REPO_ABOUT_H
 
-#include "catalog/facts.h"
+#include "catalog/model/facts.h"
 #include "rank/repo_view.h"
 
 enum { TD_DERIVED_TAGS = 16, TD_SUM_DTYPES = 128 };

@@ -9,7 +9,7 @@
  * by one. */
 #include "rank/repo_view.h"
 
-#include "catalog/shard_group.h"
+#include "catalog/checkpoints/shard_group.h"
 #include "core/clock.h"
 #include "core/extension.h"
 #include "rank/file_answer.h"

@@ -4,7 +4,7 @@
 #ifndef TD_RANK_REPO_VIEW_H
 #define TD_RANK_REPO_VIEW_H
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/text.h"
 #include "http/response.h"
 #include "rank/rank_store.h"

@@ -1,13 +1,13 @@
 /* Plan: each share has its records in an array, in the order in which they were added. Two hash tables (open
  * addressing) hold numbers of records: one by key, one by SHA-256, from which records with an equal SHA-256 are linked,
  * the newest first. A full array loses a half; both tables are then made anew, and so is the log on disk
- * (catalog/batched_log), whose lock guards the tables, too.
+ * (catalog/digests/batched_log), whose lock guards the tables, too.
  *
  * Hard: a record whose key was added again with another digest stays in the array but is no longer found by its key, so
  * an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
-#include "catalog/batched_log.h"
+#include "catalog/digests/batched_log.h"
 #include "core/array.h"
 
 #include <assert.h>

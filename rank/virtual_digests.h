@@ -1,6 +1,6 @@
 /* The digests of virtual files, which do not exist on disk: rank files and the layers of images. A table from a
  * content key to the SHA-256 and the size of the content, so that no virtual file is hashed twice. With a state
- * directory, a log on disk remembers them (catalog/record_log.h): only a cache. Thread-safe.
+ * directory, a log on disk remembers them (catalog/digests/record_log.h): only a cache. Thread-safe.
  *
  * The file "virtual-digests" is a log of records with the magic "tvirtual", version and type 1. A payload is the key,
  * the SHA-256, the size (8 bytes), and the origin: kind (of a document, 256 more) and engine (4 bytes each), number of

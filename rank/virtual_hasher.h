@@ -6,7 +6,7 @@
 #ifndef TD_RANK_VIRTUAL_HASHER_H
 #define TD_RANK_VIRTUAL_HASHER_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "core/cancel.h"
 #include "rank/virtual_digests.h"
 #include "storage/body.h"

@@ -4,7 +4,7 @@
 #ifndef TD_RANK_VIRTUAL_REVISION_H
 #define TD_RANK_VIRTUAL_REVISION_H
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/text.h"
 
 /* The name of TD_REVISION_SAFETENSORS. */

@@ -26,8 +26,9 @@ enum {
 #define TD_DECODE_INDEX UINT64_MAX         /* the places at which decoding can begin */
 #define TD_DECODE_CHECKED (UINT64_MAX - 1) /* no data: the whole stream was decoded once, and was right */
 
-/* Identifies a part. `file` is the number of a parsed file (`number` of struct td_file in catalog/snapshot.h). Device
- * and inode are not enough: two parsers may read one file under two names, and give their codings the same numbers. */
+/* Identifies a part. `file` is the number of a parsed file (`number` of struct td_file in catalog/model/snapshot.h).
+ * Device and inode are not enough: two parsers may read one file under two names, and give their codings the same
+ * numbers. */
 struct td_decode_key {
     uint64_t file;
     uint32_t coding; /* its number */

@@ -14,18 +14,28 @@ import tempfile
 
 # room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; what lies in a folder
 # that is not named here belongs to the folder above.
-LOWER = {"core", "parser", "storage", "slicing", "catalog", "catalog/upstream", "http", "rank"}
+BASE = {"core", "parser", "storage"}
+CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
+                                                           "checkpoints", "scan")}
+LOWER = {"core", "parser", "storage", "slicing", "catalog/upstream", "http", "rank"} | CATALOG
 MAY_USE = {
     "core": set(),
     "parser": {"core"},
     "storage": {"core"},
     "storage/fetch": {"core", "storage"},
-    "slicing": {"core", "parser", "storage"},
-    "catalog": {"core", "parser", "storage"},
+    "slicing": BASE,
+    "catalog/model": BASE,
+    "catalog/names": BASE | {"catalog/model"},
+    "catalog/sandbox": BASE | {"catalog/model"},
+    "catalog/dataset": BASE | {"catalog/model", "catalog/names", "catalog/sandbox"},
+    "catalog/digests": BASE | {"catalog/model"},
+    "catalog/checkpoints": BASE | {"catalog/model"},
+    "catalog/scan": BASE | CATALOG - {"catalog"},
+    "catalog": BASE | CATALOG,
     "catalog/remote": {"core", "storage", "storage/fetch"},
-    "catalog/upstream": {"core", "parser", "storage", "storage/fetch", "catalog", "catalog/remote"},
+    "catalog/upstream": BASE | CATALOG | {"storage/fetch", "catalog/remote"},
     "http": {"core", "storage"},
-    "rank": {"core", "parser", "storage", "slicing", "catalog", "http"},
+    "rank": BASE | CATALOG | {"slicing", "http"},
     "api": LOWER,
     "api/html": LOWER | {"api"},
     "api/native": LOWER | {"api", "api/html"},
@@ -40,7 +50,7 @@ MAY_USE = {
     # `inspect` prints the manifest of the native interface
     "server/cmd": LOWER | {"api", "api/native", "storage/fetch", "catalog/remote", "server/host", "server/config",
                            "server/log", "server/net", "server/mhd"},
-    "server": {"catalog", "http", "server/config", "server/host", "server/mhd"},
+    "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd"},
 }
 # modules that may use more than their rooms: the table of facades, and the table of commands
 TOP = {"api/api": {"api/native", "api/hub", "api/oci", "api/s3"}, "server/main": {"server/cmd"}}
@@ -278,6 +288,12 @@ def self_test():
         ("storage/fetch/a.c", '#include "catalog/a.h"\n', True),
         ("catalog/remote/a.c", "#include <curl/curl.h>\n", True),
         ("api/a.c", '#include "storage/fetch/a.h"\n', True),
+        ("catalog/scan/a.c", '#include "catalog/checkpoints/a.h"\n#include "catalog/dataset/a.h"\n', False),
+        ("catalog/upstream/a.c", '#include "catalog/scan/a.h"\n#include "catalog/a.h"\n', False),
+        ("catalog/model/a.c", '#include "catalog/names/a.h"\n', True),
+        ("catalog/names/a.c", '#include "catalog/dataset/a.h"\n', True),
+        ("catalog/checkpoints/a.c", '#include "catalog/scan/a.h"\n', True),
+        ("catalog/scan/a.c", '#include "catalog/a.h"\n', True),
         ("catalog/a.c", '#include "slicing/a.h"\n', True),
         ("catalog/a.c", '#include "api/a.h"\n', True),
         ("http/a.c", '#include "catalog/a.h"\n', True),

@@ -9,7 +9,7 @@
 #include "api/find_name.h"
 #include "api/html/html_view.h"
 #include "catalog/dataset/dataset.h"
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/waiting.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "api/native/checkpoint_parameter.h"
 
-#include "catalog/partial_checkpoint.h"
+#include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/json_build.h"
 
 static void list_checkpoints(const struct td_model *model, struct td_buffer *out)

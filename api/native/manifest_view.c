@@ -1,6 +1,6 @@
 #include "api/native/manifest_view.h"
 
-#include "catalog/partial_checkpoint.h"
+#include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"

@@ -2,7 +2,7 @@
 #ifndef TD_API_NATIVE_MANIFEST_VIEW_H
 #define TD_API_NATIVE_MANIFEST_VIEW_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 #include "http/lru.h"
 #include "storage/blob.h"

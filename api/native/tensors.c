@@ -3,7 +3,7 @@
 #include "api/native/manifest_view.h"
 #include "api/native/routes.h"
 
-#include "catalog/partial_checkpoint.h"
+#include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digits.h"
 #include "rank/npy_header.h"

@@ -2,7 +2,7 @@
 
 #include "api/early_call.h"
 #include "api/incoming_call.h"
-#include "catalog/oci_name.h"
+#include "catalog/names/oci_name.h"
 #include "core/digits.h"
 
 #include <stdarg.h>

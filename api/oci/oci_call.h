@@ -4,7 +4,7 @@
 
 #include "api/call.h"
 #include "api/oci/oci_path.h"
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/arena.h"
 #include "http/reservation.h"
 #include "rank/made_document.h"

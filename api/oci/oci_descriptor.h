@@ -2,7 +2,7 @@
 #ifndef TD_API_OCI_OCI_DESCRIPTOR_H
 #define TD_API_OCI_OCI_DESCRIPTOR_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "core/json_build.h"
 #include "rank/made_document.h"
 

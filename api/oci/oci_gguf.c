@@ -1,7 +1,7 @@
 #include "api/oci/oci_gguf.h"
 
-#include "catalog/file_kind.h"
-#include "catalog/shard_group.h"
+#include "catalog/checkpoints/shard_group.h"
+#include "catalog/model/file_kind.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_hashing.h"
 #include "api/oci/oci_media.h"
-#include "catalog/late_file.h"
+#include "catalog/model/late_file.h"
 #include "core/digits.h"
 #include "rank/tar_layer.h"
 

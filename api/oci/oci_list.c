@@ -2,7 +2,7 @@
 #include "api/oci/oci_handlers.h"
 #include "api/oci/oci_media.h"
 #include "api/oci/oci_target.h"
-#include "catalog/oci_name.h"
+#include "catalog/names/oci_name.h"
 #include "core/json_build.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TD_API_OCI_OCI_MEDIA_H
 #define TD_API_OCI_OCI_MEDIA_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 
 #define TD_OCI_BLOB_TYPE "application/octet-stream"
 #define TD_OCI_MANIFEST_TYPE "application/vnd.oci.image.manifest.v1+json"

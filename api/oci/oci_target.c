@@ -1,6 +1,6 @@
 #include "api/oci/oci_target.h"
 
-#include "catalog/file_kind.h"
+#include "catalog/model/file_kind.h"
 #include "rank/repo_view.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef TD_API_S3_S3_KEYS_H
 #define TD_API_S3_S3_KEYS_H
 
-#include "catalog/bucket.h"
+#include "catalog/names/bucket.h"
 #include "core/text.h"
 #include "rank/repo_view.h"
 

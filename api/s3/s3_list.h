@@ -3,7 +3,7 @@
 #define TD_API_S3_S3_LIST_H
 
 #include "api/call.h"
-#include "catalog/bucket.h"
+#include "catalog/names/bucket.h"
 
 /* The end of every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
  * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have

@@ -1,6 +1,6 @@
 #include "catalog/dataset/data_file.h"
 
-#include "catalog/dataset/image_file.h"
+#include "catalog/model/image_file.h"
 #include "core/extension.h"
 #include "parser/lfs_pointer.h"
 #include "parser/rows/row_formats.h"

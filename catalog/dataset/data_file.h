@@ -2,7 +2,7 @@
 #ifndef TD_CATALOG_DATASET_DATA_FILE_H
 #define TD_CATALOG_DATASET_DATA_FILE_H
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "parser/rows/row_format.h"
 
 /* What is asked once for each repository. */

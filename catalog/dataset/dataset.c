@@ -9,8 +9,8 @@
 
 #include "catalog/dataset/card_splits.h"
 #include "catalog/dataset/data_file.h"
-#include "catalog/dataset/split_name.h"
-#include "catalog/file_content.h"
+#include "catalog/model/file_content.h"
+#include "catalog/model/split_name.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "parser/names.h"

@@ -13,9 +13,9 @@
 #ifndef TD_CATALOG_DATASET_DATASET_H
 #define TD_CATALOG_DATASET_DATASET_H
 
-#include "catalog/dataset/file_rows.h"
-#include "catalog/repo.h"
-#include "catalog/snapshot.h"
+#include "catalog/model/file_rows.h"
+#include "catalog/model/snapshot.h"
+#include "catalog/names/repo.h"
 
 /* A file of a split. */
 struct td_split_file {

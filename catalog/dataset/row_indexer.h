@@ -3,8 +3,8 @@
 #ifndef TD_CATALOG_DATASET_ROW_INDEXER_H
 #define TD_CATALOG_DATASET_ROW_INDEXER_H
 
+#include "catalog/model/snapshot.h"
 #include "catalog/sandbox/parse_pool.h"
-#include "catalog/snapshot.h"
 
 struct td_row_indexer_config {
     const char *state_dir; /* directory that keeps indexes; NULL: none */

@@ -2,7 +2,7 @@
  * another name, synchronised, and renamed. */
 #include "catalog/dataset/row_store.h"
 
-#include "catalog/state_dir.h"
+#include "catalog/model/state_dir.h"
 #include "core/durable_file.h"
 #include "core/log.h"
 #include "core/read_at.h"

@@ -1,6 +1,6 @@
 #include "catalog/sandbox/content_wire.h"
 
-#include "catalog/dcp_checkpoint.h"
+#include "catalog/model/dcp_checkpoint.h"
 #include "catalog/sandbox/facts_wire.h"
 #include "catalog/sandbox/index_wire.h"
 #include "catalog/sandbox/manifest_wire.h"

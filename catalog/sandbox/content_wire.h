@@ -3,8 +3,8 @@
 #ifndef TD_CATALOG_SANDBOX_CONTENT_WIRE_H
 #define TD_CATALOG_SANDBOX_CONTENT_WIRE_H
 
+#include "catalog/model/snapshot.h"
 #include "catalog/sandbox/wire.h"
-#include "catalog/snapshot.h"
 #include "parser/limits.h"
 
 /* Appends the error; one with code TD_OK says that there is none. */

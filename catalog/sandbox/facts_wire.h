@@ -2,7 +2,7 @@
 #ifndef TD_CATALOG_SANDBOX_FACTS_WIRE_H
 #define TD_CATALOG_SANDBOX_FACTS_WIRE_H
 
-#include "catalog/facts.h"
+#include "catalog/model/facts.h"
 #include "catalog/sandbox/wire.h"
 
 /* Appends the facts. NULL: that there are none. */

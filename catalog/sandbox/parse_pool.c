@@ -7,7 +7,7 @@
  * replaced, and the file tried once more. */
 #include "catalog/sandbox/parse_pool.h"
 
-#include "catalog/file_content.h"
+#include "catalog/model/file_content.h"
 #include "catalog/sandbox/content_wire.h"
 #include "catalog/sandbox/rows_wire.h"
 #include "core/buffer.h"

@@ -8,8 +8,8 @@
 #ifndef TD_CATALOG_SANDBOX_PARSE_POOL_H
 #define TD_CATALOG_SANDBOX_PARSE_POOL_H
 
+#include "catalog/model/snapshot.h"
 #include "catalog/sandbox/parse_message.h"
-#include "catalog/snapshot.h"
 #include "core/error.h"
 #include "parser/limits.h"
 #include "parser/rows/row_format.h"

@@ -1,7 +1,7 @@
 #include "catalog/sandbox/parse_worker.h"
 
-#include "catalog/file_content.h"
-#include "catalog/file_kind.h"
+#include "catalog/model/file_content.h"
+#include "catalog/model/file_kind.h"
 #include "catalog/sandbox/confinement.h"
 #include "catalog/sandbox/content_wire.h"
 #include "catalog/sandbox/rows_wire.h"

@@ -5,8 +5,8 @@
  *     bytes. So after wrong bytes each server is asked alone, for the list and for the files. */
 #include "catalog/upstream/fetching.h"
 
+#include "catalog/scan/walk.h"
 #include "catalog/upstream/arriving_file.h"
-#include "catalog/walk.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"

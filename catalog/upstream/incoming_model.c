@@ -1,7 +1,7 @@
 #include "catalog/upstream/incoming_model.h"
 
-#include "catalog/file_content.h"
-#include "catalog/grouping.h"
+#include "catalog/model/file_content.h"
+#include "catalog/scan/grouping.h"
 #include "core/clock.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef TD_CATALOG_UPSTREAM_INCOMING_MODEL_H
 #define TD_CATALOG_UPSTREAM_INCOMING_MODEL_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "core/digest.h"
 #include "storage/blob.h"
 

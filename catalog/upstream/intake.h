@@ -4,7 +4,7 @@
 #ifndef TD_CATALOG_UPSTREAM_INTAKE_H
 #define TD_CATALOG_UPSTREAM_INTAKE_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "catalog/upstream/upstream_source.h"
 #include "catalog/upstream/upstream_store.h"
 

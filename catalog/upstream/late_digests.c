@@ -1,6 +1,6 @@
 #include "catalog/upstream/late_digests.h"
 
-#include "catalog/content_hash.h"
+#include "catalog/model/content_hash.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/digits.h"

@@ -12,7 +12,7 @@
  *     snapshot lacks it, and asking leads here. Then the intake goes, since it holds a descriptor for each file. */
 #include "catalog/upstream/upstream.h"
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "catalog/upstream/fetching.h"
 #include "catalog/upstream/late_digests.h"
 #include "core/clock.h"

@@ -20,7 +20,7 @@ struct td_token_set {
     const struct td_token **by_name, **by_access_key; /* sorted */
 };
 
-/* The default namespace of catalog/repo.h, and the most bytes of an id of one segment: those of a file's name. */
+/* The default namespace of catalog/names/repo.h, and the most bytes of an id of one segment: those of a file's name. */
 #define DEFAULT_NAMESPACE "local/"
 enum { LOCAL_ID_MAX = 255 };
 

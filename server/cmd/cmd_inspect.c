@@ -1,7 +1,7 @@
 #include "server/cmd/commands.h"
 
 #include "api/native/manifest_view.h"
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 #include "core/buffer.h"
 #include "core/json_build.h"
 #include "server/cmd/inspect_table.h"

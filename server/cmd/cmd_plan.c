@@ -3,7 +3,7 @@
  * that a refused plan prints nothing but its error. */
 #include "server/cmd/commands.h"
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/digest.h"
 #include "core/digits.h"
 #include "core/json_canonical.h"

@@ -2,7 +2,7 @@
 #ifndef TD_SERVER_CMD_INSPECT_TABLE_H
 #define TD_SERVER_CMD_INSPECT_TABLE_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 
 /* Prints to standard output: a heading, a row for each tensor, the files, the totals by data type, and the metadata. */

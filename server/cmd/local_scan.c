@@ -1,7 +1,7 @@
 #include "server/cmd/local_scan.h"
 
-#include "catalog/hub_cache.h"
-#include "catalog/scan.h"
+#include "catalog/model/hub_cache.h"
+#include "catalog/scan/scan.h"
 #include "server/cmd/progress.h"
 #include "server/host/terminal.h"
 

@@ -2,8 +2,8 @@
 #ifndef TD_SERVER_CMD_LOCAL_SCAN_H
 #define TD_SERVER_CMD_LOCAL_SCAN_H
 
+#include "catalog/model/snapshot.h"
 #include "catalog/sandbox/parse_pool.h"
-#include "catalog/snapshot.h"
 
 #include <stdbool.h>
 

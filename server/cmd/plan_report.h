@@ -2,7 +2,7 @@
 #ifndef TD_SERVER_CMD_PLAN_REPORT_H
 #define TD_SERVER_CMD_PLAN_REPORT_H
 
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 #include "slicing/plan_match.h"
 #include "slicing/rank_file.h"
 

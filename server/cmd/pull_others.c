@@ -1,6 +1,6 @@
 #include "server/cmd/pull_others.h"
 
-#include "catalog/file_kind.h"
+#include "catalog/model/file_kind.h"
 #include "core/digits.h"
 
 #include <dirent.h>

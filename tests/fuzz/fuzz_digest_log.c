@@ -2,7 +2,7 @@
  * checksum, which a fuzzer cannot guess. Bit 1: the file gets its right header. A second reader, written from
  * digest_log.h, says which digests must be known after a start, and no others may be. After a start that writes, the
  * next start knows the same digests and those that were added. */
-#include "catalog/digest_log.h"
+#include "catalog/digests/digest_log.h"
 
 #include "core/log.h"
 #include "tests/fuzz/fuzz.h"

@@ -43,7 +43,7 @@ def record(id, digest):
 
 
 def read_log(path):
-    """Return {identity: digest} of the good part of the log, read as catalog/digest_log.h describes it."""
+    """Return {identity: digest} of the good part of the log, read as catalog/digests/digest_log.h describes it."""
     data = path.read_bytes() if path.exists() else b""
     known = {}
     if data[:16] != HEADER:

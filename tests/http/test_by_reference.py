@@ -15,7 +15,8 @@ ROOM = 1 << 20
 URL = "/models/m/tensors/w"
 SHORT = 128 << 10
 # Bytes of the tensor, each fits a receive buffer; whether a short request comes first, so that the connection is of the
-# shared lane: server/mhd/sender in either lane, and libmicrohttpd; and what is requested: one run, or one behind a header.
+# shared lane: server/mhd/sender in either lane, and libmicrohttpd; and what is requested: one run, or one behind a
+# header.
 CASES = {"shared-short": (SHORT, True, ""), "own": (300 << 10, False, ""), "shared-long": (300 << 10, True, ""),
          "own-runs": (300 << 10, False, "?format=npy")}
 

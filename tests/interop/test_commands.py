@@ -197,8 +197,8 @@ def test_progress_does_not_act_on_a_terminal(tmp_path):
 
 
 def test_only_the_escaping_printer_writes_messages():
-    """Commands write to standard error only through server/host/terminal.c, except the line of progress, which needs control
-    bytes."""
+    """Commands write to standard error only through server/host/terminal.c, except the line of progress, which needs
+    control bytes."""
     for path in sorted((REPO / "server").rglob("*.c")):
         if path.name not in ("terminal.c", "progress.c"):
             text = path.read_text()

@@ -36,7 +36,7 @@ def git_sha1(data):
 
 
 def record(path, sha256):
-    """Return one record of the log, as catalog/digest_log.h describes it."""
+    """Return one record of the log, as catalog/digests/digest_log.h describes it."""
     st = os.stat(path)
     body = struct.pack("<IIQQQqq", 88, 1, st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) + sha256
     return body + struct.pack("<II", zlib.crc32(body), 0)

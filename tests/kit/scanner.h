@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_KIT_SCANNER_H
 #define TD_TESTS_KIT_SCANNER_H
 
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 #include "tests/kit/tree.h"
 
 struct scanner {

@@ -1,5 +1,5 @@
 /* Answers to ?partial=1 for a checkpoint that lacks files: of an index, a group or a .metadata. */
-#include "catalog/partial_checkpoint.h"
+#include "catalog/checkpoints/partial_checkpoint.h"
 
 #include "tests/unit/api/api_place.h"
 

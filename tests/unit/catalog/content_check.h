@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_UNIT_CATALOG_CONTENT_CHECK_H
 #define TD_TESTS_UNIT_CATALOG_CONTENT_CHECK_H
 
-#include "catalog/file_content.h"
+#include "catalog/model/file_content.h"
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_UNIT_CATALOG_DIGEST_LOG_PLACE_H
 #define TD_TESTS_UNIT_CATALOG_DIGEST_LOG_PLACE_H
 
-#include "catalog/digest_log.h"
+#include "catalog/digests/digest_log.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/catalog/disk_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,8 +1,8 @@
-/* Which files are in which bucket, under which key: checks the rules in catalog/bucket.h by hand and by a plain walk
- * over all entries. */
-#include "catalog/bucket.h"
+/* Which files are in which bucket, under which key: checks the rules in catalog/names/bucket.h by hand and by a plain
+ * walk over all entries. */
+#include "catalog/names/bucket.h"
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "tests/unit/catalog/scan_place.h"
 
 static const struct td_bucket *find(const struct place *place, const char *name)

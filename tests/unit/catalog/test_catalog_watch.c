@@ -1,7 +1,7 @@
 /* A catalog that watches: changes start scans, bounded in number, and where nothing is watched, scans come by time. */
 #include "catalog/catalog.h"
 
-#include "catalog/walk.h"
+#include "catalog/scan/walk.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "tests/kit/loopback.h"

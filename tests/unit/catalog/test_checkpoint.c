@@ -1,7 +1,7 @@
 /* Which files make which checkpoint: docs/formats.md, "Sharded checkpoints" and "Checkpoint ids". */
-#include "catalog/checkpoint.h"
+#include "catalog/checkpoints/checkpoint.h"
 
-#include "catalog/dcp_checkpoint.h"
+#include "catalog/model/dcp_checkpoint.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-#include "catalog/content_hash.h"
+#include "catalog/model/content_hash.h"
 
 #include "core/digits.h"
 #include "tests/kit/tree.h"

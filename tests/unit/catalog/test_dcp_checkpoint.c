@@ -1,5 +1,5 @@
 /* Limits of a .metadata in proportion to its size: docs/formats.md, "Distributed checkpoints". */
-#include "catalog/dcp_checkpoint.h"
+#include "catalog/model/dcp_checkpoint.h"
 
 #include "tests/unit/unit.h"
 

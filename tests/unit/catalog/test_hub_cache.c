@@ -1,6 +1,6 @@
 /* Layout: huggingface_hub, file_download.py (repo_folder_name) and the guide "Understand caching":
  * models--org--name/{blobs,refs,snapshots/<commit>}. */
-#include "catalog/hub_cache.h"
+#include "catalog/model/hub_cache.h"
 
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"

@@ -1,7 +1,7 @@
 /* Models that were fetched without digests, and an upstream that has digests later. */
 #include "catalog/upstream/late_digests.h"
 
-#include "catalog/content_hash.h"
+#include "catalog/model/content_hash.h"
 #include "catalog/upstream/upstream.h"
 #include "catalog/upstream/wrong_copies.h"
 #include "core/clock.h"

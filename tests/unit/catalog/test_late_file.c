@@ -1,5 +1,5 @@
 /* Blobs of files that are open only while they are read. */
-#include "catalog/late_file.h"
+#include "catalog/model/late_file.h"
 
 #include "tests/unit/catalog/scan_place.h"
 

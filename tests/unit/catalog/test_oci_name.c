@@ -1,6 +1,6 @@
 /* Names for clients of OCI registries: the grammar against the regular expression of the specification, and the rules
- * of catalog/oci_name.h for trees of directories. */
-#include "catalog/oci_name.h"
+ * of catalog/names/oci_name.h for trees of directories. */
+#include "catalog/names/oci_name.h"
 
 #include "core/digest.h"
 #include "core/digits.h"

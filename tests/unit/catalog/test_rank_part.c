@@ -1,5 +1,5 @@
 /* Names of files and directories of ranks, and which of them are parts of a model. */
-#include "catalog/rank_part.h"
+#include "catalog/checkpoints/rank_part.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,6 @@
-/* Which files make a repository: the rules in catalog/repo.h. Layout of caches: huggingface_hub, the guide "Understand
- * caching". */
-#include "catalog/repo.h"
+/* Which files make a repository: the rules in catalog/names/repo.h. Layout of caches: huggingface_hub, the guide
+ * "Understand caching". */
+#include "catalog/names/repo.h"
 
 #include "tests/unit/catalog/scan_place.h"
 

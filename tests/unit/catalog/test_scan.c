@@ -1,5 +1,5 @@
 /* Results of a scan: models and their files, problems, and what is kept from the scan before. */
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 
 #include "tests/unit/catalog/scan_place.h"
 

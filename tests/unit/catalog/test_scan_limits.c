@@ -1,5 +1,5 @@
 /* Scans that meet a limit or a fault, and scans of a single file. */
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 
 #include "tests/unit/catalog/scan_place.h"
 

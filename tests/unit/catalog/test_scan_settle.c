@@ -1,5 +1,5 @@
 /* Files that are too young to trust. */
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 
 #include "core/clock.h"
 #include "tests/unit/catalog/scan_place.h"

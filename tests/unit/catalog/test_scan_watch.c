@@ -1,7 +1,7 @@
 /* Scans with a tree watch: what was renamed into place need not settle. */
-#include "catalog/scan.h"
+#include "catalog/scan/scan.h"
 
-#include "catalog/walk.h"
+#include "catalog/scan/walk.h"
 #include "core/clock.h"
 #include "tests/unit/catalog/scan_place.h"
 

@@ -1,4 +1,4 @@
-#include "catalog/snapshot.h"
+#include "catalog/model/snapshot.h"
 
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
 /* Names of splits by paths. Expectations follow the datasets library (data_files.py): SPLIT_PATTERN_SHARDED,
  * SPLIT_KEYWORDS, KEYWORDS_IN_DIR_NAME_BASE_PATTERNS, KEYWORDS_IN_FILENAME_BASE_PATTERNS, and NON_WORDS_CHARS. */
-#include "catalog/dataset/split_name.h"
+#include "catalog/model/split_name.h"
 
 #include "tests/unit/unit.h"
 

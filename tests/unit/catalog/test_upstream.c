@@ -2,7 +2,7 @@
  * remembered. */
 #include "catalog/upstream/upstream.h"
 
-#include "catalog/repo.h"
+#include "catalog/names/repo.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/waiting.h"

@@ -1,10 +1,10 @@
 /* What a view holds. The oracle is a scan of a second tree, in which the hidden files are missing: both must have the
  * same files, models, problems, repositories, datasets and buckets. */
-#include "catalog/view.h"
+#include "catalog/scan/view.h"
 
-#include "catalog/bucket.h"
 #include "catalog/dataset/dataset.h"
-#include "catalog/repo.h"
+#include "catalog/names/bucket.h"
+#include "catalog/names/repo.h"
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/glob.h"

@@ -1,4 +1,4 @@
-#include "catalog/walk.h"
+#include "catalog/scan/walk.h"
 
 #include "core/clock.h"
 #include "tests/kit/tree.h"

@@ -1,0 +1,22 @@
+/* Names of files with weights, as libraries of Hugging Face write them: STEM.EXTENSION, and STEM.VARIANT.EXTENSION for
+ * the same weights in another type or state (model.fp16.safetensors, diffusion_pytorch_model.non_ema.bin). Pure. */
+#ifndef TD_CATALOG_CHECKPOINTS_WEIGHTS_NAME_H
+#define TD_CATALOG_CHECKPOINTS_WEIGHTS_NAME_H
+
+#include "core/error.h"
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Finds the sets of weights that are variants of other sets. names[i] is the name of the i-th set: its index, or its
+ * first file. Sets is_variant[i] to whether the name has a variant and the list also has the name without it. After a
+ * stem that from_pretrained looks for (model, pytorch_model, diffusion_pytorch_model, adapter_model), any word is a
+ * variant, and PyTorch and safetensors files count as the same weights. After other stems, only words for a dtype or
+ * for averaged weights ("fp16", "non_ema") are variants. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_weights_find_variants(const char *const *names, size_t count, bool *is_variant, struct td_error *err);
+
+/* Returns whether trainers give this name to their state: optimizer, scheduler, random number generators. */
+bool td_weights_is_trainer_state(const char *file_name);
+
+#endif

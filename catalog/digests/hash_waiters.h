@@ -1,0 +1,33 @@
+/* Files that callers wait for. Two threads of ordinary priority hash them, each from a queue of its own: the quick one
+ * those that it will have hashed in time, the slow one the others, so that whoever can be served in time does not wait
+ * behind whoever cannot. A file that another thread hashes already, and will be done with in half the time, is
+ * left to that thread. Thread-safe. */
+#ifndef TD_CATALOG_DIGESTS_HASH_WAITERS_H
+#define TD_CATALOG_DIGESTS_HASH_WAITERS_H
+
+#include "catalog/digests/hash_work.h"
+#include "core/cancel.h"
+
+/* The terms on which a caller waits for a digest. */
+struct td_digest_wait {
+    uint64_t until_ns;              /* monotonic */
+    const struct td_cancel *cancel; /* ends the wait within 0.2 s; NULL: nothing does */
+    bool takes_any;                 /* also a file that cannot be hashed in time, and that the caller asks for again */
+};
+
+struct td_hash_waiters;
+
+/* Starts both threads. `work` is borrowed, and outlives them. Fails with TD_RESOURCE_EXHAUSTED, after
+ * td_hash_work_stop: all other threads of `work` end, too. */
+bool td_hash_waiters_create(struct td_hash_work *work, struct td_hash_waiters **out, struct td_error *err);
+
+/* Waits for the end of both threads, after td_hash_work_stop, and frees the queues. NULL: does nothing. */
+void td_hash_waiters_destroy(struct td_hash_waiters *waiters);
+
+/* Has a file of this root hashed before all that nobody waits for, and waits for the digest. Returns whether the
+ * SHA-256 is known; returns false at once when hashing cannot end in time, unless how->takes_any: hashing then goes on
+ * when the wait is over. Returns false at once when too many files wait. */
+bool td_hash_waiters_wait(struct td_hash_waiters *waiters, struct td_root *root, struct td_file *file,
+                          const struct td_digest_wait *how);
+
+#endif

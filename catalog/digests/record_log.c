@@ -1,0 +1,331 @@
+/* Plan: opening reads the file up to the first bad record, cuts the rest off, and appends from there. Writing anew
+ * writes all records to a new file and renames it over the old one.
+ *
+ * Hard: (1) A log decides what the program takes for true, so a file that others can write to is refused, and links are
+ * not followed. (2) After a failed write or fdatasync the log is given up for this run: the kernel takes the lost pages
+ * for written, so trying again could leave a gap unnoticed. */
+#include "catalog/digests/record_log.h"
+
+#include "catalog/model/state_dir.h"
+#include "core/durable_file.h"
+#include "core/log.h"
+#include "core/write_all.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { BYTE_ORDER_MARK = 0x01020304, HEADER_BYTES = 16, BEFORE_BYTES = 8 /* of a record, before its payload */ };
+
+struct td_record_log {
+    const struct td_record_log_kind *kind;
+    size_t record_bytes;
+    int dir_fd, fd, lock_fd; /* -1: none; fd is -1 also once the log was given up */
+    _Atomic bool stored;     /* whether fd is open */
+    uint8_t *frames;         /* room for a batch of records */
+    uint8_t *payloads;       /* room for a batch of payloads, while the log is written anew */
+};
+
+/* ---- records ------------------------------------------------------------------------------------------- */
+
+static void put_u32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static void write_header(const struct td_record_log_kind *kind, uint8_t header[HEADER_BYTES])
+{
+    memcpy(header, kind->magic, sizeof kind->magic);
+    put_u32(header + sizeof kind->magic, kind->version);
+    put_u32(header + sizeof kind->magic + 4, BYTE_ORDER_MARK);
+}
+
+/* Writes the frame around a payload that is in its place. */
+static void frame(const struct td_record_log *log, uint8_t *record)
+{
+    size_t crc_at = log->record_bytes - 8;
+    put_u32(record, (uint32_t)log->record_bytes);
+    put_u32(record + 4, log->kind->type);
+    put_u32(record + crc_at, (uint32_t)crc32(0, record, (uInt)crc_at));
+    put_u32(record + crc_at + 4, 0);
+}
+
+/* Returns whether the record is what `frame` makes of its payload. */
+static bool is_good_record(const struct td_record_log *log, const uint8_t *record)
+{
+    uint8_t right[TD_RECORD_LOG_MAX_PAYLOAD + TD_RECORD_LOG_FRAME_BYTES];
+    memcpy(right, record, log->record_bytes);
+    frame(log, right);
+    return memcmp(right, record, log->record_bytes) == 0;
+}
+
+/* Logs the reason once, and goes on without the file. Never tries again: after a failed synchronisation the kernel
+ * takes the lost pages for written. */
+static void give_up(struct td_record_log *log, const char *action, int sys)
+{
+    char why[128];
+    td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; %s are kept in memory only until the next start", action,
+           strerror_r(sys, why, sizeof why), log->kind->what);
+    (void)close(log->fd);
+    log->fd = -1;
+    atomic_store(&log->stored, false);
+}
+
+/* Writes `count` payloads as records to the descriptor. Returns false with errno on failure. */
+static bool write_records(const struct td_record_log *log, int fd, const uint8_t *payloads, size_t count)
+{
+    size_t payload_bytes = log->kind->payload_bytes;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *record = log->frames + i * log->record_bytes;
+        memcpy(record + BEFORE_BYTES, payloads + i * payload_bytes, payload_bytes);
+        frame(log, record);
+    }
+    return td_write_all(fd, log->frames, count * log->record_bytes);
+}
+
+void td_record_log_append(struct td_record_log *log, const void *payloads, size_t count)
+{
+    assert(count <= TD_RECORD_LOG_BATCH);
+    if (log->fd < 0 || count == 0)
+        return;
+    if (!write_records(log, log->fd, payloads, count))
+        give_up(log, "write the log", errno);
+    else if (fdatasync(log->fd) != 0)
+        give_up(log, "synchronise the log", errno);
+}
+
+bool td_record_log_is_stored(const struct td_record_log *log)
+{
+    return atomic_load(&log->stored);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+/* Reads records up to the first bad one; sets *good_bytes to where that begins. Returns false for want of memory. */
+static bool read_records(const struct td_record_log *log, FILE *file, bool (*take)(void *, const void *), void *context,
+                         uint64_t *good_bytes)
+{
+    uint8_t header[HEADER_BYTES];
+    uint8_t good_header[HEADER_BYTES];
+    uint8_t record[TD_RECORD_LOG_MAX_PAYLOAD + TD_RECORD_LOG_FRAME_BYTES];
+    write_header(log->kind, good_header);
+    *good_bytes = 0;
+    if (fread(header, sizeof header, 1, file) != 1 || memcmp(header, good_header, sizeof header) != 0)
+        return true;
+    *good_bytes = sizeof header;
+    while (fread(record, log->record_bytes, 1, file) == 1 && is_good_record(log, record)) {
+        if (!take(context, record + BEFORE_BYTES))
+            return false;
+        *good_bytes += log->record_bytes;
+    }
+    return true;
+}
+
+/* Loads the file that is open for reading. Sets *sys to an errno value when it could not be read to its end. */
+static bool load(const struct td_record_log *log, int fd, bool (*take)(void *, const void *), void *context,
+                 uint64_t *good_bytes, int *sys, struct td_error *err)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy < 0 ? NULL : fdopen(copy, "rb");
+    *sys = 0;
+    if (file == NULL) {
+        int why = errno;
+        if (copy >= 0)
+            (void)close(copy);
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, why, "cannot read the log of %s", log->kind->what);
+    }
+    bool ok = read_records(log, file, take, context, good_bytes) || td_error_no_memory(err);
+    if (ferror(file) != 0)
+        *sys = errno != 0 ? errno : EIO;
+    (void)fclose(file);
+    return ok;
+}
+
+/* Opens the file. *fd stays -1 when there is none, or when it cannot be opened, which is logged. Returns false when the
+ * file is not to be trusted. */
+static bool open_file(const struct td_record_log *log, int flags, int *fd, struct stat *st, struct td_error *err)
+{
+    const char *name = log->kind->name;
+    *fd = openat(log->dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (*fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO) {
+        char why[128];
+        if (errno != ENOENT)
+            td_log(TD_LOG_WARN, "--state-dir: cannot open \"%s\": %s; %s are kept in memory only", name,
+                   strerror_r(errno, why, sizeof why), log->kind->what);
+        return true;
+    }
+    if (*fd >= 0 && fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && td_state_is_ours_alone(st))
+        return true;
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+    return td_error_set(err, TD_PERMISSION_DENIED,
+                        "--state-dir: \"%s\" in it must be a file that belongs to the user that tensord "
+                        "runs as (%u) and that nobody else can write; remove it",
+                        name, (unsigned)geteuid());
+}
+
+/* Makes the open file an empty log. */
+static bool begin_log(const struct td_record_log *log, int fd)
+{
+    uint8_t header[HEADER_BYTES];
+    write_header(log->kind, header);
+    return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && td_write_all(fd, header, sizeof header);
+}
+
+/* Cuts off everything behind the last good record, where writing then goes on. */
+static bool cut_off(const struct td_record_log *log, uint64_t good_bytes)
+{
+    if (good_bytes == 0)
+        return begin_log(log, log->fd);
+    return ftruncate(log->fd, (off_t)good_bytes) == 0 && lseek(log->fd, (off_t)good_bytes, SEEK_SET) >= 0;
+}
+
+/* Opens the file for appending behind its last good record. */
+static bool open_for_writing(struct td_record_log *log, bool (*take)(void *, const void *), void *context,
+                             struct td_error *err)
+{
+    uint64_t good_bytes = 0;
+    struct stat st;
+    int sys;
+    if (!open_file(log, O_RDWR | O_CREAT, &log->fd, &st, err))
+        return false;
+    if (log->fd < 0)
+        return true;
+    if (!load(log, log->fd, take, context, &good_bytes, &sys, err))
+        return false;
+    atomic_store(&log->stored, true);
+    if (sys != 0) {
+        give_up(log, "read the log", sys);
+        return true;
+    }
+    if (good_bytes < (uint64_t)st.st_size)
+        td_log(TD_LOG_WARN,
+               "--state-dir: \"%s\" is damaged from byte %" PRIu64 " of %" PRIu64
+               " on; what comes before is used, the rest is computed again",
+               log->kind->name, good_bytes, (uint64_t)st.st_size);
+    if (!cut_off(log, good_bytes))
+        give_up(log, "begin the log", errno);
+    return true;
+}
+
+static bool open_for_reading(const struct td_record_log *log, bool (*take)(void *, const void *), void *context,
+                             struct td_error *err)
+{
+    uint64_t good_bytes = 0;
+    struct stat st;
+    int fd;
+    int sys;
+    if (!open_file(log, O_RDONLY, &fd, &st, err))
+        return false;
+    bool ok = fd < 0 || load(log, fd, take, context, &good_bytes, &sys, err);
+    if (fd >= 0)
+        (void)close(fd);
+    return ok;
+}
+
+/* Takes the log's lock. Returns whether this process alone writes to the log from now on. */
+static bool take_lock(struct td_record_log *log, const char *path)
+{
+    char why[128];
+    const char *what = log->kind->what;
+    log->lock_fd = openat(log->dir_fd, log->kind->lock_name,
+                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (log->lock_fd >= 0 && flock(log->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return true;
+    if (log->lock_fd >= 0 && errno == EWOULDBLOCK)
+        td_log(TD_LOG_WARN, "--state-dir: \"%s\" is in use by another process; its %s are read, none are added", path,
+               what);
+    else
+        td_log(TD_LOG_WARN,
+               "--state-dir: cannot %s \"%s\": %s; its %s are read, new ones are kept in memory only until the "
+               "next start",
+               log->lock_fd >= 0 ? "lock" : "write to", path, strerror_r(errno, why, sizeof why), what);
+    return false;
+}
+
+static struct td_record_log *create(const struct td_record_log_kind *kind)
+{
+    assert(kind->payload_bytes <= TD_RECORD_LOG_MAX_PAYLOAD);
+    struct td_record_log *log = calloc(1, sizeof *log);
+    if (log == NULL)
+        return NULL;
+    log->kind = kind;
+    log->record_bytes = kind->payload_bytes + TD_RECORD_LOG_FRAME_BYTES;
+    log->dir_fd = log->fd = log->lock_fd = -1;
+    log->frames = calloc(TD_RECORD_LOG_BATCH, log->record_bytes);
+    log->payloads = calloc(TD_RECORD_LOG_BATCH, kind->payload_bytes);
+    if (log->frames != NULL && log->payloads != NULL)
+        return log;
+    td_record_log_close(log);
+    return NULL;
+}
+
+bool td_record_log_open(const struct td_record_log_kind *kind, const char *state_dir, const char *root,
+                        enum td_record_log_mode mode, bool (*take)(void *context, const void *payload), void *context,
+                        struct td_record_log **out, struct td_error *err)
+{
+    struct td_record_log *log = create(kind);
+    bool writes = mode == TD_RECORD_LOG_WRITE;
+    if (log == NULL)
+        return td_error_no_memory(err);
+    bool ok = state_dir == NULL || (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
+                                    (writes && take_lock(log, state_dir) ? open_for_writing(log, take, context, err)
+                                                                         : open_for_reading(log, take, context, err)));
+    if (!ok) {
+        td_record_log_close(log);
+        return false;
+    }
+    *out = log;
+    return true;
+}
+
+void td_record_log_close(struct td_record_log *log)
+{
+    if (log == NULL)
+        return;
+    const int fds[] = {log->fd, log->lock_fd, log->dir_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    free(log->frames);
+    free(log->payloads);
+    free(log);
+}
+
+/* ---- writing anew -------------------------------------------------------------------------------------- */
+
+/* Writes all records to a new file, and puts that in place of the log. Returns false with errno set on failure. */
+static bool write_anew(struct td_record_log *log, size_t (*next)(void *, void *, size_t), void *context)
+{
+    struct td_durable_file file;
+    if (!td_durable_file_begin(&file, log->dir_fd, log->kind->name, 0600))
+        return false;
+    bool ok = begin_log(log, file.fd);
+    for (size_t count = TD_RECORD_LOG_BATCH; ok && count == TD_RECORD_LOG_BATCH;) {
+        count = next(context, log->payloads, TD_RECORD_LOG_BATCH);
+        ok = write_records(log, file.fd, log->payloads, count);
+    }
+    int fd = td_durable_file_end(&file, ok);
+    if (fd < 0)
+        return false;
+    (void)close(log->fd);
+    log->fd = fd;
+    return true;
+}
+
+void td_record_log_rewrite(struct td_record_log *log, size_t (*next)(void *context, void *payloads, size_t most),
+                           void *context)
+{
+    if (log->fd >= 0 && !write_anew(log, next, context))
+        give_up(log, "write the log anew", errno);
+}

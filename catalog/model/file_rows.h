@@ -1,0 +1,49 @@
+/* The rows of one file: its index, and how far making it has come. A file has one for each format that it was read as,
+ * mostly one. The indexer (row_indexer.h) makes the index once for each identity of the file, so snapshots that share
+ * the file share the index. */
+#ifndef TD_CATALOG_MODEL_FILE_ROWS_H
+#define TD_CATALOG_MODEL_FILE_ROWS_H
+
+#include "core/digest.h"
+#include "core/error.h"
+#include "parser/rows/row_format.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum td_rows_state {
+    TD_ROWS_PENDING, /* the index is still to be made, or is being made */
+    TD_ROWS_READY,   /* `index` and `sample` are valid */
+    TD_ROWS_FAILED   /* `error` says why there is none */
+};
+
+struct td_file_rows {
+    struct td_file_rows *next; /* of the same file, read as another format or beside another table */
+    const struct td_row_format *format;
+    uint64_t table_number;             /* of the td_file that tells where rows lie; 0: there is none */
+    _Atomic(enum td_rows_state) state; /* leaves TD_ROWS_PENDING once; what it names never changes afterwards */
+    _Atomic bool is_claimed;           /* a thread makes the index */
+    _Atomic uint64_t done_bytes;       /* of the file that were looked at */
+    struct td_row_index index;
+    char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
+    char *error;               /* one line */
+    _Atomic uint64_t *memory;  /* the account that memory_bytes were added to, or NULL */
+    uint64_t memory_bytes;
+};
+
+/* Returns the rows in this format from the list of a file, which the file keeps until its end; adds them in the state
+ * TD_ROWS_PENDING when they are new. Returns NULL when memory is short. For the thread that builds snapshots. */
+struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
+                                      uint64_t table_number);
+
+/* Frees the list and gives its memory back to the account. NULL: does nothing. */
+void td_file_rows_free(struct td_file_rows *rows);
+
+/* Returns whether the index is there; `index` and `sample` may then be read. Any thread. */
+static inline bool td_file_rows_are_ready(const struct td_file_rows *rows)
+{
+    return atomic_load_explicit(&rows->state, memory_order_acquire) == TD_ROWS_READY;
+}
+
+#endif

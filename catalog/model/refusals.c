@@ -1,0 +1,134 @@
+#include "catalog/model/refusals.h"
+
+#include "core/digits.h"
+#include "core/log.h"
+#include "parser/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The problems of one model, or a snapshot's own, sorted by path and message. */
+struct sorted {
+    const struct td_snapshot *snapshot;
+    const struct td_model *model; /* NULL: the problems are the snapshot's own, or the model does not exist */
+    const struct td_problems *problems;
+    struct td_order *order;
+};
+
+static const struct td_problem *item(const struct sorted *list, size_t i)
+{
+    return &list->problems->items[list->order[i].index];
+}
+
+static int compare(const struct td_problem *a, const struct td_problem *b)
+{
+    int order = strcmp(a->path, b->path);
+    return order != 0 ? order : strcmp(a->message, b->message);
+}
+
+static int compare_items(const void *context, size_t a, size_t b)
+{
+    const struct td_problems *problems = context;
+    return compare(&problems->items[a], &problems->items[b]);
+}
+
+static bool sort(struct sorted *list)
+{
+    size_t count = list->problems->count;
+    list->order = calloc(count + 1, sizeof *list->order);
+    if (list->order == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        list->order[i].index = i;
+    return td_order_sort(list->order, count, compare_items, list->problems, NULL);
+}
+
+static void warn(const struct td_model *model, const struct td_problem *problem)
+{
+    if (model == NULL)
+        td_log(TD_LOG_WARN, "%s: %s", problem->path, problem->message);
+    else
+        td_log(TD_LOG_WARN, "model \"%s\": %s: %s", model->id, problem->path, problem->message);
+}
+
+static bool has_file(const struct sorted *list, const char *path)
+{
+    return list->model != NULL && td_model_find_file(list->snapshot, list->model, td_text_of(path)) != NULL;
+}
+
+/* Logs that a refusal has ended. A refused path need not be a file: it may be a directory or a symlink. */
+static void tell_over(const struct sorted *before, const struct sorted *now, const char *path)
+{
+    bool gone = has_file(before, path) && !has_file(now, path);
+    const char *change = gone ? "was refused, and is gone" : "is no longer refused";
+    if (before->model == NULL)
+        td_log(TD_LOG_INFO, "%s: %s", path, change);
+    else
+        td_log(TD_LOG_INFO, "model \"%s\": %s: %s", before->model->id, path, change);
+}
+
+/* Returns whether the list has a problem of this path at its i-th item or just before. */
+static bool is_near(const struct sorted *list, size_t i, const char *path)
+{
+    return (i < list->problems->count && strcmp(item(list, i)->path, path) == 0) ||
+           (i > 0 && strcmp(item(list, i - 1)->path, path) == 0);
+}
+
+/* Walks both lists at once and logs the differences. Returns how many problems both have. */
+static size_t tell_changes(const struct sorted *before, const struct sorted *now)
+{
+    size_t same = 0;
+    size_t i = 0;
+    size_t k = 0;
+    while (i < now->problems->count || k < before->problems->count) {
+        int order = i == now->problems->count      ? 1
+                    : k == before->problems->count ? -1
+                                                   : compare(item(now, i), item(before, k));
+        if (order < 0)
+            warn(now->model, item(now, i));
+        else if (order > 0 && !is_near(now, i, item(before, k)->path) &&
+                 (k == 0 || strcmp(item(before, k - 1)->path, item(before, k)->path) != 0))
+            tell_over(before, now, item(before, k)->path);
+        same += order == 0 ? 1 : 0;
+        i += order <= 0 ? 1 : 0;
+        k += order >= 0 ? 1 : 0;
+    }
+    return same;
+}
+
+/* Logs the changes between two lists. Returns how many problems both have. When memory is short, logs all again. */
+static size_t tell(struct sorted before, struct sorted now)
+{
+    size_t same = 0;
+    if (before.problems->count == 0 && now.problems->count == 0)
+        return 0;
+    if (sort(&before) && sort(&now))
+        same = tell_changes(&before, &now);
+    else
+        for (size_t i = 0; i < now.problems->count; i++)
+            warn(now.model, &now.problems->items[i]);
+    free(before.order);
+    free(now.order);
+    return same;
+}
+
+void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot *now)
+{
+    static const struct td_problems none = {0};
+    size_t same = 0;
+    size_t before_count = before == NULL ? 0 : before->model_count;
+    for (size_t i = 0, k = 0; i < now->model_count || k < before_count;) {
+        int order = i == now->model_count ? 1
+                    : k == before_count   ? -1
+                                          : strcmp(now->models[i].id, before->models[k].id);
+        const struct td_model *new_model = order <= 0 ? &now->models[i++] : NULL;
+        const struct td_model *old_model = order >= 0 ? &before->models[k++] : NULL;
+        same += tell((struct sorted){before, old_model, old_model == NULL ? &none : &old_model->problems, NULL},
+                     (struct sorted){now, new_model, new_model == NULL ? &none : &new_model->problems, NULL});
+    }
+    same += tell((struct sorted){before, NULL, before == NULL ? &none : &before->problems, NULL},
+                 (struct sorted){now, NULL, &now->problems, NULL});
+    if (same > 0)
+        td_log(TD_LOG_INFO, "%zu file%s still refused, for the reason%s logged above", same,
+               same == 1 ? " is" : "s are", td_plural(same));
+}

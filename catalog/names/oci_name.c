@@ -1,0 +1,249 @@
+/* Plan: each id gives a base name; the names are sorted, those of one id first where the id is spelled so; in a run of
+ * equal names all others get their digits; and the list is sorted again.
+ *
+ * Hard: a name with digits may still equal another one, when somebody has named a directory to that end. The repository
+ * whose id is spelled so then comes first in the list and is found, and the other one has no name. */
+#include "catalog/names/oci_name.h"
+
+#include "core/array.h"
+#include "core/digest.h"
+#include "core/digits.h"
+#include "parser/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGITS = 8, DIGITS_END = 1 + DIGITS }; /* of a SHA-256; with the '-' before them */
+
+/* ---- the grammar --------------------------------------------------------------------------------------- */
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+/* Returns whether this run of bytes may stand between two words: one '.', one or two '_', or any number of '-'. */
+static bool is_separator(struct td_text run)
+{
+    if (td_text_equals(run, ".") || td_text_equals(run, "_") || td_text_equals(run, "__"))
+        return true;
+    for (size_t i = 0; i < run.len; i++)
+        if (run.p[i] != '-')
+            return false;
+    return run.len > 0;
+}
+
+/* Returns the length of the run of bytes from `at` on that are words (or are none). */
+static size_t run_len(struct td_text text, size_t at, bool of_words)
+{
+    size_t len = 0;
+    while (at + len < text.len && is_word(text.p[at + len]) == of_words)
+        len++;
+    return len;
+}
+
+static bool is_component(struct td_text text)
+{
+    size_t at = run_len(text, 0, true);
+    bool ok = at > 0;
+    while (ok && at < text.len) {
+        size_t between = run_len(text, at, false);
+        size_t word = run_len(text, at + between, true);
+        ok = word > 0 && is_separator(td_text_n(text.p + at, between));
+        at += between + word;
+    }
+    return ok;
+}
+
+bool td_oci_name_is_valid(struct td_text name)
+{
+    bool is_last = false;
+    if (name.len > TD_OCI_NAME_MAX)
+        return false;
+    while (!is_last) {
+        is_last = name.len == 0 || memchr(name.p, '/', name.len) == NULL;
+        if (!is_component(td_text_take_until(&name, '/')))
+            return false;
+    }
+    return true;
+}
+
+/* ---- names of ids -------------------------------------------------------------------------------------- */
+
+/* Writes the name of one component, which is in lower case; returns its length, at most that of the component or 1. */
+static size_t write_component(struct td_text from, char *to)
+{
+    size_t len = 0;
+    size_t at = run_len(from, 0, false);
+    while (at < from.len) {
+        size_t word = run_len(from, at, true);
+        memcpy(to + len, from.p + at, word);
+        len += word;
+        at += word;
+        size_t between = run_len(from, at, false);
+        if (at + between == from.len)
+            break;
+        if (is_separator(td_text_n(from.p + at, between)))
+            memcpy(to + len, from.p + at, between);
+        else
+            memset(to + len, '-', between);
+        len += between;
+        at += between;
+    }
+    if (len == 0)
+        to[len++] = 'x';
+    return len;
+}
+
+/* Appends '-' and the digits of the id to a name of *len bytes, which it cuts so that the whole is not too long. */
+static void add_digits(const char *id, char *name, size_t *len)
+{
+    char digits[2 * TD_SHA256_BYTES + 1];
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(id, strlen(id), sum);
+    td_hex_write(sum, sizeof sum, digits);
+    if (*len > TD_OCI_NAME_MAX - DIGITS_END)
+        *len = TD_OCI_NAME_MAX - DIGITS_END;
+    while (*len > 0 && !is_word(name[*len - 1]))
+        (*len)--;
+    name[(*len)++] = '-';
+    memcpy(name + *len, digits, DIGITS);
+    *len += DIGITS;
+    name[*len] = '\0';
+}
+
+/* Returns the name that an id has if it meets no other, in the arena, with room for the digits; NULL for want of
+ * memory. */
+static char *base_name(struct td_arena *arena, const char *id)
+{
+    size_t id_len = strlen(id);
+    char *lower = td_arena_alloc(arena, id_len + 1);
+    char *name = td_arena_alloc(arena, 2 * id_len + 2 + DIGITS_END + 1); /* a component may be shorter than its name */
+    size_t len = 0;
+    if (lower == NULL || name == NULL)
+        return NULL;
+    for (size_t i = 0; i <= id_len; i++)
+        lower[i] = (char)(id[i] >= 'A' && id[i] <= 'Z' ? id[i] - 'A' + 'a' : id[i]);
+    struct td_text rest = td_text_n(lower, id_len);
+    for (bool is_last = false; !is_last;) {
+        is_last = rest.len == 0 || memchr(rest.p, '/', rest.len) == NULL;
+        len += write_component(td_text_take_until(&rest, '/'), name + len);
+        name[len++] = is_last ? '\0' : '/';
+    }
+    len--;
+    if (len > TD_OCI_NAME_MAX)
+        add_digits(id, name, &len);
+    return name;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+/* A name while the list is made. */
+struct made_name {
+    char *name;
+    const char *id;
+    size_t repo;
+};
+
+static int made_compare(const void *a, const void *b)
+{
+    const struct made_name *x = a;
+    const struct made_name *y = b;
+    int order = strcmp(x->name, y->name);
+    if (order != 0)
+        return order;
+    bool x_is_spelled_so = strcmp(x->name, x->id) == 0;
+    bool y_is_spelled_so = strcmp(y->name, y->id) == 0;
+    return x_is_spelled_so != y_is_spelled_so ? (x_is_spelled_so ? -1 : 1) : strcmp(x->id, y->id);
+}
+
+static bool has_name(const struct td_repo *repo)
+{
+    return !repo->is_dataset_folder && !repo->is_other_revision;
+}
+
+/* Gives their digits to the names that meet others; the list is sorted. */
+static void tell_apart(struct made_name *names, size_t count)
+{
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && strcmp(names[first].name, names[end].name) == 0; end++)
+            ;
+        for (size_t i = first; end - first > 1 && i < end; i++) {
+            size_t len = strlen(names[i].name);
+            if (strcmp(names[i].name, names[i].id) != 0)
+                add_digits(names[i].id, names[i].name, &len);
+        }
+    }
+}
+
+/* Makes the sorted list of `count` names of the repositories that have one. */
+static bool make_names(struct td_snapshot *snapshot, struct made_name *names, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < snapshot->repo_count && n < count; i++) {
+        const struct td_repo *repo = &snapshot->repos[i];
+        if (!has_name(repo))
+            continue;
+        names[n] = (struct made_name){.name = base_name(&snapshot->arena, repo->id), .id = repo->id, .repo = i};
+        if (names[n++].name == NULL)
+            return false;
+    }
+    qsort(names, n, sizeof *names, made_compare);
+    tell_apart(names, n);
+    qsort(names, n, sizeof *names, made_compare);
+    return true;
+}
+
+bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < snapshot->repo_count; i++)
+        count += has_name(&snapshot->repos[i]) ? 1 : 0;
+    if (count == 0)
+        return true;
+    struct made_name *made = calloc(count, sizeof *made);
+    snapshot->oci_names = calloc(count, sizeof *snapshot->oci_names);
+    bool ok = made != NULL && snapshot->oci_names != NULL && make_names(snapshot, made, count);
+    for (size_t i = 0; ok && i < count; i++) /* of equal names, the first is found */
+        if (i == 0 || strcmp(made[i].name, made[i - 1].name) != 0)
+            snapshot->oci_names[snapshot->oci_name_count++] =
+                (struct td_oci_name){.name = made[i].name, .repo = made[i].repo};
+    free(made);
+    return ok || td_error_no_memory(err);
+}
+
+/* ---- finding them -------------------------------------------------------------------------------------- */
+
+static struct td_text name_at(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_oci_name *)context)[i].name);
+}
+
+/* Returns the repository whose listed name is this one. */
+static const struct td_repo *find_listed(const struct td_snapshot *snapshot, struct td_text name)
+{
+    const struct td_names names = {.count = snapshot->oci_name_count, .context = snapshot->oci_names, .get = name_at};
+    bool found = false;
+    size_t at = td_names_search(&names, name, &found);
+    return found ? &snapshot->repos[snapshot->oci_names[at].repo] : NULL;
+}
+
+const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name)
+{
+    const struct td_text local = TD_TEXT(TD_REPO_DEFAULT_NAMESPACE "/");
+    const struct td_repo *repo = td_repo_find(snapshot, false, name);
+    if (repo == NULL)
+        repo = find_listed(snapshot, name);
+    if (repo != NULL || !td_text_begins(name, local))
+        return repo;
+    repo = find_listed(snapshot, td_text_skip(name, local.len));
+    return repo != NULL && repo->hub_id != repo->id ? repo : NULL; /* else something else has the name local/name */
+}
+
+size_t td_oci_names_after(const struct td_snapshot *snapshot, struct td_text name)
+{
+    const struct td_names names = {.count = snapshot->oci_name_count, .context = snapshot->oci_names, .get = name_at};
+    bool found = false;
+    size_t at = td_names_search(&names, name, &found);
+    return found ? at + 1 : at;
+}

@@ -1,0 +1,55 @@
+/* The walk: finds every regular file below the root, under the path that clients know. Uses no recursion. Follows
+ * symlinks that stay inside the root; loops end. */
+#ifndef TD_CATALOG_SCAN_WALK_H
+#define TD_CATALOG_SCAN_WALK_H
+
+#include "catalog/model/hub_cache.h"
+#include "catalog/model/snapshot.h"
+#include "catalog/names/repo.h"
+#include "storage/tree_watch.h"
+
+struct td_found {
+    const char *path;     /* as clients know it, below the root */
+    const char *physical; /* path below the root at which the file lies on disk */
+    const char *revision; /* commit of a Hugging Face cache, or NULL */
+    bool other_revision;  /* of another revision of the cache than main */
+    bool has_arrived;     /* came by a rename and was not changed since, see storage/tree_watch.h */
+    struct td_file_id id;
+    const char *error; /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
+};
+
+/* The result of a walk. */
+struct td_walk {
+    struct td_arena *names;  /* holds path, revision and error; the snapshot's */
+    struct td_arena scratch; /* holds physical paths; freed with the walk */
+    struct td_found *found;  /* sorted by path, paths unique */
+    size_t count, capacity;
+    struct td_cache_folder *caches; /* those that hold a snapshot, one for each commit that is walked */
+    size_t cache_count, cache_capacity;
+    struct td_problems *problems;
+};
+
+struct td_walk_limits {
+    size_t max_files, max_directories; /* the rest is left out, and is a problem */
+    bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
+                           main alone */
+    struct td_tree_watch *watch; /* is told of each directory; borrowed; NULL: none */
+};
+
+/* Returns whether the walk passes over items of this name: hidden ones, but for those of a distributed checkpoint, and
+ * unfinished downloads. */
+bool td_walk_ignores(const char *name);
+
+/* Walks `root`. When `place` is not NULL, `root` is a cache folder, and only that place in it is walked. Adds to
+ * `names` and `problems`, which belong to the snapshot that is being built; counts found files in *files_found. Ends
+ * early when *stop becomes true. A directory below the root that cannot be opened is a problem. Errors: those of
+ * td_root_open_directory for the root; TD_IO when a directory cannot be listed to its end; TD_RESOURCE_EXHAUSTED;
+ * TD_UNAVAILABLE for *stop. Call td_walk_fini in every case. */
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
+                 struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
+                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err);
+
+/* Frees the lists and the physical paths. */
+void td_walk_fini(struct td_walk *walk);
+
+#endif
