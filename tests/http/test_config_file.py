@@ -209,14 +209,15 @@ def test_sighup_opens_the_access_log_again(tmp_path):
         s.wait_for(lambda: f'SIGHUP: opened the access log "{log}" again' in s.stderr(), "the log is opened again")
         ask(20)
         s.wait_for(lambda: len(numbers(log)) + len(numbers(old)) == asked, "all lines are written")
-        assert numbers(old) + numbers(log) == list(range(asked)) and numbers(log)[-20:] == list(range(40, 60))
+        # lines of different connections may change places: each is written after its answer was sent
+        assert sorted(numbers(old) + numbers(log)) == list(range(asked)) and {*range(40, 60)} <= {*numbers(log)}
         assert log.stat().st_mode & 0o777 == 0o640
         log.rename(tmp_path / "access.log.2")
         log.mkdir()
         s.hup()
         s.wait_for(lambda: "SIGHUP: the access log goes on in the file that is open" in s.stderr(), "the fault is told")
         ask(3)
-        s.wait_for(lambda: numbers(tmp_path / "access.log.2")[-3:] == [60, 61, 62], "the log goes on")
+        s.wait_for(lambda: {60, 61, 62} <= {*numbers(tmp_path / "access.log.2")}, "the log goes on")
 
 
 def test_sighup_applies_what_may_change(tmp_path):
