@@ -118,10 +118,18 @@ static bool is_arrived(const struct td_found *found, struct seen *seen)
     return rest == TD_REST_YES;
 }
 
+/* Returns whether a process has the file open for writing, as far as a lease tells, or it has changed again. */
+static bool is_written(const struct scan *s, const struct td_found *found)
+{
+    uint64_t wait_ns;
+    return td_file_at_rest(s->snapshot->root, found->physical, &found->id, s->config->lease_signal, &wait_ns) ==
+           TD_REST_WRITTEN;
+}
+
 /* Returns whether the file is settled: it came by a rename (is_arrived), or its mtime is at least settle_ns old. A file
  * whose mtime lies in the future (a skewed clock), or that changed half-way, is settled when it was seen unchanged for
- * that long. Only then can a later write not leave the same mtime ("racily clean"). published is the identity that is
- * shown now, or NULL. Fills in *seen. */
+ * that long; the latter not while it is written, since a truncation can take longer. Only then can a later write not
+ * leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in *seen. */
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
@@ -142,8 +150,11 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     uint64_t seen_ns = s->now_ns - seen->first_ns;
     if (s->config->settle_ns == 0 || (age_ns >= 0 && (uint64_t)age_ns >= s->config->settle_ns))
         return true;
-    if (seen->first_ns != s->now_ns && seen_ns >= s->config->settle_ns)
-        return true;
+    if (seen->first_ns != s->now_ns && seen_ns >= s->config->settle_ns) {
+        if (!seen->half_changed || !is_written(s, found))
+            return true;
+        seen_ns = 0; /* waits once more */
+    }
     uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
     seen->due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
     return is_arrived(found, seen);

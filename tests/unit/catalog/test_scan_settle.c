@@ -5,7 +5,9 @@
 #include "tests/unit/catalog/scan_place.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void young_files_wait(void **state)
 {
@@ -131,6 +133,38 @@ static void half_changed_files_wait(void **state)
     }
 }
 
+/* A truncation that takes longer than a file takes to settle: its writer still has the file open. */
+static void half_changed_files_wait_for_their_writers(void **state)
+{
+    (void)state;
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    sigset_t blocked;
+    (void)sigemptyset(&blocked);
+    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is given back */
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
+    open_place(&place);
+    place.scanner.config.settle_ns = 50000000;
+    place.scanner.config.lease_signal = SIGRTMIN + 1;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(100) * SECOND);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
+    truncate_half(&place, "m/a.safetensors", 0);
+    tree_at(&place.tree, "m/a.safetensors", path);
+    int writer = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(writer >= 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 1);
+        assert_true(place.scanner.snapshot->next_due_ns <= td_clock_ns() + 50000000);
+        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    assert_int_equal(close(writer), 0);
+    assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
+    assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
+    close_place(&place);
+}
+
 /* While a known file changes its old entry stays: requests are told to try again, not that the file is gone. */
 static void known_files_stay_while_they_settle(void **state)
 {
@@ -168,6 +202,7 @@ int main(void)
         cmocka_unit_test(all_files_settle),
         cmocka_unit_test(future_files_settle_by_watching),
         cmocka_unit_test(half_changed_files_wait),
+        cmocka_unit_test(half_changed_files_wait_for_their_writers),
         cmocka_unit_test(known_files_stay_while_they_settle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
