@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import time
 import tracemalloc
 
 import datasets
@@ -170,7 +169,8 @@ def test_short_rows_beside_pandas(served, lines):
 
 
 def test_metadata_costs_time_and_memory_by_its_length(served):
-    """Long fields that are nearly numbers, columns that no row fills, and rows with names of their own."""
+    """Columns that no row fills, and rows with names of their own; and long fields that are nearly numbers: in time of
+    the square of their length they would take longer than a test may."""
     count = 1000
     wide = ",".join(f"c{number}" for number in range(20_000))
     files = {"train/csv/metadata.csv": f"file_name,n\n1.png,{'1' * 200_000}x\n",
@@ -184,9 +184,8 @@ def test_metadata_costs_time_and_memory_by_its_length(served):
         (served.root / "datasets/d" / path).write_bytes(image.getvalue())
     url = served(files)
     tracemalloc.start()
-    began = time.process_time()
     found = open_folder(url)
-    assert time.process_time() - began < 20 and tracemalloc.get_traced_memory()[1] < 100e6
+    assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
     assert found[0]["n"] == "1" * 200_000 + "x"
 

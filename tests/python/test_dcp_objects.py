@@ -5,7 +5,6 @@ import pickle
 import random
 import re
 import shutil
-import time
 import warnings
 import zipfile
 
@@ -344,9 +343,8 @@ def test_indexes_that_are_not_believed():
     for path in ((0,), (), ("a", -1), ("a", 2**40), ("a", 1.5), ["a"], ("a",) * 200, ("a", None)):
         assert read(metadata_of({"x": ("f", 0, 1)}, {"x": path})).paths is None
     assert read(metadata_of({}, {f"x{n}": ("a", f"{n}", 999_999) for n in range(2)})).paths is None
-    alike = {f"x{n}": ("a", n * (2**61 - 1), 0) for n in range(1, 20_000)}  # numbers of one hash: slow as keys
-    began = time.process_time()
-    assert read(metadata_of({}, alike)).paths is None and time.process_time() - began < 5
+    alike = {f"x{n}": ("a", n * (2**61 - 1), 0) for n in range(1, 200_000)}  # of one hash: as keys they would take hours
+    assert read(metadata_of({}, alike)).paths is None
     shared = ("a",) * 99
     assert read(metadata_of({}, {f"{n}": shared for n in range(1000)})).paths is None
 

@@ -115,7 +115,7 @@ def _take(array: Any, places: Any) -> Any:
         return _take_runs(array, places)
     if types.is_struct(kind):
         children = [_take(array.field(number), places) for number in range(kind.num_fields)]
-        return pyarrow.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null().take(places))
+        return pyarrow.StructArray.from_arrays(children, fields=list(kind), mask=_nulls_of(array, places))
     if types.is_union(kind):
         return _take_union(array, places)
     return _take_lists(array, places)
@@ -173,26 +173,32 @@ def _take_lists(array: Any, places: Any) -> Any:
     """Takes lists of any kind, including maps, which are lists of pairs."""
     import pyarrow
 
-    numbers = [range(begin, end) if valid else None for begin, end, valid in zip(
-        *(each.take(places).to_pylist() for each in (*_spans_of(array), array.is_valid())))]
+    spans = (each.to_pylist() for each in (*_spans_of(array, places), _nulls_of(array, places)))
+    numbers = [None if is_null else range(begin, end) for begin, end, is_null in zip(*spans)]
     numbered = pyarrow.array(numbers, _list_type(array.type, pyarrow.int64()))
     return _as_type(numbered, array.type, [_take(_items_of(array), numbered.values)])
 
 
-def _spans_of(array: Any) -> Tuple[Any, Any]:
-    """Returns the positions where the elements of each list begin and end."""
-    import pyarrow
+def _nulls_of(array: Any, places: Any) -> Any:
+    """Returns whether each of the elements at `places` is null."""
+    if array.null_count == 0:  # is_null() would make an array as long as `array`
+        return places.is_null()
+    return array.is_null().take(places).fill_null(True)
+
+
+def _spans_of(array: Any, places: Any) -> Tuple[Any, Any]:
+    """Returns the positions where the elements of the lists at `places` begin and end."""
     import pyarrow.compute
     from pyarrow import types
 
     kind = array.type
     if types.is_fixed_size_list(kind):
-        size = kind.list_size
-        begins = pyarrow.array([size * number for number in range(len(array))], pyarrow.int64())
-        return begins, pyarrow.compute.add(begins, size)
+        begins = pyarrow.compute.multiply(places, kind.list_size)
+        return begins, pyarrow.compute.add(begins, kind.list_size)
     if types.is_list_view(kind) or types.is_large_list_view(kind):
-        return array.offsets, pyarrow.compute.add(array.offsets, array.sizes)
-    return array.offsets[:-1], array.offsets[1:]
+        begins = array.offsets.take(places)
+        return begins, pyarrow.compute.add(begins, array.sizes.take(places))
+    return array.offsets.take(places), array.offsets.take(pyarrow.compute.add(places, 1))
 
 
 def _items_of(array: Any) -> Any:
