@@ -84,8 +84,8 @@ struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error 
 /* Sets call->stage, and call->snapshot to what td_call_acquire returns. */
 void td_call_look_for_snapshot(struct td_call *call, struct td_error *err);
 
-/* Does the same, at most once for each call. Returns false when there is no snapshot, after answering the error, or 503
- * with the reason when there is none yet. */
+/* Does the same, at most once for each call. Without a snapshot, answers the error, or 503 and why the server is not
+ * ready yet, and returns false. */
 bool td_call_take_snapshot(struct td_call *call);
 
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route

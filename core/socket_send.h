@@ -1,7 +1,6 @@
 /* Sends to sockets. The linker binds every call of send, sendmsg and shutdown in this program to the functions that
  * server/mhd/sender defines for libmicrohttpd; these two functions call the C library by other names instead.
- * Thread-safe.
- */
+ * Thread-safe. */
 #ifndef TD_CORE_SOCKET_SEND_H
 #define TD_CORE_SOCKET_SEND_H
 

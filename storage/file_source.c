@@ -28,8 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Its number on every architecture but Alpha; older headers lack it. */
-enum { TD_SYS_CACHESTAT = 451 };
+/* The number of cachestat(2) on every architecture but Alpha; older headers lack it. */
+enum { CACHESTAT = 451 };
 
 struct td_mapping {
     struct td_blob blob; /* first: a mapping is a blob */
@@ -209,14 +209,14 @@ static int64_t count_cached_pages(int fd, uint64_t off, uint64_t len)
     } pages = {0};
     if (atomic_load_explicit(&is_absent, memory_order_relaxed))
         return -1;
-    if (syscall(TD_SYS_CACHESTAT, fd, &range, &pages, 0) == 0)
+    if (syscall(CACHESTAT, fd, &range, &pages, 0) == 0)
         return (int64_t)pages.cached;
     if (errno == ENOSYS || errno == EPERM) /* of the kernel, or of a filter of system calls */
         atomic_store_explicit(&is_absent, true, memory_order_relaxed);
     return -1;
 }
 
-/* Does what mapping_resident does, by a look at each page: takes 4 times as long as to count them. */
+/* Returns whether every page of the range is in memory, by a look at each, which takes 4 times as long as a count. */
 static bool pages_are_in_memory(struct td_blob *blob, uint64_t off, uint64_t len)
 {
     enum { PAGES = 128 };

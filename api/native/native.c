@@ -152,8 +152,8 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
     return look != TD_INCOMING_ANSWERED;
 }
 
-/* Makes the call wait for a model whose id is the whole path, if it asks for that. Returns true also if an error was
- * answered. */
+/* Makes a call with `wait` wait for the model whose id is the whole path. Returns whether the call waits, or was
+ * answered with an error. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
@@ -307,8 +307,8 @@ static size_t dataset_id_len(struct td_text path)
     return path.len;
 }
 
-/* Makes the call wait for a dataset whose id is the whole path, if it asks for that. Returns true also if an error was
- * answered. */
+/* Makes a call with `wait` wait for the dataset whose id is the whole path. Returns whether the call waits, or was
+ * answered with an error. */
 static bool waits_for_dataset(const struct td_call *call, struct td_text path)
 {
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;

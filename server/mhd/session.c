@@ -118,10 +118,10 @@ struct td_session *td_session_begin(const struct td_serving *serving, struct MHD
         session->link.jobs = serving->jobs;
         prepare_worker();
     }
-    if (session->link.connection->is_tls)
+    if (connection->is_tls)
         begin_tls(session, mhd);
     if (td_access_log_is_on(serving->log))
-        td_access_lines_init(&session->access_lines, &session->link.connection->address, td_log_get_form());
+        td_access_lines_init(&session->access_lines, &connection->address, td_log_get_form());
     return session;
 }
 

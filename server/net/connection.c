@@ -479,17 +479,13 @@ static void *reaper_main(void *argument)
 /* Makes the locks and starts the reaper. Leaves nothing behind when it fails. */
 static bool start_reaper(struct td_registry *registry, struct td_error *err)
 {
-    int sys = pthread_mutex_init(&registry->lock, NULL);
-    if (sys == 0) {
-        sys = pthread_mutex_init(&registry->handing, NULL);
-        if (sys == 0) {
-            sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
-            if (sys != 0)
-                (void)pthread_mutex_destroy(&registry->handing);
-        }
-        if (sys != 0)
-            (void)pthread_mutex_destroy(&registry->lock);
-    }
+    int first = pthread_mutex_init(&registry->lock, NULL);
+    int second = first == 0 ? pthread_mutex_init(&registry->handing, NULL) : first;
+    int sys = second == 0 ? pthread_create(&registry->reaper, NULL, reaper_main, registry) : second;
+    if (second == 0 && sys != 0)
+        (void)pthread_mutex_destroy(&registry->handing);
+    if (first == 0 && sys != 0)
+        (void)pthread_mutex_destroy(&registry->lock);
     return sys == 0 || td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
 }
 

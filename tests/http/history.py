@@ -224,9 +224,8 @@ class File:
         of them at its place; else none."""
         at = max(self.base, -(-start // 8) * 8)
         words = np.frombuffer(data, dtype="<u8", offset=at - start, count=(start + len(data) - at) // 8)
-        gens = frozenset(np.unique(unmix(words) >> np.uint64(40)).tolist())
-        if any(gen > self.gen for gen in gens):
-            return frozenset()
+        named = np.unique(unmix(words) >> np.uint64(40)).tolist()  # a word of two generations names any number
+        gens = frozenset(gen for gen in named if gen <= self.gen)
         raw = np.frombuffer(data, dtype=np.uint8)
         known = np.zeros(len(raw), dtype=bool)
         for gen in gens:

@@ -148,7 +148,7 @@ def test_a_client_bound_to_an_interface_gets_copies(root, start):
     """sock_diag does not find it: `curl --interface lo`, a VRF."""
     f = File(root, NBYTES)
     s = start(root)
-    with contextlib.closing(Conn(s.port, timeout=60, rcvbuf=1 << 20, device="lo", source="127.0.0.3")) as c:
+    with contextlib.closing(Conn(s.port, timeout=60, rcvbuf=1 << 20, **history.BOUND_TO_LO)) as c:
         ask(s, c, "copy")
         f.overwrite_soon()
         assert f.waited is not None and f.waited < 0.5
