@@ -56,7 +56,7 @@ MAY_USE = {
 TOP = {"api/api": {"api/native", "api/hub", "api/oci", "api/s3"}, "server/main": {"server/cmd"}}
 # Headers that declare one handler or command each from several sources, for the table that lists them. The modules of
 # these sources count as used by the header, and not as its users, so they may not call each other's functions.
-TABLES = {"api/hub/hub_handlers.h", "api/oci/oci_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
+TABLES = {"api/hub/hub_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # system headers that one room alone may use
 OWNED = {"microhttpd.h": "server/mhd", "curl/curl.h": "storage/fetch"}

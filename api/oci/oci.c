@@ -1,10 +1,48 @@
 #include "api/oci/oci.h"
 
 #include "api/early_call.h"
-#include "api/oci/oci_error.h"
 #include "api/oci/oci_handlers.h"
 #include "api/signed_call.h"
 #include "core/clock.h"
+#include "core/json_build.h"
+
+/* Returns the code for a status that came without one. UNAVAILABLE and UNKNOWN are those of the registries that clients
+ * know; the specification has codes for its own errors alone. */
+static const char *code_of(int status)
+{
+    static const struct {
+        int status;
+        const char *code;
+    } codes[] = {
+        {400, "UNSUPPORTED"}, {401, "UNAUTHORIZED"}, {403, "DENIED"},       {404, "NAME_UNKNOWN"},
+        {405, "UNSUPPORTED"}, {409, "BLOB_UNKNOWN"}, {416, "SIZE_INVALID"}, {429, "TOOMANYREQUESTS"},
+        {412, "UNSUPPORTED"}, {422, "UNSUPPORTED"},  {431, "UNSUPPORTED"},  {501, "UNSUPPORTED"},
+        {503, "UNAVAILABLE"}, {507, "UNAVAILABLE"},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].status == status)
+            return codes[i].code;
+    return "UNKNOWN";
+}
+
+/* Writes {"errors":[{"code","message","detail"}]}. For td_facade.write_error. */
+static void write_error(struct td_failure *failure, struct td_buffer *out)
+{
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_begin_array(&json, "errors");
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "code", failure->code != NULL ? failure->code : code_of(failure->status));
+    td_json_add_string(&json, "message", failure->message);
+    td_json_begin_object(&json, "detail");
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
+}
 
 /* Answers /v2/: that the server speaks the protocol. */
 static void answer_root(struct td_oci_call *oci)
@@ -109,7 +147,7 @@ const struct td_facade td_oci_facade = {
     .is_text = is_text,
     .admit = admit,
     .answer = answer,
-    .write_error = td_oci_write_error,
+    .write_error = write_error,
     .error_type = "application/json",
     .field_name = "Docker-Distribution-API-Version", /* tells clients that a registry answers, whatever it says */
     .field_value = "registry/2.0",

@@ -1,9 +1,28 @@
-/* Writing the documents that manifests and configurations are. Private to api/oci/. */
+/* Documents of the registry: media types, the writing of manifests and configurations, the descriptors by which they
+ * name bytes (image-spec, descriptor.md), and the configuration of a ModelPack artifact (modelpack/model-spec,
+ * docs/config.md). Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_DOCUMENT_H
 #define TD_API_OCI_OCI_DOCUMENT_H
 
+#include "catalog/model/snapshot.h"
 #include "core/json_build.h"
 #include "rank/made_document.h"
+#include "rank/repo_about.h"
+
+#define TD_OCI_BLOB_TYPE "application/octet-stream"
+#define TD_OCI_MANIFEST_TYPE "application/vnd.oci.image.manifest.v1+json"
+#define TD_OCI_INDEX_TYPE "application/vnd.oci.image.index.v1+json"
+#define TD_OCI_MODEL_TYPE "application/vnd.cncf.model.manifest.v1+json"
+#define TD_OCI_MODEL_CONFIG_TYPE "application/vnd.cncf.model.config.v1+json"
+#define TD_OCI_WEIGHT_TYPE "application/vnd.cncf.model.weight.v1.raw"
+#define TD_OCI_IMAGE_CONFIG_TYPE "application/vnd.oci.image.config.v1+json"
+#define TD_OCI_IMAGE_LAYER_TYPE "application/vnd.oci.image.layer.v1.tar"
+#define TD_OCI_DOCKER_MANIFEST_TYPE "application/vnd.docker.distribution.manifest.v2+json"
+#define TD_OCI_DOCKER_CONFIG_TYPE "application/vnd.docker.container.image.v1+json"
+
+/* Returns the media type of a file as a layer of a ModelPack artifact, static: weights, configuration of weights,
+ * documents, code or data, by the file's name, and by its size where the name says nothing. */
+const char *td_oci_layer_type(const struct td_entry *entry);
 
 /* A document while it is written. */
 struct td_oci_document {
@@ -18,5 +37,31 @@ struct td_json_builder *td_oci_begin_document(struct td_oci_document *document);
 /* Ends a document, all of whose levels were ended, and adds it to the others. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_end_document(struct td_oci_document *document, struct td_made_documents *made, const char *media_type,
                          bool is_manifest, struct td_error *err);
+
+/* Begins a descriptor: an object, under this key or in an array (NULL), with mediaType, digest and size. The caller may
+ * add members, and ends the object. sha256 is in hexadecimal. */
+void td_oci_begin_descriptor(struct td_json_builder *json, const char *key, const char *media_type, const char *sha256,
+                             uint64_t size_bytes);
+
+/* Begins a manifest: an object with schemaVersion, mediaType, artifactType (NULL: none), the descriptor of its
+ * configuration, and the array "layers". The caller adds the layers, and ends the array and the object. */
+void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type, const char *artifact_type,
+                           const struct td_made_document *config);
+
+/* Adds a digest as a string, under this key or to an array (NULL). sha256 is in hexadecimal. */
+void td_oci_add_sha256(struct td_json_builder *json, const char *key, const char *sha256);
+
+/* Adds an array of the digests of these files, all of which are known. */
+void td_oci_add_digests(struct td_json_builder *json, const char *key, const struct td_entry *const *entries,
+                        size_t count);
+
+enum { TD_OCI_SIZE_BYTES = 24 };
+
+/* Begins the configuration of a repository with this id: adds descriptor and config. The caller adds modelfs and ends
+ * the object. Holds no time, so that the text follows from the files alone. */
+void td_oci_config_begin(struct td_json_builder *json, const struct td_repo_about *about, const char *id);
+
+/* Writes a number of parameters as the specification has it: "6.7B", "0.5K". */
+void td_oci_write_size(uint64_t count, char out[TD_OCI_SIZE_BYTES]);
 
 #endif

@@ -1,9 +1,25 @@
-/* GGUF files of a repository, as Ollama and llama.cpp ask for them by tags. Private to api/oci/. */
+/* GGUF files of a repository, as Ollama and llama.cpp ask for them by tags: the quantisation in their names, which
+ * clients use as a tag, and their shards. Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_GGUF_H
 #define TD_API_OCI_OCI_GGUF_H
 
 #include "api/oci/oci_call.h"
-#include "api/oci/oci_quant.h"
+#include "core/text.h"
+
+#include <stdbool.h>
+
+enum { TD_OCI_QUANT_BYTES = 32 };
+
+struct td_oci_gguf_name {
+    char quant[TD_OCI_QUANT_BYTES]; /* in capitals: "Q4_K_M", "UD-Q4_K_XL"; empty: the name says none */
+    bool is_projector;              /* an image encoder (mmproj), which belongs to a model */
+    bool is_sharded;                /* one of several files: model-00001-of-00003.gguf */
+    bool is_first;                  /* not sharded, or the first shard */
+};
+
+/* Reads the name of a file by its path. Returns false when it is no GGUF file's name. The quantisation is the last word
+ * in the name that is one, as the Hub finds it (huggingface.js, packages/tasks/src/gguf.ts, parseGGUFQuantLabel). */
+bool td_oci_gguf_name_read(const char *path, struct td_oci_gguf_name *name);
 
 /* The most tags of GGUF files. Names may have any words that look like quantisations; there are some 60 real ones. */
 enum { TD_OCI_GGUF_TAGS = 256 };

@@ -1,6 +1,5 @@
-/* The handlers of the OCI facade, for the table in oci.c: oci_manifest.c, oci_blob.c and oci_list.c define them. Each
- * fills the response with the whole answer, or with an error. oci->repo is set where the path has a name. Private to
- * api/oci/. */
+/* The handlers of the OCI facade, for the table in oci.c. Each fills the response with the whole answer, or with an
+ * error. oci->repo is set where the path has a name. Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_HANDLERS_H
 #define TD_API_OCI_OCI_HANDLERS_H
 

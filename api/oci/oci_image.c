@@ -4,11 +4,8 @@
  * table of virtual digests knows of them. */
 #include "api/oci/oci_image.h"
 
-#include "api/oci/oci_descriptor.h"
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_document.h"
-#include "api/oci/oci_hashing.h"
-#include "api/oci/oci_media.h"
 #include "catalog/model/late_file.h"
 #include "core/digits.h"
 #include "rank/tar_layer.h"

@@ -1,10 +1,7 @@
 #include "api/oci/oci_ollama.h"
 
-#include "api/oci/oci_config.h"
-#include "api/oci/oci_descriptor.h"
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_document.h"
-#include "api/oci/oci_media.h"
 #include "core/checked.h"
 #include "parser/metadata.h"
 

@@ -2,7 +2,7 @@
  * images and rank files, also when the table of virtual digests has dropped them; and what it answers where it cannot.
  * Codes are those of the distribution specification ("Error codes"), statuses those of its "Pulling" sections. */
 #include "api/oci/oci.h"
-#include "api/oci/oci_hashing.h"
+#include "api/oci/oci_digests.h"
 #include "rank/made_document.h"
 #include "tests/unit/api/hub_place.h"
 #include "tests/unit/api/virtual_place.h"
