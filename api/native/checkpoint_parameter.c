@@ -3,6 +3,8 @@
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/json_build.h"
 
+#include <string.h>
+
 static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
 {
     struct td_json_builder json;
@@ -83,4 +85,28 @@ const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call
     if (found != NULL && partial == NULL && !found->is_rank_part)
         found = NULL; /* without ?partial=1 only one rank's part, which its id names */
     return found != NULL ? found : find_checkpoint(call, partial == NULL);
+}
+
+/* ---- the manifest's tag -------------------------------------------------------------------------------- */
+
+enum { SHOWN_BYTES = 64 };
+
+static bool has_tag(const struct td_checkpoint *checkpoint, const char *tag)
+{
+    return strcmp(tag, checkpoint->tag) == 0 || strcmp(tag, checkpoint->former_tag) == 0;
+}
+
+static bool fail_binding(const struct td_call *call, const struct td_checkpoint *checkpoint, const char *tag)
+{
+    td_response_fail(call->response, 412, NULL,
+                     "the manifest of checkpoint \"%.200s\" has the tag \"%s\" now, not \"%.*s\": the checkpoint has "
+                     "changed since that manifest was read, or it was another's; read the manifest again, GET "
+                     "/models/%s/tensors, and make the request from that",
+                     checkpoint->id, checkpoint->tag, TD_SHOW(td_text_of(tag), SHOWN_BYTES), call->model->id);
+    return false;
+}
+
+bool td_native_check_manifest(const struct td_call *call, const struct td_checkpoint *checkpoint, const char *tag)
+{
+    return tag == NULL || has_tag(checkpoint, tag) || fail_binding(call, checkpoint, tag);
 }

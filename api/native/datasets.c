@@ -1,5 +1,4 @@
 /* The list of datasets and the description of a dataset. */
-#include "api/native/description.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"

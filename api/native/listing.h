@@ -1,10 +1,39 @@
-/* Lists that come in pages: the parameters page_size and page_token, and the answer of a list that can be waited for.
- */
+/* Descriptions and lists: JSON whose length is bounded by its budget alone, because a model or a dataset may have any
+ * number of files and a scan any number of errors, and lists that come in pages and that a request can wait for. */
 #ifndef TD_API_NATIVE_LISTING_H
 #define TD_API_NATIVE_LISTING_H
 
-#include "api/native/description.h"
+#include "api/call.h"
 #include "core/digest.h"
+#include "core/json_build.h"
+#include "http/reservation.h"
+
+#include <stdbool.h>
+
+struct td_description {
+    const struct td_call *call;
+    struct td_buffer out;
+    struct td_json_builder json;
+    struct td_reserved reserved;
+    struct td_error err;
+};
+
+/* Starts the document, an object. Call td_description_finish in every case. */
+void td_description_begin(struct td_description *description, const struct td_call *call);
+
+/* Ends the object, and answers it, or the error in `err` when ok is false. */
+void td_description_finish(struct td_description *description, bool ok);
+
+/* Reserves room for one more row, whose texts have text_bytes bytes together. Returns false, with the error in `err`,
+ * when the budget is used up. */
+bool td_description_room(struct td_description *description, size_t text_bytes);
+
+/* Adds "errors": a list of {"file", "message"}. Returns as td_description_room. */
+bool td_description_add_problems(struct td_description *description, const struct td_problems *problems);
+
+/* Adds "next_page_token": the token of the page that begins after the row with this id; an empty token for NULL.
+ * `listing` names the listing (api/native/listing.h). Returns false when memory is short. */
+bool td_description_add_next_page(struct td_description *description, struct td_text listing, const char *last_id);
 
 enum { TD_PAGE_SIZE_MAX = 10000 }; /* rows of a page */
 

@@ -1,23 +1,23 @@
-/* The list of models and the description of a model. */
-#include "api/native/description.h"
+/* The list of models, the description of a model, its files as they lie on disk, and the pages of its folders. */
+#include "api/html/html_index.h"
+#include "api/incoming_call.h"
 #include "api/native/listing.h"
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"
-
-#include "api/html/html_index.h"
-#include "api/incoming_call.h"
-#include "rank/config_text.h"
-
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/json.h"
 #include "core/json_build.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
+#include "rank/config_text.h"
+#include "rank/file_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- descriptions -------------------------------------------------------------------------------------- */
 
 static bool add_checkpoints(struct td_description *description, const char *member,
                             const struct td_checkpoint *checkpoints, size_t count)
@@ -265,4 +265,34 @@ void td_handle_model(const struct td_call *call)
     td_html_add_vary(call);
     if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
         td_conditional_not_modified(call->response);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+void td_handle_file(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_call_check_parameters(call, known))
+        return;
+    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
+    struct td_text folder = call->rest; /* it ends with '/', except in requests of fsspec */
+    folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
+    if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
+        return;
+    if (entry == NULL) {
+        td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
+                         TD_SHOW(call->rest, 400));
+        return;
+    }
+    if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
+        td_response_fail_error(response, &err);
+}
+
+void td_handle_files(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    if (td_call_check_parameters(call, known))
+        (void)td_html_folder(call, TD_TEXT(""));
 }

@@ -1,9 +1,12 @@
-/* The functions that the handlers of rank files and of registered plans share. */
+/* Rank files: their answers, which the handlers of engines and of registered plans share, and their descriptions as
+ * JSON, for people who check and for clients that read the storage themselves. */
 #ifndef TD_API_NATIVE_RANKS_H
 #define TD_API_NATIVE_RANKS_H
 
 #include "api/call.h"
+#include "core/json_build.h"
 #include "rank/plan_store.h"
+#include "slicing/rank_file.h"
 
 enum { TD_PLAN_KEY_BYTES = 2 * TD_TAG_BYTES };
 
@@ -27,5 +30,15 @@ void td_native_fail_engine(const struct td_call *call, struct td_text engine);
 /* Makes the JSON the answer, or its failure. The memory counts in the budget of rank files, since the description of a
  * plan may be as large as the plan. The buffer is emptied. */
 void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json);
+
+/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
+ * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
+ * td_layout_append_output. */
+bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
+                        const char *tag, struct td_buffer *out, struct td_error *err);
+
+/* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */
+void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json);
 
 #endif

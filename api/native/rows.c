@@ -39,7 +39,7 @@ struct wanted {
     uint64_t total; /* rows that start and count number: of the split, or of the shard */
 };
 
-/* ---- parameters ---- */
+/* ---- parameters ---------------------------------------------------------------------------------------- */
 
 /* Answers an error about a split, with the names of those that there are. `name` may be empty. */
 static bool fail_split(const struct td_call *call, int status, const char *what, struct td_text name)
@@ -252,7 +252,7 @@ static bool read_place(const struct td_call *call, struct wanted *wanted)
     return false;
 }
 
-/* ---- answers ---- */
+/* ---- answers ------------------------------------------------------------------------------------------- */
 
 /* Returns the media type of a body. */
 static const char *type_of(const struct wanted *wanted)
@@ -473,7 +473,7 @@ void td_handle_row_table(const struct td_call *call)
     td_response_add_header(call->response, "X-Row-Total", "%" PRIu64, wanted.total);
 }
 
-/* ---- batches ---- */
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* A batch while its request is read. The numbers are owned. */
 struct batch {

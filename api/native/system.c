@@ -1,14 +1,41 @@
-#include "api/native/routes.h"
-
+/* Probes, the version, metrics, rescans and signed URLs: answers that describe the present moment. */
 #include "api/access.h"
-#include "api/native/answer_now.h"
 #include "api/native/metrics_page.h"
+#include "api/native/routes.h"
 #include "api/openapi_text.h"
+#include "catalog/dataset/dataset.h"
+#include "core/clock.h"
 #include "core/json_build.h"
+#include "core/json_document.h"
+#include "http/auth/signed_url.h"
 #include "http/build_commit.h"
+#include "http/origin.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Answers with a small text of this media type (static), without ranges and without a validator, and not to be cached.
+ * Empties the buffer. Answers 503 when memory is short. */
+static void answer_now(const struct td_call *call, const char *type, struct td_buffer *text)
+{
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    size_t len;
+    char *data = td_buffer_release(text, &len);
+    if (data == NULL)
+        (void)td_error_no_memory(&err);
+    else
+        (void)td_body_append_heap(&response->body, data, len, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    response->content_type = type;
+    response->cache_control = "no-store";
+}
+
+/* ---- probes and numbers -------------------------------------------------------------------------------- */
 
 static const char *const no_parameters[] = {NULL};
 
@@ -19,7 +46,7 @@ void td_handle_healthz(const struct td_call *call)
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_buffer_puts(&text, "ok\n");
-    td_native_answer_now(call, "text/plain; charset=utf-8", &text);
+    answer_now(call, "text/plain; charset=utf-8", &text);
 }
 
 static void write_scan(struct td_json_builder *json, const struct td_catalog_status *status)
@@ -90,7 +117,7 @@ void td_handle_readyz(const struct td_call *call)
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
-    td_native_answer_now(call, "application/json", &json);
+    answer_now(call, "application/json", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;
         td_response_add_header(call->response, "Retry-After", "1");
@@ -111,7 +138,7 @@ void td_handle_metrics(const struct td_call *call)
     if (call->api->upstream != NULL)
         td_upstream_get_status(call->api->upstream, &upstream);
     td_native_write_upstream_metrics(&upstream, &text);
-    td_native_answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
+    answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
 void td_handle_openapi(const struct td_call *call)
@@ -140,4 +167,289 @@ void td_handle_version(const struct td_call *call)
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
     td_response_set_json(call->response, &json);
+}
+
+/* ---- rescans ------------------------------------------------------------------------------------------- */
+
+/* The most ids in each list of the answer. */
+enum { NAMED_MAX = 1000 };
+
+/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to what
+ * it passes on, a browser to what scripts and forms of other pages send. */
+static bool is_passed_on(const struct td_request *request)
+{
+    static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
+                                        "Via",       "Origin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t at = 0;
+        if (td_request_next_header(request, names[i], &at) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool check_sender(const struct td_call *call)
+{
+    enum td_rescan_from from = atomic_load(&call->api->rescan_from);
+    if (from == TD_RESCAN_FROM_ANY ||
+        (from == TD_RESCAN_FROM_LOCAL && call->request->is_local && !is_passed_on(call->request)))
+        return true;
+    td_response_fail(call->response, 403, NULL,
+                     from == TD_RESCAN_FROM_NONE
+                         ? "POST /rescan is switched off (--rescan-from none)"
+                         : "POST /rescan is for this machine alone, not through a proxy nor from a page in a browser "
+                           "(--rescan-from any allows it)");
+    return false;
+}
+
+/* Returns whether `count` entries are the same in both runs. Snapshots share unchanged files. */
+static bool are_same_entries(const struct td_entry *x, const struct td_entry *y, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (x[i].file != y[i].file || strcmp(x[i].path, y[i].path) != 0)
+            return false;
+    return true;
+}
+
+/* Returns whether the model has the same files in both snapshots. */
+static bool is_same_model(const struct td_snapshot *a, const struct td_model *x, const struct td_snapshot *b,
+                          const struct td_model *y)
+{
+    return x->entry_count == y->entry_count && x->checkpoint_count == y->checkpoint_count &&
+           are_same_entries(&a->entries[x->first_entry], &b->entries[y->first_entry], x->entry_count);
+}
+
+/* Returns whether the dataset has the same files in both snapshots. */
+static bool is_same_dataset(const struct td_snapshot *a, const struct td_repo *x, const struct td_snapshot *b,
+                            const struct td_repo *y)
+{
+    return x->entry_count == y->entry_count &&
+           are_same_entries(&a->entries[x->first_entry], &b->entries[y->first_entry], x->entry_count);
+}
+
+/* Adds a list of the ids of the models in `of` that `other` lacks. With `changed` the list also has the ids of models
+ * that have other files there. `of` and `other` may be NULL: an empty snapshot. */
+static void write_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+                      const struct td_snapshot *other, bool changed)
+{
+    size_t count = 0;
+    td_json_begin_array(json, key);
+    for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
+        const struct td_model *model = &of->models[i];
+        const struct td_model *there = other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
+        if (model->is_other_revision || (there != NULL && (!changed || is_same_model(of, model, other, there))))
+            continue;
+        count++;
+        td_json_add_string(json, NULL, model->id);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
+
+/* Does the same for datasets. */
+static void write_dataset_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+                              const struct td_snapshot *other, bool changed)
+{
+    size_t count = 0;
+    td_json_begin_array(json, key);
+    for (size_t i = 0; of != NULL && of != other && i < of->dataset_count && count < NAMED_MAX; i++) {
+        const struct td_dataset *dataset = &of->datasets[i];
+        const struct td_dataset *there = other == NULL ? NULL : td_dataset_find(other, td_text_of(dataset->id));
+        if (there != NULL && (!changed || is_same_dataset(of, dataset->repo, other, there->repo)))
+            continue;
+        count++;
+        td_json_add_string(json, NULL, dataset->id);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
+
+/* The numbers of what is published, as far as the call's sender may see it. */
+struct totals {
+    size_t models, datasets, files;
+    uint64_t tensors;
+};
+
+static struct totals count_all(const struct td_snapshot *snapshot)
+{
+    struct totals totals = {.datasets = snapshot == NULL ? 0 : snapshot->dataset_count,
+                            .files = snapshot == NULL ? 0 : snapshot->entry_count};
+    for (size_t i = 0; snapshot != NULL && i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        totals.models += model->is_other_revision ? 0 : 1;
+        for (size_t k = 0; !model->is_other_revision && k < model->checkpoint_count; k++)
+            totals.tensors += model->checkpoints[k].tensor_count;
+    }
+    return totals;
+}
+
+static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled, uint64_t took_ns)
+{
+    struct td_buffer json;
+    struct td_json_builder builder;
+    struct td_catalog_status status;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_snapshot *after = td_call_acquire(call, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    const struct totals totals = count_all(after);
+    td_catalog_get_status(call->api->catalog, &status);
+    td_buffer_init(&json);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    write_ids(&builder, "published", after, before, true);
+    write_ids(&builder, "removed", before, after, false);
+    write_dataset_ids(&builder, "published_datasets", after, before, true);
+    write_dataset_ids(&builder, "removed_datasets", before, after, false);
+    td_json_add_bool(&builder, "complete", settled);
+    td_json_add_u64(&builder, "unsettled", status.unsettled_count);
+    td_json_add_u64(&builder, "models", totals.models);
+    td_json_add_u64(&builder, "datasets", totals.datasets);
+    td_json_add_u64(&builder, "tensors", totals.tensors);
+    td_json_add_u64(&builder, "files", totals.files);
+    td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
+    td_snapshot_unref(after);
+    answer_now(call, "application/json", &json);
+}
+
+void td_handle_rescan(const struct td_call *call)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_rescan done;
+    if (!td_call_check_parameters(call, no_parameters) || !check_sender(call))
+        return;
+    uint64_t began_ns = td_clock_ns();
+    struct td_snapshot *before = td_call_acquire(call, &err);
+    if (err.code != TD_OK || !td_catalog_rescan(call->api->catalog, &call->api->draining, &done, &err))
+        td_response_fail_error(call->response, &err);
+    else if (done.failed)
+        td_response_fail(call->response, 503, NULL, "the scan failed, what was published before stays: %s",
+                         done.message);
+    else if (!done.done)
+        td_response_fail(call->response, 503, NULL, "the scan takes longer; /readyz shows how far it is");
+    else
+        write_report(call, before, done.settled, td_clock_ns() - began_ns);
+    td_snapshot_unref(before);
+}
+
+/* ---- signed URLs --------------------------------------------------------------------------------------- */
+
+/* The most bytes of a body, which suffice for the longest path with all characters escaped; and the memory that reading
+ * one may take: in any case, and for each of its bytes. */
+enum { BODY_BYTES = 8 * TD_SIGNED_URL_PATH_BYTES, BODY_FREE_BYTES = 16 * 1024, BODY_PER_BYTE = 100 };
+
+/* A request for a signature. */
+struct wish {
+    struct td_text path; /* in the arena */
+    uint64_t valid_s;
+};
+
+static bool read_path(const struct td_json_document *document, const cJSON *item, struct wish *wish)
+{
+    if (!td_json_item_is_string(item))
+        return td_json_document_fail(document, item, "\"path\" must be a string, such as \"/models/org/name\"");
+    const char *path = td_json_document_string(document, item);
+    if (path == NULL)
+        return false;
+    wish->path = td_text_of(path);
+    return true;
+}
+
+static bool read_expires_in(const struct td_json_document *document, const cJSON *item, struct wish *wish)
+{
+    bool is_number = cJSON_IsRaw(item);
+    if (is_number && !td_json_document_u64(document, item, &wish->valid_s))
+        return false;
+    if (is_number && wish->valid_s > 0 && wish->valid_s <= TD_SIGNED_URL_MOST_S)
+        return true;
+    return td_json_document_fail(document, item, "\"expires_in\" must be a number of seconds from 1 to %" PRIu64,
+                                 TD_SIGNED_URL_MOST_S);
+}
+
+/* Reads {"path": "/...", "expires_in": 3600}, each once. */
+static bool read_wish(struct td_text body, struct td_arena *arena, struct wish *wish, struct td_error *err)
+{
+    struct td_json_document document;
+    bool has_path = false, has_expires_in = false;
+    td_json_document_read(&document, body, arena, err);
+    const cJSON *root = td_json_document_object(&document, "an object with \"path\" and \"expires_in\"");
+    if (root == NULL)
+        return false;
+    for (const cJSON *item = root->child; item != NULL; item = item->next) {
+        bool is_path = strcmp(item->string, "path") == 0;
+        bool *has = is_path ? &has_path : &has_expires_in;
+        if (!is_path && strcmp(item->string, "expires_in") != 0)
+            return td_json_document_unknown_key(&document, item, "known are \"path\" and \"expires_in\"");
+        if (*has)
+            return td_json_document_fail_key(&document, item, "\"%s\" is given twice", item->string);
+        if (!(is_path ? read_path(&document, item, wish) : read_expires_in(&document, item, wish)))
+            return false;
+        *has = true;
+    }
+    if (!has_path || !has_expires_in)
+        return td_json_document_fail_end(&document, root, "\"%s\" is missing", has_path ? "expires_in" : "path");
+    return td_json_document_end(&document);
+}
+
+/* Answers {"path", "url", "expires"}; without "url" when the client's Host cannot be told. */
+static void answer_url(const struct td_call *call, struct td_text path, int64_t expires_s)
+{
+    struct td_buffer json, url;
+    struct td_json_builder builder;
+    char expires[40];
+    struct td_text host = td_origin_host(call->request);
+    (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
+    td_buffer_init(&json);
+    td_buffer_init(&url);
+    td_buffer_printf(&url, "%s://%.*s", td_origin_scheme(call->request), (int)host.len, host.p);
+    td_buffer_append(&url, path.p, path.len);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_text(&builder, "path", path);
+    if (host.len > 0)
+        td_json_add_text(&builder, "url", td_buffer_text(&url));
+    td_json_add_string(&builder, "expires", expires);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    json.failed = json.failed || url.failed;
+    td_buffer_putc(&json, '\n');
+    td_buffer_fini(&url);
+    answer_now(call, "application/json", &json);
+    td_buffer_fini(&json);
+}
+
+/* Signs without looking whether there is something at the path, so that the answer does not tell. */
+void td_handle_sign(const struct td_call *call)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_arena arena;
+    struct td_buffer path;
+    struct wish wish = {.valid_s = 0};
+    int64_t expires_s = 0;
+    if (!td_call_check_parameters(call, no_parameters))
+        return;
+    if (call->caller.token == NULL) {
+        td_response_fail(call->response, 404, NULL, "there is nothing to sign with: this server has no --tokens");
+        return;
+    }
+    if (call->request->body.len > BODY_BYTES) {
+        td_response_fail(call->response, 413, NULL, "the body to sign by has at most %d bytes", BODY_BYTES);
+        return;
+    }
+    td_arena_init(&arena, BODY_FREE_BYTES + BODY_PER_BYTE * call->request->body.len);
+    td_buffer_init(&path);
+    if (!read_wish(call->request->body, &arena, &wish, &err))
+        td_call_fail_json(call, &err);
+    else if (!td_signed_url_write(call->caller.tokens, call->caller.token, wish.path, td_wall_now().seconds,
+                                  wish.valid_s, &path, &expires_s, &err))
+        td_response_fail_error(call->response, &err);
+    else
+        answer_url(call, td_buffer_text(&path), expires_s);
+    td_buffer_fini(&path);
+    td_arena_fini(&arena);
 }

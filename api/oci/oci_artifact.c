@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- titles ------------------------------------------------------------------------------------------------------ */
+/* ---- titles -------------------------------------------------------------------------------------------- */
 
 enum { DIGITS = 16, TITLE_MAX = 255 };
 
@@ -119,7 +119,7 @@ bool td_oci_flat_titles(const char *const *paths, size_t count, struct td_arena 
     return true;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------------------ */
+/* ---- layers -------------------------------------------------------------------------------------------- */
 
 /* The files of a view, while their digests are looked for. */
 struct listing {
@@ -225,7 +225,7 @@ bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, str
     return true;
 }
 
-/* ---- manifest and configuration ---------------------------------------------------------------------------------- */
+/* ---- manifest and configuration ------------------------------------------------------------------------ */
 
 /* The layers of an artifact, sorted by path; the arrays lie in the call's arena. */
 struct files {

@@ -3,7 +3,7 @@
 #include "core/clock.h"
 #include "rank/file_answer.h"
 
-/* ---- when to ask again ------------------------------------------------------------------------------------------- */
+/* ---- when to ask again --------------------------------------------------------------------------------- */
 
 unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_ns)
 {
@@ -18,7 +18,7 @@ unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_
     return whole_s < TD_OCI_RETRY_LEAST_S ? TD_OCI_RETRY_LEAST_S : whole_s;
 }
 
-/* ---- files on disk ----------------------------------------------------------------------------------------------- */
+/* ---- files on disk ------------------------------------------------------------------------------------- */
 
 /* Returns whether the file's digest is known, or becomes so in time. */
 static bool know(struct td_oci_call *oci, struct td_file *file)
@@ -85,7 +85,7 @@ bool td_oci_know_digests(struct td_oci_call *oci, const struct td_entry *const *
     return true;
 }
 
-/* ---- virtual files ----------------------------------------------------------------------------------------------- */
+/* ---- virtual files ------------------------------------------------------------------------------------- */
 
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count)
 {

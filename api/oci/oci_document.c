@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- media types ------------------------------------------------------------------------------------------------- */
+/* ---- media types --------------------------------------------------------------------------------------- */
 
 /* Extensions of a kind of files; NULL ends the list. */
 static const char *const weights[] = {".safetensors", ".bin",     ".pt",     ".pth",       ".ckpt",   ".gguf",
@@ -54,7 +54,7 @@ const char *td_oci_layer_type(const struct td_entry *entry)
                                                                  : "application/vnd.cncf.model.weight.config.v1.raw";
 }
 
-/* ---- documents --------------------------------------------------------------------------------------------------- */
+/* ---- documents ----------------------------------------------------------------------------------------- */
 
 struct td_json_builder *td_oci_begin_document(struct td_oci_document *document)
 {
@@ -72,7 +72,7 @@ bool td_oci_end_document(struct td_oci_document *document, struct td_made_docume
     return ok;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+/* ---- descriptors --------------------------------------------------------------------------------------- */
 
 enum { DIGEST_BYTES = 7 + TD_SHA256_TEXT_BYTES };
 
@@ -114,7 +114,7 @@ void td_oci_add_digests(struct td_json_builder *json, const char *key, const str
     td_json_end(json);
 }
 
-/* ---- configuration ----------------------------------------------------------------------------------------------- */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 void td_oci_write_size(uint64_t count, char out[TD_OCI_SIZE_BYTES])
 {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- names ------------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 /* The quantisations of files (huggingface.js, packages/tasks/src/gguf.ts, GGMLFileQuantizationType). Of two that begin
  * alike, the longer stands first. */

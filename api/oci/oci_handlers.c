@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-/* ---- manifests --------------------------------------------------------------------------------------------------- */
+/* ---- manifests ----------------------------------------------------------------------------------------- */
 
 /* Answers a manifest by its digest. */
 static void answer_digest(struct td_oci_call *oci)
@@ -100,7 +100,7 @@ void td_oci_answer_manifest(struct td_oci_call *oci)
         answer_tag(oci);
 }
 
-/* ---- blobs ------------------------------------------------------------------------------------------------------- */
+/* ---- blobs --------------------------------------------------------------------------------------------- */
 
 /* Gives an answer, unless it is an error, the type of blobs and the path of the blob itself: older versions of Ollama
  * take an answer without Location for a failure. */
@@ -248,7 +248,7 @@ void td_oci_answer_blob(struct td_oci_call *oci)
     }
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 enum { PAGE_MAX = 1000 }; /* most names in a page, also where the client asks for more or for no number */
 
