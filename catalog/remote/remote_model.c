@@ -4,7 +4,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/json_document.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <ctype.h>

@@ -10,7 +10,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/incoming.h"
 
 #include <errno.h>

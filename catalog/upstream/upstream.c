@@ -19,7 +19,7 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/waiting.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -15,7 +15,7 @@
 #include "server/cmd/pull_report.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/fetch/fetch_target.h"
 

@@ -1,8 +1,10 @@
 /* The header of an answer, as fetching needs it: read line by line, bounded, and checked. After a redirect the fields
- * are those of the last answer. Pure, but for the clock that turns a date into a time to wait. */
+ * are those of the last answer. Also converts a failed request into a message for users, and says whether to retry.
+ * Pure, but for the clock that turns a date into a time to wait. */
 #ifndef TD_STORAGE_FETCH_FETCH_ANSWER_H
 #define TD_STORAGE_FETCH_FETCH_ANSWER_H
 
+#include "core/error.h"
 #include "core/text.h"
 
 #include <stdbool.h>
@@ -42,5 +44,26 @@ bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text li
  * member "message" of "error", or "error" itself, of a JSON object of at most 64 KiB. Control characters become spaces.
  */
 void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text body);
+
+/* Sets the error for a failure of libcurl (`code` is a CURLcode, `text` its error buffer) on a handle (CURL *). `what`
+ * names what was asked for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
+bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *what, struct td_error *err);
+
+enum { TD_FETCH_ADVICE_BYTES = 140 }; /* with a NUL; so much fits beside two long names */
+
+/* Returns whether the failure that the answer tells may pass, so that asking again may help: 408, 425, 429, 500 and
+ * above. Of 507, no room (RFC 4918 section 11.5: "MUST NOT be repeated"), that is so only with Retry-After. */
+bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer);
+
+/* Sets the error for an answer whose status is not the wanted one. advice: what a person does about it; NULL: for 401
+ * that a token is needed, for others none. What the server says comes last, so that nothing else is cut with it.
+ * TD_UNAVAILABLE for a failure that may pass; TD_RESOURCE_EXHAUSTED with sys EFBIG for 507 without Retry-After: the
+ * server never has room for what was asked for. Returns false. */
+bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
+                              struct td_error *err);
+
+/* Returns whether the error says that there is never room for something, whatever else leaves. Whoever finds that out,
+ * here or at a server, sets sys to EFBIG. */
+bool td_fetch_fault_never_fits(const struct td_error *why);
 
 #endif

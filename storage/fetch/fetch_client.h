@@ -5,18 +5,56 @@
  * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
  * scheme. It never appears in a message. All servers get the same one. Which addresses a request may reach is the
  * guard's rule (fetch_guard.h). Each request says that its sender checks the file's digest (TD_INCOMING_CHECKS of
- * storage/incoming.h). The environment's proxies apply as they do for curl. */
+ * storage/incoming.h). The environment's proxies apply as they do for curl.
+ *
+ * A client has a reputation for each of its servers, which lasts from file to file: a server that has failed lately is
+ * avoided while another one may be asked, and one that asked to be left alone is not asked before the time it named. */
 #ifndef TD_STORAGE_FETCH_FETCH_CLIENT_H
 #define TD_STORAGE_FETCH_FETCH_CLIENT_H
 
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/fetch/fetch_guard.h"
-#include "storage/fetch/fetch_reputation.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum {
+    TD_FETCH_MAX_SERVERS = 16,
+    TD_FETCH_BAD_S = 30,       /* how long a server is avoided that has failed and has done nothing well since */
+    TD_FETCH_PATIENCE_S = 300, /* the longest time for which a server is left alone since it asks for that */
+};
+
+/* The memory of one server. All zeros at the start; only keeps_patience is set then, and never changes. */
+struct td_fetch_reputation {
+    _Atomic uint64_t bad_until_ns;
+    _Atomic uint64_t due_ns;
+    _Atomic bool is_tensord;
+    bool keeps_patience; /* else each file asks anew, whatever the server has said before */
+};
+
+/* Notes that a server has failed, or has done well. The time is td_clock_ns. NULL: does nothing. */
+void td_fetch_reputation_failed(struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns);
+void td_fetch_reputation_did_well(struct td_fetch_reputation *reputations, size_t server);
+
+/* Returns whether the server is to be avoided. NULL: no. */
+bool td_fetch_reputation_is_bad(const struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns);
+
+/* Notes that a server asks to be left alone for so many seconds, of which TD_FETCH_PATIENCE_S count. A shorter time
+ * than one that it has asked for before changes nothing. NULL, or one that keeps no patience: does nothing. */
+void td_fetch_reputation_wait(struct td_fetch_reputation *reputations, size_t server, uint64_t seconds,
+                              uint64_t now_ns);
+
+/* Returns the time (td_clock_ns) before which the server is not to be asked. NULL, or one that has not asked to be left
+ * alone: 0. */
+uint64_t td_fetch_reputation_due_ns(const struct td_fetch_reputation *reputations, size_t server);
+
+/* Notes whether the server is a tensord, whose answer of 503 may be about one model alone, and returns what was noted
+ * (at first: no). NULL: does nothing. */
+void td_fetch_reputation_set_kind(struct td_fetch_reputation *reputations, size_t server, bool is_tensord);
+bool td_fetch_reputation_is_tensord(const struct td_fetch_reputation *reputations, size_t server);
 
 enum {
     TD_FETCH_MAX_CONNECTIONS = 64,

@@ -11,7 +11,7 @@
 
 #include "core/clock.h"
 #include "core/digits.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_health.h"
 
 #include <curl/curl.h>

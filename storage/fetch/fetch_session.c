@@ -1,7 +1,7 @@
 #include "storage/fetch/fetch_session.h"
 
 #include "core/clock.h"
-#include "storage/fetch/fetch_fault.h"
+#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_health.h"
 
 #include <curl/curl.h>

@@ -1,7 +1,6 @@
 #include "storage/fetch/fetch_answer.h"
 
 #include "storage/fetch/fetch_client.h"
-#include "storage/fetch/fetch_fault.h"
 #include "tests/unit/unit.h"
 
 /* Reads a header whose lines end in LF. */

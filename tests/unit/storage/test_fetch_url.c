@@ -1,6 +1,6 @@
 #include "storage/fetch/fetch_url.h"
 
-#include "storage/fetch/fetch_backoff.h"
+#include "storage/fetch/fetch_health.h"
 #include "tests/unit/unit.h"
 
 static void bases(void **state)
