@@ -40,7 +40,6 @@ enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const
 {
     struct td_error ignored = TD_ERROR_INIT;
     struct td_file_id now;
-    struct stat st;
     int fd;
     if (lease_signal == 0)
         return TD_REST_UNKNOWN;
@@ -48,11 +47,9 @@ enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const
         return ignored.code == TD_NOT_FOUND ? TD_REST_WRITTEN : TD_REST_UNKNOWN;
     struct td_wall wall = td_wall_now(); /* read before fstat finds the file unchanged */
     enum td_rest rest = look_for_writers(fd, lease_signal);
-    bool same = fstat(fd, &st) == 0;
-    if (same)
-        now = td_file_id_of(&st);
+    bool same = td_file_id_is(fd, id);
     (void)close(fd);
-    if (!same || !td_file_id_equal(&now, id))
+    if (!same)
         return TD_REST_WRITTEN;
     if (rest != TD_REST_YES)
         return rest;

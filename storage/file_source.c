@@ -368,13 +368,6 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .prefetch = mapping_prefetch,
                                                    .descriptor = mapping_descriptor};
 
-/* Returns whether the file still has this identity. */
-static bool same_now(const struct stat *st, const struct td_file_id *id)
-{
-    struct td_file_id now = td_file_id_of(st);
-    return td_file_id_equal(&now, id);
-}
-
 /* Records that the file has changed. Returns false. */
 static bool changed(const char *path, struct td_error *err)
 {
@@ -454,8 +447,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
         lease_take(mapping);
     bool guarded = mapping->immutable || mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
     /* A write between fstat in td_root_open_file and the lease or the watch would be missed: look again. */
-    struct stat st;
-    if (guarded && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
+    if (guarded && !td_file_id_is(fd, &id)) {
         td_blob_unref(&mapping->blob); /* not free: td_mapping_cache_break_leases may have a reference */
         return changed(source->path, err);
     }
@@ -672,11 +664,10 @@ static bool is_look_due(struct td_mapping *mapping)
 /* Returns whether the mapping is that of the file with this identity, as far as is known. */
 static bool is_current(struct td_mapping *mapping, const struct td_file_id *id, bool look)
 {
-    struct stat st;
     if (!look)
         return td_file_id_equal(&mapping->id, id);
     atomic_store_explicit(&mapping->looked_ns, coarse_clock_ns(), memory_order_relaxed);
-    return fstat(mapping->fd, &st) == 0 && same_now(&st, id);
+    return td_file_id_is(mapping->fd, id);
 }
 
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,

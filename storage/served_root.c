@@ -45,6 +45,15 @@ bool td_file_id_equal(const struct td_file_id *a, const struct td_file_id *b)
            a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
 }
 
+bool td_file_id_is(int fd, const struct td_file_id *id)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    struct td_file_id now = td_file_id_of(&st);
+    return td_file_id_equal(&now, id);
+}
+
 /* Opens a path below dir_fd with openat2. Returns the descriptor, or -1 with errno: EXDEV when the path leaves
  * dir_fd. */
 static int open_beneath(int dir_fd, const char *path, uint64_t flags)

@@ -33,6 +33,9 @@ struct td_file_id td_file_id_of(const struct stat *st);
 /* Returns whether all members are equal. */
 bool td_file_id_equal(const struct td_file_id *a, const struct td_file_id *b);
 
+/* Returns whether the open file has this identity now. */
+bool td_file_id_is(int fd, const struct td_file_id *id);
+
 /* Opens the directory at `path` (any path of the system) as a root with one reference for the caller. Errors:
  * TD_NOT_FOUND, TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION (not a directory, or openat2 is not available),
  * TD_RESOURCE_EXHAUSTED, TD_IO. */

@@ -81,11 +81,7 @@ static bool open_one(const struct td_root *root, const struct td_file *file, int
 
 static bool is_unchanged(int fd, const struct td_file *file)
 {
-    struct stat st;
-    if (fd < 0)
-        return true;
-    struct td_file_id id = fstat(fd, &st) == 0 ? td_file_id_of(&st) : (struct td_file_id){0};
-    return td_file_id_equal(&id, &file->source.id);
+    return fd < 0 || td_file_id_is(fd, &file->source.id);
 }
 
 /* Hashes the size, the number of rows, and SAMPLE_BYTES at up to SAMPLE_PLACES places at equal distances. */

@@ -79,15 +79,6 @@ static bool read_some(const struct hashing *h, uint64_t off, size_t len, struct 
            td_error_at(err, TD_UNAVAILABLE, off + (uint64_t)n, "the file shrank while it was hashed");
 }
 
-static bool is_still(int fd, const struct td_file_id *id)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return false;
-    struct td_file_id now = td_file_id_of(&st);
-    return td_file_id_equal(&now, id);
-}
-
 /* Hashes one span, and drops it from the page cache again if it was not there before. */
 static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_error *err)
 {
@@ -123,7 +114,7 @@ static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_c
         uint64_t left = size_bytes - off;
         if (!hash_span(h, off, left < SPAN_BYTES ? (size_t)left : SPAN_BYTES, err))
             return false;
-        if (!is_still(h->fd, id)) /* changed, replaced or unlinked: closing the file gives its disk space back */
+        if (!td_file_id_is(h->fd, id)) /* changed, replaced or unlinked: closing the file gives its disk space back */
             return td_error_set(err, TD_UNAVAILABLE, "the file changed while it was hashed");
     }
     (void)SHA256_Final(sums->sha256, &h->sha256);
@@ -142,7 +133,7 @@ bool td_content_hash(const struct td_root *root, const char *path, const struct 
     bool ok = h.buffer != NULL || td_error_no_memory(err);
     bool same = td_file_id_equal(&found, id);
     ok = ok && same && hash_all(&h, id, sums, err);
-    same = same && is_still(h.fd, id);
+    same = same && td_file_id_is(h.fd, id);
     free(h.buffer);
     (void)close(h.fd);
     if (!same)

@@ -346,11 +346,8 @@ static void file_read(struct scan *s, const struct td_found *found, struct td_fi
             td_file_fail(file, &why);
         if (file->readable || file->facts != NULL)
             take_memory(s, file);
-        struct stat st;
-        if (fstat(fd, &st) == 0)
-            id = td_file_id_of(&st);
     }
-    *same = td_file_id_equal(&id, &file->source.id);
+    *same = td_file_id_is(fd, &file->source.id);
     (void)close(fd);
 }
 
