@@ -3,6 +3,7 @@
 #include "core/utf8.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,6 +86,15 @@ bool td_error_no_memory(struct td_error *err)
     if (is_first)
         err->sys = ENOMEM;
     return false;
+}
+
+const char *td_error_text(const struct td_error *err, char out[TD_ERROR_TEXT_BYTES])
+{
+    if (err->pos == TD_ERROR_POS_NONE)
+        (void)snprintf(out, TD_ERROR_TEXT_BYTES, "%s", err->message);
+    else
+        (void)snprintf(out, TD_ERROR_TEXT_BYTES, "%s (at byte %" PRIu64 ")", err->message, err->pos);
+    return out;
 }
 
 bool td_error_copy(struct td_error *err, const struct td_error *from)

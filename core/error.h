@@ -61,6 +61,11 @@ void td_error_shift(struct td_error *err, uint64_t off);
  * the message does not hold the whole path. */
 void td_error_name_it(struct td_error *err, const char *path);
 
+enum { TD_ERROR_TEXT_BYTES = TD_ERROR_MESSAGE_BYTES + 40 };
+
+/* Writes the message, and behind it the position of the fault if there is one: "... (at byte 8)". Returns `out`. */
+const char *td_error_text(const struct td_error *err, char out[TD_ERROR_TEXT_BYTES]);
+
 /* Copies a failure from another error, unless *err holds one already. Always returns false. */
 bool td_error_copy(struct td_error *err, const struct td_error *from);
 

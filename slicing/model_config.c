@@ -2,7 +2,6 @@
 
 #include "core/json_document.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* Of a document's tree: about 300,000 values. A config.json that names the 21,841 classes of ImageNet has 44,000. */
@@ -213,6 +212,7 @@ bool td_model_config_read(struct td_text text, struct td_model_config *out, stru
     struct td_error inner = TD_ERROR_INIT;
     struct td_json_document document;
     struct td_arena arena;
+    char message[TD_ERROR_TEXT_BYTES];
     if (text.len > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read", text.len,
                             TD_CONFIG_MAX_BYTES);
@@ -222,7 +222,5 @@ bool td_model_config_read(struct td_text text, struct td_model_config *out, stru
     td_arena_fini(&arena);
     if (ok || inner.code == TD_RESOURCE_EXHAUSTED)
         return ok || td_error_copy(err, &inner);
-    if (inner.pos == TD_ERROR_POS_NONE)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s", inner.message);
-    return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")", inner.message, inner.pos);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s", td_error_text(&inner, message));
 }

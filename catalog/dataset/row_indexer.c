@@ -166,12 +166,8 @@ static bool take_memory(struct td_row_indexer *indexer, struct td_file_rows *row
 /* Publishes why there is no index. Returns false when memory is short. */
 static bool publish_failure(const struct td_split_file *file, const struct td_error *why)
 {
-    char message[TD_ERROR_MESSAGE_BYTES + 64];
-    if (why->pos == TD_ERROR_POS_NONE)
-        (void)snprintf(message, sizeof message, "%s", why->message);
-    else
-        (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
-    file->rows->error = strdup(message);
+    char message[TD_ERROR_TEXT_BYTES];
+    file->rows->error = strdup(td_error_text(why, message));
     if (file->rows->error == NULL)
         return false;
     td_log(TD_LOG_WARN, "\"%s\" has no rows: %s", file->entry->path, message);

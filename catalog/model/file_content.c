@@ -15,11 +15,9 @@
 
 static void set_error(struct td_file *file, const char *before, const struct td_error *why)
 {
-    char message[TD_ERROR_MESSAGE_BYTES + 128];
-    if (why->pos == TD_ERROR_POS_NONE)
-        (void)snprintf(message, sizeof message, "%s%s", before, why->message);
-    else
-        (void)snprintf(message, sizeof message, "%s%s (at byte %" PRIu64 ")", before, why->message, why->pos);
+    char text[TD_ERROR_TEXT_BYTES];
+    char message[TD_ERROR_TEXT_BYTES + 88];
+    (void)snprintf(message, sizeof message, "%s%s", before, td_error_text(why, text));
     file->error = strdup(message);
 }
 

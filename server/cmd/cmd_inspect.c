@@ -10,7 +10,6 @@
 #include "server/config/suggest.h"
 #include "server/host/terminal.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +189,7 @@ int td_cmd_inspect(int argc, char **argv)
     struct td_error err = TD_ERROR_INIT;
     struct stat st;
     struct td_snapshot *snapshot = NULL;
+    char text[TD_ERROR_TEXT_BYTES];
     if (!td_local_path_check(path, "inspect", &err)) {
         td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
@@ -203,10 +203,8 @@ int td_cmd_inspect(int argc, char **argv)
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
     if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)
         td_terminal_line(stdout, "no checkpoint files below %s", path);
-    if (!ok && err.pos != TD_ERROR_POS_NONE)
-        td_terminal_complain("%s: %s (at byte %" PRIu64 ")", path, err.message, err.pos);
-    else if (!ok)
-        td_terminal_complain("%s: %s", path, err.message);
+    if (!ok)
+        td_terminal_complain("%s: %s", path, td_error_text(&err, text));
     td_snapshot_unref(snapshot);
     return ok && problems == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -21,7 +21,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +81,7 @@ static bool read_plan(struct job *job, struct td_error *err)
 {
     const char *path = job->arguments->plan;
     struct td_error why = TD_ERROR_INIT;
+    char message[TD_ERROR_TEXT_BYTES];
     char *text = NULL;
     size_t len = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -93,9 +93,7 @@ static bool read_plan(struct job *job, struct td_error *err)
     if (fd >= 0)
         (void)close(fd);
     free(text);
-    if (ok || why.pos == TD_ERROR_POS_NONE)
-        return ok || td_error_set(err, why.code, "%.200s: %s", path, why.message);
-    return td_error_set(err, why.code, "%.200s: %s (at byte %" PRIu64 ")", path, why.message, why.pos);
+    return ok || td_error_set(err, why.code, "%.200s: %s", path, td_error_text(&why, message));
 }
 
 /* Reads the model's config.json, as the server does, if the engine needs it. */

@@ -137,6 +137,22 @@ static void a_path_is_named_it(void **state)
     td_error_name_it(NULL, "x");
 }
 
+static void a_text_has_the_position(void **state)
+{
+    (void)state;
+    struct td_error err = TD_ERROR_INIT;
+    char text[TD_ERROR_TEXT_BYTES];
+    (void)td_error_set(&err, TD_IO, "cut off");
+    assert_string_equal(td_error_text(&err, text), "cut off");
+    td_error_init(&err);
+    (void)td_error_at(&err, TD_IO, UINT64_MAX - 1, "cut off");
+    assert_ptr_equal(td_error_text(&err, text), text);
+    assert_string_equal(text, "cut off (at byte 18446744073709551614)");
+    memset(err.message, 'x', sizeof err.message - 1); /* the longest message */
+    assert_int_equal(strlen(td_error_text(&err, text)),
+                     sizeof err.message - 1 + strlen(" (at byte 18446744073709551614)"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +165,7 @@ int main(void)
         cmocka_unit_test(long_messages_are_cut_to_utf8),
         cmocka_unit_test(messages_that_fit_have_no_dots),
         cmocka_unit_test(a_path_is_named_it),
+        cmocka_unit_test(a_text_has_the_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
