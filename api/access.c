@@ -1,7 +1,6 @@
 #include "api/access.h"
 
 #include "core/base64.h"
-#include "core/base64url.h"
 #include "core/clock.h"
 #include "http/facade.h"
 

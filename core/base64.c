@@ -3,20 +3,20 @@
 #include <string.h>
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char url_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-bool td_base64_read(struct td_text text, void *bytes, size_t *len)
+/* Decodes text without padding, of the 64 digits. */
+static bool read_digits(const char *of, struct td_text text, void *bytes, size_t *len)
 {
     unsigned char *out = bytes;
     uint32_t bits = 0;
     unsigned count = 0; /* of bits that are not written */
     *len = 0;
-    for (size_t i = 0; i < 2 && (text.len + i) % 4 == 0 && text.len > 0 && text.p[text.len - 1] == '='; i++)
-        text.len--;
     for (size_t i = 0; i < text.len; i++) {
-        const char *digit = memchr(digits, text.p[i], sizeof digits - 1);
+        const char *digit = memchr(of, text.p[i], sizeof digits - 1);
         if (digit == NULL)
             return false;
-        bits = bits << 6 | (uint32_t)(digit - digits);
+        bits = bits << 6 | (uint32_t)(digit - of);
         count += 6;
         if (count >= 8) {
             count -= 8;
@@ -27,15 +27,38 @@ bool td_base64_read(struct td_text text, void *bytes, size_t *len)
     return count < 6 && bits == 0;
 }
 
-void td_base64_write(const void *bytes, size_t len, char *text)
+/* Writes the bytes as digits, without a NUL. Returns the end of the text. */
+static char *write_digits(const char *of, const void *bytes, size_t len, char *text, bool has_padding)
 {
     const unsigned char *in = bytes;
     for (size_t i = 0; i < len; i += 3) {
         size_t count = len - i < 3 ? len - i : 3; /* input bytes of this group of four digits */
         uint32_t bits =
             (uint32_t)in[i] << 16 | (count > 1 ? (uint32_t)in[i + 1] << 8 : 0) | (count > 2 ? (uint32_t)in[i + 2] : 0);
-        for (size_t k = 0; k < 4; k++)
-            *text++ = k <= count ? digits[bits >> (18 - 6 * k) & 63] : '=';
+        for (size_t k = 0; k < (has_padding ? 4 : count + 1); k++)
+            *text++ = k <= count ? of[bits >> (18 - 6 * k) & 63] : '=';
     }
-    *text = '\0';
+    return text;
+}
+
+bool td_base64_read(struct td_text text, void *bytes, size_t *len)
+{
+    for (size_t i = 0; i < 2 && (text.len + i) % 4 == 0 && text.len > 0 && text.p[text.len - 1] == '='; i++)
+        text.len--;
+    return read_digits(digits, text, bytes, len);
+}
+
+void td_base64_write(const void *bytes, size_t len, char *text)
+{
+    *write_digits(digits, bytes, len, text, true) = '\0';
+}
+
+bool td_base64url_read(struct td_text text, void *bytes, size_t *len)
+{
+    return read_digits(url_digits, text, bytes, len);
+}
+
+void td_base64url_write(const void *bytes, size_t len, char *text)
+{
+    (void)write_digits(url_digits, bytes, len, text, false);
 }

@@ -1,6 +1,6 @@
 #include "core/durable_file.h"
 
-#include "core/write_all.h"
+#include "core/file_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

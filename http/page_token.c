@@ -1,6 +1,6 @@
 #include "http/page_token.h"
 
-#include "core/base64url.h"
+#include "core/base64.h"
 #include "core/digest.h"
 
 #include <string.h>

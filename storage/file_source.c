@@ -12,7 +12,7 @@
 #include "storage/file_source.h"
 
 #include "core/clock.h"
-#include "core/read_at.h"
+#include "core/file_io.h"
 #include "core/waiting.h"
 #include "storage/fault_guard.h"
 #include "storage/file_system.h"

@@ -2,7 +2,7 @@
 
 #include "core/cancel.h"
 #include "core/clock.h"
-#include "core/read_at.h"
+#include "core/file_io.h"
 
 #include <assert.h>
 #include <errno.h>

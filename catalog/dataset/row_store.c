@@ -4,8 +4,8 @@
 
 #include "catalog/model/state_dir.h"
 #include "core/durable_file.h"
+#include "core/file_io.h"
 #include "core/log.h"
-#include "core/read_at.h"
 #include "parser/rows/row_index_file.h"
 
 #include <dirent.h>

@@ -8,8 +8,8 @@
 
 #include "catalog/model/state_dir.h"
 #include "core/durable_file.h"
+#include "core/file_io.h"
 #include "core/log.h"
-#include "core/write_all.h"
 
 #include <assert.h>
 #include <errno.h>

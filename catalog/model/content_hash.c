@@ -2,7 +2,7 @@
 #include "catalog/model/content_hash.h"
 
 #include "core/digits.h"
-#include "core/read_at.h"
+#include "core/file_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

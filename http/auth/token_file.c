@@ -8,9 +8,9 @@
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/digits.h"
+#include "core/file_io.h"
 #include "core/json_build.h"
 #include "core/utf8.h"
-#include "core/write_all.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef TD_HTTP_AUTH_TOKEN_FILE_H
 #define TD_HTTP_AUTH_TOKEN_FILE_H
 
-#include "core/base64url.h"
+#include "core/base64.h"
 #include "core/error.h"
 #include "core/json_build.h"
 #include "core/text.h"

@@ -1,7 +1,7 @@
 #include "http/auth/token_set.h"
 
 #include "core/arena.h"
-#include "core/base64url.h"
+#include "core/base64.h"
 #include "core/digits.h"
 #include "core/glob.h"
 

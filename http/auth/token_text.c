@@ -3,7 +3,7 @@
 #include "http/auth/token_text.h"
 
 #include "core/arena.h"
-#include "core/base64url.h"
+#include "core/base64.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/json_document.h"

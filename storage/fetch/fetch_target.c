@@ -2,7 +2,7 @@
 
 #include "core/checked.h"
 #include "core/clock.h"
-#include "core/read_at.h"
+#include "core/file_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "core/base64url.h"
+#include "core/base64.h"
 
 #include "tests/unit/unit.h"
 

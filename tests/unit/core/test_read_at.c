@@ -1,5 +1,5 @@
 /* Reads at a place of a file, of a system that gives less than was asked for, as POSIX allows pread to. */
-#include "core/read_at.h"
+#include "core/file_io.h"
 
 #include "tests/unit/unit.h"
 
