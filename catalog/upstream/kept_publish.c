@@ -3,7 +3,7 @@
  * rest, so that the next scan publishes all of them or none. */
 #include "catalog/upstream/kept_publish.h"
 
-#include "catalog/upstream/published_tree.h"
+#include "catalog/upstream/kept_disk.h"
 #include "core/clock.h"
 #include "storage/at_rest.h"
 #include "storage/disk_tree.h"

@@ -9,7 +9,7 @@
  *                         trash/                what is being removed
  *
  * KEY is a hash of the id. A record holds a digest over names, inodes, sizes and times of everything in the model's
- * directory (published_tree.h). A directory that has anything else in it when it is to leave, or that a record without
+ * directory (kept_disk.h). A directory that has anything else in it when it is to leave, or that a record without
  * such a digest speaks of, is the operator's: it is never removed, and its record goes. Scans pass over names that
  * begin with a dot.
  *
@@ -17,7 +17,7 @@
 #ifndef TD_CATALOG_UPSTREAM_UPSTREAM_STORE_H
 #define TD_CATALOG_UPSTREAM_UPSTREAM_STORE_H
 
-#include "catalog/upstream/kept_note.h"
+#include "catalog/upstream/kept_table.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/served_root.h"

@@ -4,7 +4,7 @@
 #ifndef TD_CATALOG_UPSTREAM_WRONG_COPIES_H
 #define TD_CATALOG_UPSTREAM_WRONG_COPIES_H
 
-#include "catalog/upstream/kept_note.h"
+#include "catalog/upstream/kept_table.h"
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* Turns of clients: how many new names one may ask for, and that memory and others do not suffer from many clients. */
-#include "catalog/upstream/client_turns.h"
+#include "catalog/upstream/intake_queue.h"
 
 #include "tests/unit/unit.h"
 

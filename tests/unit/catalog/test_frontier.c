@@ -1,5 +1,5 @@
 /* The frontier, compared with a map of the bytes that have arrived. */
-#include "catalog/upstream/frontier.h"
+#include "catalog/upstream/arriving_file.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
