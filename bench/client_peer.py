@@ -100,13 +100,13 @@ class Peer:
 
     def small_pages(self, request):
         """What load_file does where the host forbids huge pages."""
-        import tensord.huge_pages
+        from tensord import huge_pages
 
-        advise, tensord.huge_pages.advise = tensord.huge_pages.advise, lambda blocks: None
+        advise, huge_pages.advise = huge_pages.advise, lambda blocks: None
         try:
             return self.load_file(request)
         finally:
-            tensord.huge_pages.advise = advise
+            huge_pages.advise = advise
 
     def requests(self, request):
         import requests

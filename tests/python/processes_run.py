@@ -134,7 +134,7 @@ def leak(url):
     def some():
         model = tensord.open_model(url, **QUIET)
         check_all(model)
-        model.client.close()
+        model.session.close()
         for bad in (url + "x", url + "-there-is-none"):
             try:
                 tensord.load_file(bad, framework="np", **QUIET)

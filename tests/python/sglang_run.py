@@ -60,7 +60,8 @@ from sglang.srt.utils.hf_transformers.tokenizer import _resolve_tokenizer_name  
 
 import tensord.plugins  # noqa: E402
 
-tensord.plugins.register_sglang()  # as SGLang does by the entry point, which sources that are not installed do not have
+# As SGLang does by the entry point, which sources that are not installed do not have.
+tensord.plugins.register_sglang()
 HookRegistry.apply_hooks()
 folder, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)

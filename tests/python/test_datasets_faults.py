@@ -232,7 +232,7 @@ def test_an_index_that_is_built_again(fake):
     until[0] = time.monotonic() + 1.5
     assert dataset[:] == WANTED
     until[0] = time.monotonic() + 60
-    dataset.client.session.options.__dict__["retry_for"] = 1.0
+    dataset.session.options.__dict__["retry_for"] = 1.0
     with pytest.raises(tensord.AnswerError, match="503: the index is being built; gave up after") as caught:
         dataset[0]
     assert caught.value.status == 503
@@ -394,7 +394,7 @@ def test_another_server_goes_on(fake):
         assert dataset.__getitems__([4, 2]) == [WANTED[4], WANTED[2]]
     dataset = tensord.Dataset(f"{good.url('d')},{other.url('d')}", **QUIET)
     for number in range(6):
-        dataset.client.session._moved = number
+        dataset.session._moved = number
         assert dataset[number] == WANTED[number] and dataset[:] == WANTED
     good.datasets.clear()  # now each server has something else
     with pytest.raises((tensord.DatasetChanged, tensord.NotFoundError)):
@@ -410,7 +410,7 @@ def test_a_server_that_works_is_kept(fake):
     began = time.monotonic()
     for number in range(100):
         assert dataset[number] == WANTED[number]
-    assert time.monotonic() - began < 5 and dataset.client.session._moved <= 1
+    assert time.monotonic() - began < 5 and dataset.session._moved <= 1
 
 
 def test_tokens(fake, monkeypatch):
@@ -428,7 +428,7 @@ def test_an_interrupt_ends_a_read_at_once(fake):
         answer["cut"], answer["stall"] = 10, True
 
     dataset = tensord.Dataset(fake(change=of_rows(change)).url("d"), progress=False, stall_timeout=20.0)
-    dataset._fetcher._row_bytes = 2**18
+    dataset.fetcher._row_bytes = 2**18
     for read in (lambda: dataset[:], lambda: list(dataset), lambda: dataset[5],
                  lambda: dataset.__getitems__([1] * 200)):
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))

@@ -120,7 +120,7 @@ def test_arrow_as_datasets(serve_rows, monkeypatch):
 
 
 def rows_url_of(dataset):
-    return f"{dataset.client.session.endpoints[0]}/datasets/{dataset.id}"
+    return f"{dataset.session.endpoints[0]}/datasets/{dataset.id}"
 
 
 def test_other_rows_as_tables(serve_rows):

@@ -66,7 +66,7 @@ def test_streams_of_batches_and_rows(url):
     assert [row["id"] for row in tensord.IterableDataset(url, shuffle=True, seed=1, **quiet)] == WHOLE
     for prefetch in (0, 1, 30):
         stream = tensord.IterableDataset(url, shuffle=True, seed=1, prefetch=prefetch, batch_size=11, **quiet)
-        stream.dataset._fetcher._row_bytes = 2**15
+        stream.dataset.fetcher._row_bytes = 2**15
         assert [row["id"] for row in stream] == WHOLE and len(stream) == COUNT
 
 
@@ -189,7 +189,7 @@ def test_faults_in_the_middle(server, style, workers):
     make = map_loader if style == "map" else stream_loader
     loader, source = make(rows_url(proxy, "ids"), workers, "fork")
     if style == "stream":
-        source.dataset._fetcher._row_bytes = 2**17  # one batch a request
+        source.dataset.fetcher._row_bytes = 2**17  # one batch a request
     assert list(loader) == batches(WHOLE)
     assert len(proxy.seen) > 43 // 2
     proxy.stop()

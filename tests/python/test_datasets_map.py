@@ -82,7 +82,7 @@ def test_loops(jsonl):
     url, rows = jsonl
     dataset = tensord.Dataset(url, split="train", **QUIET)
     assert list(dataset) == rows
-    dataset._fetcher._row_bytes = 2**18  # 4 rows a request
+    dataset.fetcher._row_bytes = 2**18  # 4 rows a request
     assert list(dataset) == rows and list(dataset.walk(990)) == rows[990:]
     broken = iter(dataset)
     assert next(broken) == rows[0]
@@ -96,14 +96,14 @@ def test_large_lists_are_several_requests(jsonl, monkeypatch):
     monkeypatch.setattr("tensord.fetching.PART_ROWS", 100)
     dataset = tensord.Dataset(url, split="train", **QUIET)
     asked = []
-    read = dataset._fetcher.read_list
-    dataset._fetcher.read_list = lambda rows, stopping: asked.append(len(rows)) or read(rows, stopping)
+    read = dataset.fetcher.read_list
+    dataset.fetcher.read_list = lambda rows, stopping: asked.append(len(rows)) or read(rows, stopping)
     wanted = random.Random(6).choices(range(COUNT), k=2050)
     assert dataset.__getitems__(wanted) == [rows[number] for number in wanted]
     assert sorted(asked) == [50] + [100] * 20
     assert dataset[:] == rows
     monkeypatch.setattr("tensord.fetching.PART_BYTES", 2**15)
-    assert tensord.Dataset(url, split="train", **QUIET)._fetcher.part_rows(2**15) == min(
+    assert tensord.Dataset(url, split="train", **QUIET).fetcher.part_rows(2**15) == min(
         100, 2**15 // (dataset.split_info.nbytes // COUNT))
 
 
@@ -167,7 +167,7 @@ def test_csv(serve_rows):
 
 
 def rows_url_of(dataset):
-    return f"{dataset.client.session.endpoints[0]}/datasets/{dataset.id}"
+    return f"{dataset.session.endpoints[0]}/datasets/{dataset.id}"
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float16", "uint8", "float64"])
@@ -208,6 +208,7 @@ def test_of_a_client(jsonl):
     assert [one["id"] for one in found] == ["org/text"] and sorted(found[0]["splits"]) == ["test", "train"]
     assert client.dataset("org/text", split="test")[:] == rows[:5]
     assert tensord.connect(url, **QUIET).dataset(split="test")[0] == rows[0]
+    assert tensord.Dataset(tensord.connect(url, **QUIET), "test")[0] == rows[0]
     client.dataset("org/text", split="train")  # waits for its index
     info = client.dataset_info("org/text")
     assert info.splits["train"].rows == COUNT and len(info.splits["train"].files) == 2
@@ -228,9 +229,9 @@ def test_pickles_and_forks(jsonl):
     url, rows = jsonl
     dataset = tensord.Dataset(url, split="train", columns=["id"], **QUIET)
     assert pickle.loads(pickle.dumps(dataset))[7] == {"id": 7}
-    dataset._fetcher._row_bytes = 2**13  # 128 rows a request
-    read = dataset._fetcher.read_range
-    dataset._fetcher.read_range = lambda *part: read(*part) if part[0] == 0 else time.sleep(0.5) or read(*part)
+    dataset.fetcher._row_bytes = 2**13  # 128 rows a request
+    read = dataset.fetcher.read_range
+    dataset.fetcher.read_range = lambda *part: read(*part) if part[0] == 0 else time.sleep(0.5) or read(*part)
     walk = iter(dataset)
     assert next(walk) == {"id": 0}
     child = os.fork()  # while requests run ahead, whose threads are not in the child

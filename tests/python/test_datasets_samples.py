@@ -13,7 +13,8 @@ from conftest import rows_url
 from fake_datasets import FakeServer, Split
 
 import tensord
-from tensord.samples import decode_sample, split_path
+from tensord.decoding import decode_sample
+from tensord.samples import split_path
 
 QUIET = {"progress": False, "retry_for": 20.0}
 LONG = "d" * 90 + "/" + "e" * 90

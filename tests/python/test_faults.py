@@ -356,17 +356,17 @@ def test_a_server_that_stays_busy(proxied, load):
 
 def test_a_file_that_the_first_server_lacks(proxied, tmp_path):
     """Another server has it."""
-    from tensord import files
+    from tensord import resources
 
     write(tmp_path / "second/m", checkpoint())
     (tmp_path / "second/m/extra.txt").write_text("here")
     harness.age(tmp_path / "second")
     first, second = proxied(), proxied(root=tmp_path / "second")
     model = tensord.open_model(url(first.port, second.port), **PATIENT)
-    with open(files.fetch(model, "extra.txt", str(tmp_path)), encoding="utf-8") as file:
+    with open(resources.fetch(model.session, model.id, "extra.txt", str(tmp_path)), encoding="utf-8") as file:
         assert file.read() == "here"
     with pytest.raises(tensord.NotFoundError):
-        files.fetch(model, "none.txt", str(tmp_path))
+        resources.fetch(model.session, model.id, "none.txt", str(tmp_path))
 
 
 def test_a_refusal_is_not_asked_again(proxied):

@@ -282,15 +282,15 @@ def test_memory_is_used_by_what_comes(hostile):
 
 
 def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
-    from tensord import files
+    from tensord import resources
 
     for path in ("../../evil", "/etc/evil", "a//b", "a/./b", "", None, "a\0b"):
         hostile.answers["GET"] = answer({"files": [{"path": path, "size": 1}]})
         model = tensord.open_model(hostile.url)
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
-            files.rows_of(model.client, "m")
+            resources.rows_of(model.session, "m")
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
-            files.fetch(model, path, str(tmp_path))
+            resources.fetch(model.session, "m", path, str(tmp_path))
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
             fsspec_of(hostile).ls(hostile.url[len("tensord://"):])
     assert list(tmp_path.iterdir()) == []
@@ -340,20 +340,20 @@ def test_a_list_that_is_unchanged_at_once_is_not_asked_for_in_a_loop(hostile):
 @pytest.mark.parametrize("fields", [b'ETag: "a"\r\nContent-Length: 1' + b"0" * 5000, b"ETag: a\r\nContent-Length: 5",
                                     b'ETag: "a"\r\nContent-Length: \xb2', b"Content-Length: 5"])
 def test_files_that_are_not_described(hostile, fields, tmp_path):
-    from tensord import files
+    from tensord import resources
 
     hostile.answers["HEAD"] = OK + fields + b"\r\n\r\n"
     with pytest.raises(tensord.ProtocolError, match="no entity tag or no length|without a length"):
-        files.fetch(tensord.open_model(hostile.url, retry_for=0.2), "config.json", str(tmp_path / "new"))
+        resources.fetch(tensord.connect(hostile.url, retry_for=0.2).session, "m", "config.json", str(tmp_path / "new"))
 
 
 def test_a_whole_file_without_its_tag_is_not_taken(hostile, tmp_path):
-    from tensord import files
+    from tensord import resources
 
     hostile.answers["HEAD"] = OK + b'ETag: "a"\r\nContent-Length: 5\r\n\r\n'
     hostile.answers["GET"] = OK + b"Content-Length: 5\r\n\r\nOTHER"
     with pytest.raises(tensord.ProtocolError, match="answered without an entity tag"):
-        files.fetch(tensord.open_model(hostile.url, retry_for=0.2), "config.json", str(tmp_path))
+        resources.fetch(tensord.connect(hostile.url, retry_for=0.2).session, "m", "config.json", str(tmp_path))
 
 
 def test_rank_files_of_two_versions_are_not_mixed(hostile):

@@ -152,8 +152,8 @@ def test_one_load_reads_one_version(serve):
         lazy = f.get_tensor("a.weight")
     save_file({name: tensor + 1 for name, tensor in tensors.items() if name.startswith("b")},
               serve.root / "org" / "model" / "model-00002-of-00002.safetensors")
-    etag = model.manifest().etag
-    server.wait_for(lambda: model.client.manifest("org/model").etag != etag, "the new version is published")
+    etag, client = model.manifest().etag, tensord.connect(url_of(server, "org/model"))
+    server.wait_for(lambda: client.manifest().etag != etag, "the new version is published")
     for read in (lambda: view[0:2], lambda: view[...], model.state_dict, lambda: lazy + 1,
                  lambda: model.names("a.*")):
         with pytest.raises(tensord.ChangedError, match="load again"):

@@ -48,7 +48,8 @@ def choose_kernel(*given, _choose=kernels.choose_scaled_mm_linear_kernel, **name
 kernels.choose_scaled_mm_linear_kernel = choose_kernel
 mxfp4.select_mxfp4_moe_backend = lambda moe: (mxfp4.Mxfp4MoeBackend.EMULATION, None)
 
-tensord.plugins.register_vllm()  # as vLLM does by the entry point, which sources that are not installed do not have
+# As vLLM does by the entry point, which sources that are not installed do not have.
+tensord.plugins.register_vllm()
 tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than once
 name, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)

@@ -15,20 +15,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._version import VERSION as __version__
-from .client import Client, Model, connect, open_model, watch
+from .client import Client, connect, open_model, watch
 from .dataset import Dataset
 from .errors import (AddressError, AnswerError, ChangedError, ConnectError, DatasetChanged, DecodeError, MismatchError,
                      NotFoundError, ProtocolError, SetupError, TensordError)
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .manifest import Manifest, TensorInfo
+from .model import Model
 from .options import Options
-from .safe_open import PrefetchLoader, PrefetchPlan, RemoteSlice, safe_open
+from .remote_slice import RemoteSlice
+from .safe_open import PrefetchLoader, PrefetchPlan, safe_open
 from .sampler import ShuffleSampler
 from .splits import DatasetInfo, FileInfo, SplitInfo
 
 if TYPE_CHECKING:
-    from .iterable import IterableDataset
     from .lazy import LazyTensor
+    from .iterable import IterableDataset
 
 __all__ = [
     "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "Dataset", "DatasetChanged", "DatasetInfo",

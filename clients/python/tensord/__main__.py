@@ -14,13 +14,15 @@ import tempfile
 import time
 from typing import Any, Iterator, List, Optional, Tuple
 
-from . import boxes, errors
+from . import boxes, dtypes, errors, memory
 from ._version import VERSION
 from .address import glob_of, parse
 from .buffer import empty_bytes
-from .client import Client, Model, connect
+from .client import Client, connect
 from .decoding import TABLES
+from .model import Model
 from .options import Options
+from .rank_file import write_rank
 from .reading import Want
 from .splits import DatasetInfo
 
@@ -203,7 +205,7 @@ def _rows(chosen: Any) -> None:
             dataset[int(found[1])]  # says which rows there are
     else:
         numbers = range(len(dataset))[int(found[1]) : int(found[3]) if found[3] else None]
-    size = dataset._fetcher.part_rows(2**20)
+    size = dataset.fetcher.part_rows(2**20)
     for at in range(numbers.start, numbers.stop, size):
         rows = dataset.read_bytes(slice(at, min(at + size, numbers.stop)))
         sys.stdout.buffer.write(b"".join(row + b"\n" for row in rows))
@@ -213,8 +215,6 @@ def _rows(chosen: Any) -> None:
 def _get(chosen: Any) -> None:
     model = _client(chosen).model()
     if chosen.tensor is None:
-        from .rank_file import write_rank
-
         if chosen.output == "-":
             raise ValueError("a whole model is written to a file, not to standard output")
         with _output(chosen.output) as file:
@@ -292,8 +292,6 @@ def _wants(model: Model, names: List[str]) -> List[Want]:
 def _wants_on(model: Model, names: List[str], device: str) -> List[Want]:
     """Returns what reads tensors into tensors of torch on a device."""
     import torch
-
-    from . import dtypes, memory
 
     try:
         torch.empty(1, device=device)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from .errors import AddressError
@@ -163,3 +163,10 @@ def path_of(model: str, *rest: str) -> str:
 def dataset_path(dataset: str, *rest: str) -> str:
     """Returns the path of a dataset on a server, as `path_of` does for a model."""
     return "/".join(("/datasets", quote(dataset, safe="/"), *rest))
+
+
+def check_glob(match: Any) -> str:
+    """Returns a glob over ids or names. Raises TypeError if it is no text."""
+    if not isinstance(match, str):
+        raise TypeError(f"match is a glob, such as \"layers.0.*\", not {match!r}")
+    return match

@@ -8,21 +8,23 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Union
 
-from . import columns as arrow_columns
 from . import decoding, errors
-from .address import Urls, dataset_path
+from . import columns as arrow_columns
+from .address import Urls, dataset_path, parse
 from .arrow import BatchRows, table_of
-from .client import Client, connect
 from .fetching import Fetcher, Lookahead, ahead
 from .grouped import GroupedRows
 from .imagefolder import ImageFolder, read_folder
-from .options import Options
+from .options import Options, of
 from .parquet import ParquetRows
+from .permutation import Permutation, check_shard, shard_rows
 from .places import Paths, paths_of
 from .progress import Progress
-from .splits import DatasetInfo, FileInfo, SplitInfo
+from .session import Session
+from .splits import DatasetInfo, FileInfo, SplitInfo, check_named, read_info
 
 if TYPE_CHECKING:
     import datasets
@@ -31,6 +33,22 @@ if TYPE_CHECKING:
 AHEAD_BYTES = 2**20  # of one request of a loop over all rows
 AHEAD_DEPTH = 2  # requests ahead of it
 POLL_SECONDS = (0.05, 1.0)  # between looks at an index that is being built: at first, at last
+
+
+@dataclass(frozen=True)
+class RemoteSplit:
+    """A split of a dataset on the servers of a session. `split`: its name; None: the only one."""
+
+    session: Session
+    id: str
+    split: Optional[str] = None
+
+
+class Named(Protocol):
+    """An object that names a split: a Client whose URL is a dataset's."""
+
+    def remote_split(self) -> RemoteSplit:
+        """Returns the split. Raises AddressError if the object names no dataset."""
 
 
 class Dataset:
@@ -51,14 +69,14 @@ class Dataset:
     ConnectError, AnswerError; ValueError where `split` is needed, or `decode` does not fit.
     """
 
-    def __init__(self, url: Union[Urls, Client], split: Optional[str] = None, decode: decoding.Decode = "auto",
-                 columns: Optional[Sequence[str]] = None, options: Optional[Options] = None,
-                 transform: Optional[Callable[[Any], Any]] = None, **given: Any):
-        client = url if isinstance(url, Client) else connect(url, options, **given)
+    def __init__(self, url: Union[Urls, RemoteSplit, Named], split: Optional[str] = None,
+                 decode: decoding.Decode = "auto", columns: Optional[Sequence[str]] = None,
+                 options: Optional[Options] = None, transform: Optional[Callable[[Any], Any]] = None, **given: Any):
+        remote = _remote_of(url, of(options, **given))
         if isinstance(columns, str):
             raise TypeError(f"columns is a list of names, not {columns!r}")
-        self.client = client
-        self.info, self.split_info = _open(client, split)
+        self.session = remote.session
+        self.info, self.split_info = _open(remote, split)
         self.id, self.split = self.info.id, self.split_info.name
         rows, fingerprint = self.split_info.rows, self.split_info.fingerprint
         if rows is None or not fingerprint:
@@ -70,11 +88,11 @@ class Dataset:
         self._own_function = callable(decode)
         self._transform = transform
         self._decode_name, self._decode = decoding.decoder_of(decode, self.split_info, self._columns)
-        self._fetcher = Fetcher(client.session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
+        self.fetcher = Fetcher(self.session, self.id, self.split, rows, self.split_info.nbytes, fingerprint)
         self._as_tables = self.split_info.format in decoding.TABLES
-        self._grouped = self._open_grouped()
+        self.grouped = self._open_grouped()
         self._paths: Optional[Paths] = None
-        self._lookahead = Lookahead(self._fetcher)
+        self.lookahead = Lookahead(self.fetcher)
         self._as_folder = not self._own_function and decode == "imagefolder"
         self._folder = self._read_folder() if self._as_folder else None
 
@@ -87,10 +105,10 @@ class Dataset:
     @property
     def column_names(self) -> Optional[List[str]]:
         """Returns the names of the columns; None: not known. Of Parquet the first file is read for them."""
-        if self._grouped is None or self.is_arrow:
+        if self.grouped is None or self.is_arrow:
             return self.split_info.column_names
-        with self._fetcher.faults():
-            return list(self._grouped.schema().names)
+        with self.fetcher.faults():
+            return list(self.grouped.schema().names)
 
     @property
     def classes(self) -> List[str]:
@@ -126,7 +144,7 @@ class Dataset:
         row = self._number(index)
         if self._as_tables:
             return self._dicts(self._tables([row]), 1, [row])[0]
-        return self._decoded([self._fetcher.read_row(row)], [row])[0]
+        return self._decoded([self.fetcher.read_row(row)], [row])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Returns rows in the order of a list, which may repeat them, as one request; a large list as several at once.
@@ -135,9 +153,9 @@ class Dataset:
         of this dataset gives the rows. Raises as `__getitem__`.
         """
         rows = self._numbers(indices)
-        if not rows or self._grouped is not None:
-            return self._read_list(rows)
-        return self._made(self._lookahead.take(rows, self.is_arrow), rows)
+        if not rows or self.grouped is not None:
+            return self.read_list(rows)
+        return self._made(self.lookahead.take(rows, self.is_arrow), rows)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields all rows in order; a few requests run ahead. Raises as `__getitem__`."""
@@ -145,9 +163,9 @@ class Dataset:
 
     def walk(self, start: int = 0) -> Iterator[Any]:
         """Yields the rows from `start` on, as `__iter__` does."""
-        size = self._fetcher.part_rows(AHEAD_BYTES)
+        size = self.fetcher.part_rows(AHEAD_BYTES)
         stopping = threading.Event()
-        tasks = (self._task(at, min(size, self._rows - at), None, stopping) for at in range(start, self._rows, size))
+        tasks = (self.task(at, min(size, self._rows - at), None, stopping) for at in range(start, self._rows, size))
         for part in ahead(tasks, AHEAD_DEPTH, stopping):
             yield from part
 
@@ -170,8 +188,8 @@ class Dataset:
         """
         numbers = self._chosen(rows)
         if self._paths is None:
-            with self._fetcher.faults():
-                self._paths = paths_of(self.client.session, self._fetcher.path("index"), self._rows)
+            with self.fetcher.faults():
+                self._paths = paths_of(self.session, self.fetcher.path("index"), self._rows)
         return self._paths.take(numbers)
 
     def shuffled(self, start: int, count: int, seed: int = 0, epoch: int = 0, rank: int = 0,
@@ -180,8 +198,6 @@ class Dataset:
 
         The order is that of `ShuffleSampler` and of the server's order=shuffle. Raises as `__getitem__`; ValueError.
         """
-        from .permutation import Permutation, check_shard, shard_rows
-
         rank, world = check_shard(rank, world)
         permutation = Permutation(self._rows, seed, epoch)
         end = min(start + count, shard_rows(self._rows, rank, world))
@@ -191,10 +207,10 @@ class Dataset:
             return []
         order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
         numbers = permutation.take(start, end - start, rank, world)
-        if self._grouped is not None:  # the server answers no shuffled order of what it cannot cut
-            return self._read_list(numbers)
-        read = _with(self._fetcher.arrow_range if self.is_arrow else self._fetcher.read_range, order)
-        return self._made(self._fetcher.ranges(start, end - start, read), numbers)
+        if self.grouped is not None:  # the server answers no shuffled order of what it cannot cut
+            return self.read_list(numbers)
+        read = _with(self.fetcher.arrow_range if self.is_arrow else self.fetcher.read_range, order)
+        return self._made(self.fetcher.ranges(start, end - start, read), numbers)
 
     def arrow(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "pyarrow.Table":
         """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are
@@ -229,40 +245,36 @@ class Dataset:
     def __getstate__(self) -> Dict[str, Any]:
         return dict(self.__dict__)
 
-    def _follow(self, walk: Any) -> None:
-        """Makes `__getitems__` ask ahead for what an iteration of ShuffleSampler in this process takes next."""
-        self._lookahead.follow(walk)
-
     def _open_grouped(self) -> Optional[GroupedRows]:
         """Returns what reads rows that the server cannot cut out; None where it can."""
         if self.split_info.format == "parquet":
-            return ParquetRows(self.client.session, self.id, self._all_files(), self._columns,
-                               self._fetcher.check_version)
-        return BatchRows(self._fetcher) if self.is_arrow and self.split_info.reason else None
+            return ParquetRows(self.session, self.id, self._all_files(), self._columns,
+                               self.fetcher.check_version)
+        return BatchRows(self.fetcher) if self.is_arrow and self.split_info.reason else None
 
     def _read_folder(self) -> ImageFolder:
         """Reads the labels or metadata of the images. Raises as `classes`; DecodeError for invalid metadata."""
         if self.split_info.format != "images":
             raise errors.TensordError(f"rows of {self.id} are of format {self.split_info.format} and have no classes: "
                                       "only folders of images have classes")
-        with self._fetcher.faults():
-            return read_folder(self.client.session, self.id, self.split, self._paths_of_splits())
+        with self.fetcher.faults():
+            return read_folder(self.session, self.id, self.split, self._paths_of_splits())
 
     def _paths_of_splits(self) -> Dict[str, List[str]]:
         """Returns the paths of the images of all splits that have images."""
         found = {}
         for name, split in self.info.splits.items():
             if name != self.split and split.format == "images":
-                found[name] = Dataset(self.client, name, decode=None).paths()
+                found[name] = Dataset(RemoteSplit(self.session, self.id, name), decode=None).paths()
         return {**found, self.split: self.paths()}
 
     def _all_files(self) -> List[FileInfo]:
         """Returns all files of the split. Raises DatasetChanged, ProtocolError."""
         files, count = list(self.split_info.files), self.split_info.file_count
         while len(files) < count:
-            found = self.client.dataset_info(self.id, len(files)).split(self.split)
+            found = read_info(self.session, self.id, len(files)).split(self.split)
             if found.fingerprint != self.fingerprint:
-                self._fetcher.check_version()
+                self.fetcher.check_version()
             if not found.files or found.file_count != count:
                 raise errors.ProtocolError(f"{dataset_path(self.id)} describes {len(files)} of {count} files")
             files += found.files
@@ -292,17 +304,17 @@ class Dataset:
             return self._dicts(self._tables(numbers), len(numbers), numbers) if len(numbers) else []
         return self._decoded(self._bytes(numbers), numbers)
 
-    def _read_list(self, rows: List[int]) -> List[Any]:
+    def read_list(self, rows: List[int]) -> List[Any]:
         """Returns rows in the order of a list, and asks for none ahead."""
         if not rows:
             return []
-        parts = self._tables(rows) if self._grouped is not None else self._fetcher.list_parts(rows, self.is_arrow)
+        parts = self._tables(rows) if self.grouped is not None else self.fetcher.list_parts(rows, self.is_arrow)
         return self._made(parts, rows)
 
     def _made(self, parts: List[Any], rows: Sequence[int]) -> List[Any]:
         """Returns decoded rows of parts of an answer: lists of bytes, streams of Arrow, or tables."""
         if self._as_tables:
-            return self._dicts(parts if self._grouped is not None else self._tables_of(parts), len(rows), rows)
+            return self._dicts(parts if self.grouped is not None else self._tables_of(parts), len(rows), rows)
         return self._decoded([row for part in parts for row in part], rows)
 
     def _bytes(self, numbers: Sequence[int]) -> List[bytes]:
@@ -310,19 +322,19 @@ class Dataset:
             return []
         run = _run_of(numbers)
         if run is None:
-            parts = self._fetcher.lists(numbers, self._fetcher.read_list)
+            parts = self.fetcher.lists(numbers, self.fetcher.read_list)
         else:
-            parts = self._fetcher.ranges(run.start, len(run), self._fetcher.read_range)
+            parts = self.fetcher.ranges(run.start, len(run), self.fetcher.read_range)
         return [row for part in parts for row in part]
 
     def _streams(self, numbers: Sequence[int]) -> List[bytearray]:
         """Returns streams of Arrow with rows; without any, one stream of none, for its schema."""
         run = range(0) if not len(numbers) else _run_of(numbers)
         if run is None:
-            return self._fetcher.lists(numbers, self._fetcher.arrow_list)
+            return self.fetcher.lists(numbers, self.fetcher.arrow_list)
         if not run:
-            return [self._fetcher.arrow_range(0, 0)]
-        return self._fetcher.ranges(run.start, len(run), self._fetcher.arrow_range)
+            return [self.fetcher.arrow_range(0, 0)]
+        return self.fetcher.ranges(run.start, len(run), self.fetcher.arrow_range)
 
     def _decoded(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
         made = self._finished(self._decode_all(rows, numbers))
@@ -376,34 +388,45 @@ class Dataset:
 
     def _tables(self, rows: Sequence[int]) -> List["pyarrow.Table"]:
         """Returns rows as tables, one of no rows without any."""
-        if self._grouped is None:
+        if self.grouped is None:
             return self._tables_of(self._streams(rows))
-        with self._fetcher.faults():
-            return [self._grouped.table(rows)]
+        with self.fetcher.faults():
+            return [self.grouped.table(rows)]
 
     def _tables_of(self, streams: List[bytearray]) -> List["pyarrow.Table"]:
         return [table_of(stream, self.id) for stream in streams]
 
-    def _task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
-              numbers: Any = None) -> Any:
+    def task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
+             numbers: Any = None) -> Any:
         """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
         known = range(start, start + count) if numbers is None else numbers
-        if self._grouped is not None:
+        if self.grouped is not None:
             return lambda: self._dicts(self._tables(known), count, known)
         if self.is_arrow:
             return lambda: self._dicts(
-                self._tables_of([self._fetcher.arrow_range(start, count, order, stopping)]), count, known)
-        return lambda: self._decoded(self._fetcher.read_range(start, count, order, stopping), known)
+                self._tables_of([self.fetcher.arrow_range(start, count, order, stopping)]), count, known)
+        return lambda: self._decoded(self.fetcher.read_range(start, count, order, stopping), known)
 
 
-def _open(client: Client, split: Optional[str]) -> Any:
+def _remote_of(url: Union[Urls, RemoteSplit, Named], options: Options) -> RemoteSplit:
+    """Returns the split that a URL or an object names. Raises AddressError."""
+    if isinstance(url, RemoteSplit):
+        return url
+    if hasattr(url, "remote_split"):
+        return url.remote_split()
+    place = parse(url)
+    return RemoteSplit(Session(place.endpoints, options), check_named(place.dataset), place.split)
+
+
+def _open(remote: RemoteSplit, split: Optional[str]) -> Any:
     """Returns a dataset's description and that of a split whose index is there; waits for it."""
-    info = client.dataset_info()
-    found = info.split(split if split is not None else client._split)
+    info = read_info(remote.session, remote.id)
+    found = info.split(split if split is not None else remote.split)
     if found.state == "ready":
         return info, found
     pause, last = POLL_SECONDS
-    with Progress(found.index_bytes, f"index of {info.id}", client.session.options.progress) as progress:
+    options = remote.session.options
+    with Progress(found.index_bytes, f"index of {info.id}", options.progress) as progress:
         since, done = time.monotonic(), 0
         while found.state != "ready":
             if found.state != "building":
@@ -413,13 +436,13 @@ def _open(client: Client, split: Optional[str]) -> Any:
                 progress.add(found.done_bytes - done)
                 since, done = time.monotonic(), found.done_bytes
             spent = time.monotonic() - since
-            if spent > client.session.options.retry_for:
+            if spent > options.retry_for:
                 raise errors.ConnectError(
                     f"the index of split {found.name} of {info.id} is being built, and stands at {done} of "
-                    f"{found.index_bytes} bytes for {spent:.0f} s ({client.session.options.with_value('retry_for')})")
+                    f"{found.index_bytes} bytes for {spent:.0f} s ({options.with_value('retry_for')})")
             time.sleep(pause)
             pause = min(last, 2 * pause)
-            info = client.dataset_info()
+            info = read_info(remote.session, remote.id)
             found = info.split(found.name)
     return info, found
 

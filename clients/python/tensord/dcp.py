@@ -21,8 +21,9 @@ from torch.futures import Future
 from . import dcp_objects, dtypes, errors, memory
 from .address import Urls, is_url
 from .boxes import Box
-from .client import Model, open_model
+from .client import open_model
 from .dcp_objects import Index
+from .model import Model
 
 TRIES = 3  # to read a manifest and the index of the same version
 MAX_SHOWN = 50  # names in a message

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 from urllib.parse import quote
 
-from . import errors, files, pickles, transfer
+from . import errors, pickles, transfer
 from .address import path_of
 from .buffer import empty_bytes
-from .client import Model
+from .model import Model
 from .options import MIB
 from .pickles import NotReadable, Pairs, Record
 from .progress import Progress
-from .reading import read_resource
+from .resources import read_resource, source_at
 from .retry import Patience
 
 FORMAT = "dcp"  # of manifests
@@ -67,7 +67,7 @@ def read_index(model: Model) -> Index:
                       "tensors are read, and none of its objects", UserWarning, stacklevel=2)
         return Index()
     data = empty_bytes(nbytes)
-    read_resource(model.client.session, source, [memoryview(data)], 0)
+    read_resource(model.session, source, [memoryview(data)], 0)
     try:
         return parse_index(bytes(data))
     except NotReadable as error:
@@ -172,7 +172,7 @@ def _read_group(model: Model, source: transfer.Source, group: List[Tuple[Place, 
     begin, at = group[0][0].offset, 0
     data = empty_bytes(max(place.offset + place.nbytes for place, _ in group) - begin)
     job = transfer.Job(begin, len(data), [memoryview(data)])
-    transfer.read(model.client.session, source, [job] if data else [], Progress(0, "", False))
+    transfer.read(model.session, source, [job] if data else [], Progress(0, "", False))
     for place, name in group:
         offset = place.offset - begin
         if offset < at:
@@ -206,4 +206,4 @@ def value_of(archive: bytes) -> Any:
 def _source_of(model: Model, path: str) -> transfer.Source:
     """Returns the source of a model's file, on the servers that have the manifest's version."""
     target = path_of(model.id, "files", quote(path))
-    return files.source_at(model.client.session, target, model.confirm)
+    return source_at(model.session, target, model.confirm)

@@ -12,7 +12,7 @@ import math
 import struct
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import errors
+from . import dtypes, errors
 from .lock import ForkSafeLock
 from .samples import decode_sample
 from .splits import SplitInfo
@@ -177,8 +177,6 @@ class ArrayDecoder:
 
 
 def _numpy_type(text: str, numpy: Any) -> Any:
-    from . import dtypes
-
     try:
         return dtypes.numpy_dtype("BF16" if text == "bfloat16" else text)
     except errors.TensordError:

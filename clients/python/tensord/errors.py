@@ -4,6 +4,13 @@ from __future__ import annotations
 import contextlib
 from typing import Iterator
 
+try:  # code that catches safetensors' error catches ours
+    from safetensors import SafetensorError
+except ImportError:
+
+    class SafetensorError(Exception):  # type: ignore[no-redef]
+        """Stands for safetensors' error where that package is not installed."""
+
 
 def printable(text: str) -> str:
     """Returns a text of a server's as a terminal may show it: what is no printable character as an escape."""
@@ -62,6 +69,10 @@ class DatasetChanged(ChangedError):
 
 class MismatchError(TensordError, ValueError):
     """The destination of a load does not fit the checkpoint: names, shapes or dtypes differ."""
+
+
+class FileError(TensordError, SafetensorError):
+    """An error that safetensors itself raises as SafetensorError, with its message."""
 
 
 class DecodeError(TensordError, ValueError):

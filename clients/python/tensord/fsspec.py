@@ -14,11 +14,11 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from . import errors, files, options, transfer
+from . import errors, options, resources, transfer
 from .address import glob_of
 from .buffer import empty_bytes
 from .client import Client, connect
-from .reading import read_resource
+from .resources import read_resource
 from .retry import Patience
 
 
@@ -40,11 +40,14 @@ class _Place:
     def rows(self, client: Client, path: str) -> List[Dict[str, Any]]:
         """Returns rows of its files and folders; for a dataset, only of those in the folder `path`. Each row has `path`
         (for a folder with a slash at the end), `size` and, if the server knows it, `sha256`."""
-        return files.dataset_rows_of(client, self.id, path) if self.is_dataset else files.rows_of(client, self.id)
+        if self.is_dataset:
+            return resources.dataset_rows_of(client.session, self.id, path)
+        return resources.rows_of(client.session, self.id)
 
     def source_of(self, client: Client, path: str) -> transfer.Source:
         """Returns the source of one of its files."""
-        return (files.dataset_source_of if self.is_dataset else files.source_of)(client, self.id, path)
+        find = resources.dataset_source_of if self.is_dataset else resources.source_of
+        return find(client.session, self.id, path)
 
 
 class TensordFileSystem(AbstractFileSystem):

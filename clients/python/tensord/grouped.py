@@ -20,10 +20,10 @@ class GroupedRows:
     """Rows of a split as tables of pyarrow. For any number of threads, which take turns; may be pickled, and used after
     a fork.
 
-    Subclasses read the groups; what they keep in a process is made by `_begin`, and named in `_OWN`.
+    Subclasses read the groups; what they keep in a process is made by `_begin`, and named in `OWN`.
     """
 
-    _OWN: Tuple[str, ...] = ("_lock", "_pid", "_kept", "_firsts", "_nbytes")
+    OWN: Tuple[str, ...] = ("_lock", "_pid", "_kept", "_firsts", "_nbytes")
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
@@ -36,7 +36,7 @@ class GroupedRows:
         self._nbytes = 0
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self._OWN}
+        return {name: value for name, value in self.__dict__.items() if name not in self.OWN}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)

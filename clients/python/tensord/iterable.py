@@ -133,7 +133,7 @@ class IterableDataset(_Base):
         size = self._batch
         number = base + (skip // size * workers + worker) * size
         skip %= size
-        together = max(1, self.dataset._fetcher.part_rows(ONE_READ_BYTES) // size) if workers == 1 else 1
+        together = max(1, self.dataset.fetcher.part_rows(ONE_READ_BYTES) // size) if workers == 1 else 1
         while number < order.length:
             count = min(size * together, order.length - number)
             if count > skip:
@@ -143,12 +143,12 @@ class IterableDataset(_Base):
 
     def _read(self, order: Order, start: int, count: int, stopping: threading.Event) -> Callable[[], List[Any]]:
         """Returns what reads the rows at positions of an order: a range of the shuffled order, or a list of rows."""
-        if order.shuffle and start + count <= order.own and self.dataset._grouped is None:
+        if order.shuffle and start + count <= order.own and self.dataset.grouped is None:
             query = {"order": "shuffle", "seed": self.seed, "epoch": self.epoch, "shard": f"{self.rank}/{self.world}"}
-            return self.dataset._task(start, count, query, stopping, _Lazily(order, start))
+            return self.dataset.task(start, count, query, stopping, _Lazily(order, start))
         if not order.shuffle and order.world == 1 and start + count <= order.own:
-            return self.dataset._task(start, count, None, stopping)
-        return lambda: self.dataset._read_list(order.take(start, count))
+            return self.dataset.task(start, count, None, stopping)
+        return lambda: self.dataset.read_list(order.take(start, count))
 
     def state_dict(self, position: Optional[int] = None) -> Dict[str, Any]:
         """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}, and in a worker

@@ -24,9 +24,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from . import dtypes, memory
 from .boxes import Box, whole
-from .client import Model
 from .lock import ForkSafeLock
 from .manifest import TensorInfo
+from .model import Model
 
 log = logging.getLogger("tensord")
 

@@ -5,7 +5,9 @@ import contextlib
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from .address import Urls
-from .client import Model, connect, framework_of
+from .client import connect
+from .memory import framework_of
+from .model import Model
 from .rank_file import read_rank
 
 Source = Union[Urls, Model]

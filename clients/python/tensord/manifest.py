@@ -3,9 +3,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Optional, Tuple
+from urllib.parse import quote, urlencode
 
-from . import dtypes, errors
-
+from . import dtypes, errors, http
+from .address import check_glob, path_of
+from .session import Session
 
 NAMES_COMPARED = 5000  # to find a misspelt one; more take too long
 
@@ -105,3 +107,24 @@ class Manifest:
 
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
+
+
+def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None,
+                  match: Optional[str] = None) -> Manifest:
+    """Reads the manifest of a model as it is now; the parameters are those of `Client.manifest`.
+
+    Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
+    """
+    query = {"checkpoint": checkpoint, "match": None if match is None else check_glob(match)}
+    query = {key: value for key, value in query.items() if value is not None}
+    path = path_of(model, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    try:
+        made = Manifest.from_json(session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
+    except errors.NotFoundError as error:
+        if not model.startswith("models/"):
+            raise
+        raise errors.NotFoundError(f"{error}; a URL of tensord:// has no /models/ before the model's id",
+                                   error.status, error.code, error.url) from None
+    if made.model != model:
+        raise errors.ProtocolError(f"the server answered the manifest of {made.model!r} instead of {model!r}")
+    return made

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import sys
 from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
 
 from . import dtypes, errors, huge_pages
@@ -9,6 +11,19 @@ from .boxes import Box
 from .reading import Want
 
 FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
+
+
+def framework_of(name: str) -> str:
+    """Returns "pt" or "np" for a framework's name. Raises ValueError; ImportError if its package is not installed."""
+    found = FRAMEWORKS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"framework {name} is invalid: it is pt or np")
+    if sys.byteorder != "little":
+        raise errors.TensordError("tensors are little-endian, which this machine is not: read_bytes gives their bytes")
+    package, other = ("torch", "np") if found == "pt" else ("numpy", "pt")
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"{package} is not installed: pip install {package}, or framework=\"{other}\"")
+    return found
 
 
 def has_memory(tensor: Any) -> bool:
@@ -26,7 +41,7 @@ def view_of_torch(tensor: Any) -> memoryview:
     if nbytes == 0:
         return memoryview(bytearray())
     array = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
-    array._tensor = tensor  # ctypes arrays take attributes; the memory lives as long as the view
+    array.owner = tensor  # ctypes arrays take attributes; the memory lives as long as the view
     return memoryview(array).cast("B")
 
 

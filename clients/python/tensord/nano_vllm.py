@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Union
 
 from .address import Urls
-from .client import Model, open_model
+from .client import open_model
 from .lazy import deferred, weights_of
+from .model import Model
 
 
 def load_model(model: Any, url: Union[Urls, Model], **options: Any) -> None:

@@ -7,14 +7,15 @@ import itertools
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 from urllib.parse import quote
 
-from . import columns, errors, files
+from . import columns, errors
 from .address import dataset_path
 from .buffer import empty_bytes
 from .grouped import GroupedRows
-from .reading import read_resource
+from .resources import read_resource, source_at
 from .retry import Patience
 from .session import Session
 from .splits import FileInfo
+
 
 class ParquetRows(GroupedRows):
     """Rows of the Parquet files of a split, in the order of the files; a group is a row group.
@@ -24,7 +25,7 @@ class ParquetRows(GroupedRows):
     at.
     """
 
-    _OWN = (*GroupedRows._OWN, "_open")
+    OWN = (*GroupedRows.OWN, "_open")
 
     def __init__(self, session: Session, dataset: str, found: Sequence[FileInfo], names: Optional[Sequence[str]],
                  check: Callable[[], None]):
@@ -97,7 +98,7 @@ class _Bytes(io.RawIOBase):
     def __init__(self, session: Session, dataset: str, path: str):
         super().__init__()
         self._session = session
-        self._source = files.source_at(session, dataset_path(dataset, "resolve/main", quote(path)))
+        self._source = source_at(session, dataset_path(dataset, "resolve/main", quote(path)))
         self._nbytes = self._source.first(Patience(session.options)).nbytes
         self._place = 0
 

@@ -7,10 +7,10 @@ import sys
 from array import array
 from typing import Any, List, Sequence
 
-from . import errors, files
+from . import errors
 from .buffer import empty_bytes
 from .options import MIB
-from .reading import read_resource
+from .resources import read_resource, source_at
 from .retry import Patience
 from .session import Session
 
@@ -22,7 +22,7 @@ def paths_of(session: Session, target: str, count: int) -> "Paths":
 
     Raises ChangedError, AnswerError (422 for rows that have no places), ConnectError, ProtocolError.
     """
-    source = files.source_at(session, target)
+    source = source_at(session, target)
     whole = source.first(Patience(session.options)).nbytes
 
     def read(begin: int, nbytes: int) -> bytearray:

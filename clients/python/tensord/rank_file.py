@@ -6,9 +6,10 @@ import struct
 from typing import Any, BinaryIO, Dict, List, Tuple
 
 from . import dtypes, errors, memory, transfer
-from .client import Model
+from .model import Model
 from .progress import Progress
-from .reading import plan_resource, read_resource, write_resource
+from .reading import plan_resource
+from .resources import read_resource, write_resource
 from .retry import Patience
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
@@ -16,7 +17,7 @@ MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
 
 def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framework: str) -> Dict[str, Any]:
     """Returns the tensors of a rank's file by name. Raises as `tensord.load_rank`."""
-    session = model.client.session
+    session = model.session
     source = _source(model, engine, tp, rank)
     rows, begin = _read_header(session, source)
     made: Dict[str, Any] = {}
@@ -44,7 +45,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
 
 def write_rank(model: Model, engine: str, tp: int, rank: int, file: BinaryIO) -> None:
     """Writes a rank's file, as the server makes it, to an open file. Raises as `read_rank` and `write_resource`."""
-    write_resource(model.client.session, _source(model, engine, tp, rank), file)
+    write_resource(model.session, _source(model, engine, tp, rank), file)
 
 
 def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:

@@ -6,29 +6,25 @@ manifest's tag, so that a server whose checkpoint has changed refuses (412).
 """
 from __future__ import annotations
 
-import contextlib
 import json
-import mmap
-import os
 import re
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from . import boxes, dtypes, errors, http, ring, transfer
 from .address import Endpoint, path_of
 from .boxes import Box
 from .manifest import Manifest
-from .options import MIB, Options
+from .options import MIB
 from .progress import Progress
-from .retry import Patience
+from .resources import read_resource
 from .session import Session
 
 AT_ONCE_BYTES = 2 * MIB  # read by one request without a plan
 AT_ONCE_BOXES = 2000
 PLAN_BOXES = 20000  # the most of one plan
 PLAN_TEXT_BYTES = 4 * MIB  # about the most text of one; the server takes 8 MiB by default
-MIN_RANGE_BYTES = MIB
 
 
 @dataclass
@@ -212,55 +208,6 @@ def _plans(pieces: Sequence[_Piece]) -> Iterator[List[_Piece]]:
         text += size
     if plan:
         yield plan
-
-
-def read_resource(session: Session, source: transfer.Source, views: Sequence[memoryview], begin: int,
-                  progress: Optional[Progress] = None, stop: Optional[transfer.Stop] = None) -> None:
-    """Reads the bytes of a resource from `begin` on into views, one after the other, over several connections.
-
-    Raises as `transfer.read`.
-    """
-    jobs = list(_jobs(views, begin, session.options))
-    transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
-
-
-def write_resource(session: Session, source: transfer.Source, file: BinaryIO) -> None:
-    """Writes the bytes of a resource to a regular file that is open for reading and writing, and empty.
-
-    Raises as `transfer.read`; OSError, before anything is read where the disk has too little room.
-    """
-    nbytes = source.first(Patience(session.options)).nbytes
-    if nbytes == 0:
-        return
-    if hasattr(os, "posix_fallocate"):  # a hole that the disk cannot fill would end the process by SIGBUS
-        os.posix_fallocate(file.fileno(), 0, nbytes)
-    else:
-        file.truncate(nbytes)
-    mapping = mmap.mmap(file.fileno(), nbytes)
-    try:
-        with Progress(nbytes, str(file.name), session.options.progress) as progress:
-            read_resource(session, source, [memoryview(mapping)], 0, progress)
-    finally:
-        with contextlib.suppress(BufferError):  # an error holds views of it, and then it ends with them
-            mapping.close()
-
-
-def _jobs(views: Sequence[memoryview], begin: int, options: Options) -> Iterator[transfer.Job]:
-    """Cuts an answer into ranges, enough of them to keep all connections at work."""
-    total = sum(len(view) for view in views)
-    size = max(MIN_RANGE_BYTES, min(options.range_bytes, -(-total // (4 * options.connections))))
-    job = transfer.Job(begin, 0)
-    for view in views:
-        while len(view):
-            taken = min(len(view), size - job.nbytes)
-            job.views.append(view[:taken])
-            job.nbytes += taken
-            view = view[taken:]
-            if job.nbytes == size:
-                yield job
-                job = transfer.Job(job.offset + size, 0)
-    if job.nbytes:
-        yield job
 
 
 def _staged_jobs(pieces: Sequence[_Piece], memory: ring.Ring) -> Iterator[transfer.Job]:

@@ -4,24 +4,14 @@ from __future__ import annotations
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import errors, indexing, memory
 from .address import Urls
-from .client import Model, framework_of, open_model
+from .client import open_model
+from .errors import FileError
 from .manifest import TensorInfo
-from .reading import Want
+from .memory import framework_of
+from .model import Model
+from .remote_slice import RemoteSlice
 from .transfer import LEAVE_SECONDS, Stop
-
-try:  # code that catches safetensors' error catches ours
-    from safetensors import SafetensorError
-except ImportError:
-
-    class SafetensorError(Exception):  # type: ignore[no-redef]
-        """Stands for safetensors' error where that package is not installed."""
-
-
-class FileError(errors.TensordError, SafetensorError):
-    """An error that safetensors itself raises as SafetensorError, with its message."""
-
 
 PrefetchPlan = Dict[str, Optional[slice]]
 
@@ -50,7 +40,7 @@ class safe_open:
 
     def __exit__(self, *_: object) -> None:
         if self._own and self._model is not None:
-            self._model.client.close()
+            self._model.session.close()
         self._model = None
 
     def _open(self) -> Model:
@@ -81,20 +71,20 @@ class safe_open:
         """Reads a tensor. Raises FileError (a SafetensorError) if there is none of that name."""
         info = self._info(name)
         if self._lazy:
-            from .lazy import LazyTensor
-
-            return LazyTensor.of(self._open(), info, self._device)
-        return self._open()._tensors([name], self._device, None, self._framework)[name]
+            return _lazy_tensor(self._open(), info, self._device)
+        return self._open().read_tensors([name], self._device, None, self._framework)[name]
 
     def get_tensors(self) -> Dict[str, Any]:
         """Reads all tensors at once, and returns them by name."""
         if self._lazy:
             return {name: self.get_tensor(name) for name in self.keys()}
-        return self._open()._tensors(self.keys(), self._device, None, self._framework)
+        return self._open().read_tensors(self.keys(), self._device, None, self._framework)
 
-    def get_slice(self, name: str) -> "RemoteSlice":
+    def get_slice(self, name: str) -> RemoteSlice:
         """Returns a slice view of a tensor; `view[...]` reads what the index needs. Raises as `get_tensor`."""
-        return RemoteSlice(self._open(), self._info(name), self._framework, self._device, self._lazy)
+        if self._lazy:
+            return _LazySlice(self._open(), self._info(name), self._device)
+        return RemoteSlice(self._open().reader, self._info(name), self._framework, self._device)
 
     def prefetch(self, plan: Optional[PrefetchPlan] = None, *, device: Any = None,
                  threads: Optional[int] = None) -> "PrefetchLoader":
@@ -124,108 +114,22 @@ class safe_open:
         return PrefetchLoader(model, wanted, device if device is not None else self._device)
 
 
-class RemoteSlice:
-    """A slice view of a tensor on a server: `get_shape()`, `get_dtype()`, `view[index]`. The index may be whatever the
-    framework's tensors take; the server sends the smallest box that it needs."""
+class _LazySlice(RemoteSlice):
+    """A slice view of a tensor that returns LazyTensor, and reads nothing by itself."""
 
-    def __init__(self, model: Model, info: TensorInfo, framework: str, device: Any = "cpu", lazy: bool = False):
-        self._model, self._info, self._framework = model, info, framework
-        self._device, self._lazy = device, lazy
-
-    def __repr__(self) -> str:
-        return f"<tensord.RemoteSlice {self._info.name} {self._info.dtype} {list(self._info.shape)}>"
-
-    def get_shape(self) -> List[int]:
-        """Returns the tensor's shape, in elements of its dtype."""
-        return list(self._info.shape)
-
-    def get_dtype(self) -> str:
-        """Returns the tensor's dtype by its name in safetensors, such as "BF16"."""
-        return self._info.dtype
+    def __init__(self, model: Model, info: TensorInfo, device: Any):
+        super().__init__(model.reader, info, "pt", device)
+        self._model = model
 
     def __getitem__(self, index: Any) -> Any:
-        if self._lazy:
-            from .lazy import LazyTensor
-
-            return LazyTensor.of(self._model, self._info, self._device)[index]
-        info = self._info
-        if self._framework == "np":
-            index = _safetensors_index(index, info.shape)
-        else:
-            indexing.check_index(info, index, "pt")
-        box, rest = indexing.box_of(info, index, self._framework)
-        tensor, view = memory.empty(self._framework, info.dtype, box.sizes)
-        memory.ask_huge_pages([tensor])
-        self._model.reader().read([Want(box, view=view)], info.name)
-        part = indexing.apply(tensor, rest)
-        if self._framework == "pt":
-            return part.to(self._device) if str(self._device) != "cpu" else part
-        import numpy
-
-        return numpy.asarray(part)
+        return _lazy_tensor(self._model, self._info, self._device)[index]
 
 
-def _safetensors_index(index: Any, shape: Tuple[int, ...]) -> Tuple[Any, ...]:
-    """Holds an index to what safetensors takes for numpy: integers, slices and one `...`; bounds are not clipped.
+def _lazy_tensor(model: Model, info: TensorInfo, device: Any) -> Any:
+    """Returns a LazyTensor of all of a tensor."""
+    from .lazy import LazyTensor  # which needs torch
 
-    Raises FileError with safetensors' messages, OverflowError for a negative bound as it does.
-    """
-    items = list(index) if isinstance(index, tuple) else [index]
-    if isinstance(index, list):
-        if index:
-            raise FileError("Non empty lists are not implemented")
-        items = [slice(0, 0)]
-    if sum(item is Ellipsis for item in items) > 1:
-        raise FileError("Only one ellipsis (...) is allowed in slice index")
-    if Ellipsis in [item for item in items if item is Ellipsis]:
-        at = next(number for number, item in enumerate(items) if item is Ellipsis)
-        items[at : at + 1] = [slice(None)] * (len(shape) - (len(items) - 1))
-    parsed = [_safetensors_item(item, number, shape) for number, item in enumerate(items)]
-    text = ", ".join(shown for shown, _ in parsed)
-    if len(parsed) > len(shape):
-        raise FileError(f"Error during slicing [{text}] with shape {list(shape)}: more slicing indexes than dimensions "
-                        "in tensor")
-    for axis in reversed(range(len(parsed))):
-        item, size = parsed[axis][1], shape[axis]
-        start, stop = (item, item + 1) if isinstance(item, int) else (item.start or 0, item.stop)
-        stop = size if stop is None else stop
-        if start >= size or stop > size:
-            asked = start if start >= size else stop - 1
-            fault = f"index {asked} out of bounds for tensor dimension #{axis} of size {size}"
-        elif stop < start:
-            fault = f"the slice of dimension #{axis} ends before it begins"  # where safetensors 0.8 raises SystemError
-        else:
-            continue
-        raise FileError(f"Error during slicing [{text}] with shape {list(shape)}: {fault}")
-    return tuple(item for _, item in parsed)
-
-
-def _safetensors_item(item: Any, number: int, shape: Tuple[int, ...]) -> Tuple[str, Any]:
-    import operator
-
-    if isinstance(item, slice):
-        bounds = []
-        for bound in (item.start, item.stop):
-            value = None if bound is None else operator.index(bound)
-            if value is not None and value < 0:
-                raise OverflowError("can't convert negative int to unsigned")
-            bounds.append(value)
-        step = 1 if item.step is None else operator.index(item.step)
-        if step < 1:
-            raise FileError(f"Slice step must be a positive integer, got {step}")
-        start, stop = bounds
-        shown = f"{'' if start is None else start}:{'' if stop is None else stop}{'' if step == 1 else f':{step}'}"
-        return shown, slice(start, stop, step)
-    try:
-        value = operator.index(item)
-    except TypeError:
-        raise FileError(f"Unsupported slice index at position {number}: expected slice, int, or ellipsis") from None
-    if value < 0:
-        size = shape[number] if number < len(shape) else 0
-        if value + size < 0:
-            raise FileError(f"Invalid index {value} for dimension {number} of size {size}")
-        value += size
-    return str(value), value
+    return LazyTensor.of(model, info, device)
 
 
 class PrefetchLoader:
@@ -246,7 +150,7 @@ class PrefetchLoader:
         try:
             for group in _groups(model, self._wanted):
                 parts = [(name, self._wanted[name] or None) for name in group]
-                tensors = model._read_boxes(parts, None, "pt", self._stop)
+                tensors = model.read_parts(parts, None, "pt", self._stop)
                 with self._changed:
                     if self._closed:
                         return

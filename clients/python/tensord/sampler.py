@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import errors
+from .fetching import Lookahead
 from .permutation import FIRST_CHUNK, LAST_CHUNK, Permutation, check_seed, check_shard, shard_rows
 
 
@@ -74,7 +75,7 @@ class ShuffleSampler:
     read in turns, have the order that one rank has.
 
     `dataset`: what has a length; the fingerprint of a `Dataset` is part of the state. `seed`, `epoch`: of 64 bits.
-    `rank`, `world`: see `tensord.sampler.own_shard`. `shuffle`: False takes the rows as they lie. `drop_last`, `pad`:
+    `rank`, `world`: see `own_shard`. `shuffle`: False takes the rows as they lie. `drop_last`, `pad`:
     so that all ranks have the same number of rows, the fewest or the most. `position`: where the first iteration
     begins.
     """
@@ -87,9 +88,8 @@ class ShuffleSampler:
         if isinstance(dataset, (str, bytes)):
             raise TypeError(f"ShuffleSampler takes a dataset, not its URL: give it tensord.Dataset({dataset!r})")
         self._rows = len(dataset)
-        from .dataset import Dataset
-
-        self._follow = dataset._follow if isinstance(dataset, Dataset) else None
+        lookahead = getattr(dataset, "lookahead", None)
+        self._lookahead = lookahead if isinstance(lookahead, Lookahead) else None
         self.fingerprint: Optional[str] = getattr(dataset, "fingerprint", None)
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
         self.rank, self.world = own_shard(rank, world)
@@ -117,8 +117,8 @@ class ShuffleSampler:
         self._position = start
         self._turn += 1
         walk = Walk(self, start, self._turn)
-        if self._follow is not None:
-            self._follow(walk)
+        if self._lookahead is not None:
+            self._lookahead.follow(walk)
         return walk
 
     def set_epoch(self, epoch: int) -> None:

@@ -189,6 +189,10 @@ class Session:
         """Sends a request, and returns the JSON of its answer. `how` and errors as of `ask`."""
         return json_of(*self.ask(method, path, body, **how), path)
 
+    def close(self) -> None:
+        """Closes the idle connections. The session may be used again."""
+        self.pool.close()
+
 
 def json_of(text: bytes, answer: http.Answer, path: str) -> Any:
     """Returns the JSON of an answer's body. Raises ProtocolError."""

@@ -14,7 +14,7 @@ import torch
 from sglang.srt.connector import BaseFileConnector
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-from . import files
+from . import resources
 from .client import open_model
 from .lazy import deferred, weights_of
 
@@ -46,14 +46,14 @@ class TensordConnector(BaseFileConnector):
         Raises NotFoundError, ConnectError, ProtocolError, OSError.
         """
         for path in self._paths(allow_pattern, ignore_pattern, weights=False):
-            files.fetch(self.model, path, self.local_dir)
+            resources.fetch(self.model.session, self.model.id, path, self.local_dir)
 
     def weight_iterator(self, rank: int = 0) -> Iterator[Tuple[str, torch.Tensor]]:
         """Yields the tensors lazily: whoever copies a part of one reads that part. The same for all ranks."""
         return weights_of(self.model)
 
     def _paths(self, allow: Optional[Sequence[str]], ignore: Optional[Sequence[str]], weights: bool) -> List[str]:
-        rows = files.rows_of(self.model.client, self.model.id)
+        rows = resources.rows_of(self.model.session, self.model.id)
         return [row["path"] for row in rows
                 if (weights or "format" not in row) and (allow is None or _matches(row["path"], allow)) and
                 not _matches(row["path"], ignore or ())]

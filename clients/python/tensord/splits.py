@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import errors
+from .address import dataset_path
+from .session import Session
 
 
 @dataclass(frozen=True)
@@ -129,3 +131,20 @@ def _text_of(value: Any) -> str:
     if isinstance(value, dict):
         return ": ".join(str(value[key]) for key in ("file", "message") if value.get(key)) or str(value)
     return str(value)
+
+
+def read_info(session: Session, id: str, file_start: int = 0) -> DatasetInfo:
+    """Reads the description of a dataset as it is now; see `Client.dataset_info`."""
+    query = f"?file_start={file_start}" if file_start else ""
+    info = DatasetInfo.from_json(session.ask_json("GET", dataset_path(id) + query))
+    if info.id != id and f"local/{info.id}" != id:  # the Hub's name of an id of one segment
+        raise errors.ProtocolError(f"the server answered dataset {info.id!r} instead of {id!r}")
+    return info
+
+
+def check_named(id: Optional[str]) -> str:
+    """Returns the id of a dataset. Raises AddressError if there is none."""
+    if not id:
+        raise errors.AddressError("no dataset is named: give its id, or a URL like http://host:8080/datasets/ID or "
+                                  "tensord://host:8080/datasets/ID")
+    return id

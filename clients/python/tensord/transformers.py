@@ -13,10 +13,11 @@ import json
 import os
 from typing import Any, Dict, Optional, Tuple, Union
 
-from . import dtypes, errors, files, options
+from . import dtypes, errors, options, resources
 from .address import Urls, path_of
-from .client import Model, open_model
-from .safe_open import RemoteSlice
+from .client import open_model
+from .model import Model
+from .remote_slice import RemoteSlice
 
 _NOT_CONFIG = ("dtype", "torch_dtype", "quantization_config", "distributed_config")  # from_pretrained's own
 
@@ -42,10 +43,10 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
     if config is None:
         config, kwargs = _config_of(cls, model, text, kwargs)
     cls, config = _class_of(cls, config)
-    state_dict = {info.name: _Weight(model, info, "pt") for info in infos}
+    state_dict = {info.name: _Weight(model.reader, info, "pt") for info in infos}
     made = cls.from_pretrained(None, config=config, state_dict=state_dict, **kwargs)
     loaded = made[0] if isinstance(made, tuple) else made
-    loaded.name_or_path = loaded.config.name_or_path = f"{model.client.session.endpoints[0]}{path_of(model.id)}"
+    loaded.name_or_path = loaded.config.name_or_path = f"{model.session.endpoints[0]}{path_of(model.id)}"
     if "generation_config" not in kwargs and loaded.can_generate():
         _set_generation_config(loaded, model, text)
     if getattr(loaded, "_device_mesh", None) is not None:
@@ -149,7 +150,7 @@ def _check_ranks(model: Model) -> None:
 def _read_json(model: Model, name: str) -> Optional[Dict[str, Any]]:
     """Reads a JSON file of the model's directory; None if there is none."""
     try:
-        data = files.read(model, name)
+        data = resources.read(model.session, model.id, name)
     except errors.NotFoundError:
         return None
     try:

@@ -13,8 +13,9 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from . import options
-from .client import Model, open_model
+from .client import open_model
 from .lazy import deferred, weights_of
+from .model import Model
 
 
 @register_model_loader("tensord")

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from .. import errors, memory
 from ..address import is_url, parse
-from ..client import Model, connect
+from ..client import connect
+from ..errors import FileError, SafetensorError
+from ..model import Model
 from ..options import NAMES
-from ..safe_open import FileError, SafetensorError
 from ..safe_open import safe_open as _open_url
 
 if TYPE_CHECKING:
