@@ -100,7 +100,7 @@ class Peer:
 
     def small_pages(self, request):
         """What load_file does where the host forbids huge pages."""
-        from tensord import huge_pages
+        from tensord.tensors import huge_pages
 
         advise, huge_pages.advise = huge_pages.advise, lambda blocks: None
         try:

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-import tensord.http
+import tensord.net.http
 from tensord.dcp import TensordReader
 
 
@@ -67,7 +67,7 @@ def load(rank, folder, url):
                               ("copies", "plain", by_copies),
                               ("safetensors", "hf", by_fsdp)):
         state = {name: torch.zeros_like(tensor) for name, tensor in make().items()}
-        agent = tensord.http.USER_AGENT = f"ranks-{dist.get_world_size()}-{rank}-{case}"
+        agent = tensord.net.http.USER_AGENT = f"ranks-{dist.get_world_size()}-{rank}-{case}"
         dcp.load(state, storage_reader=TensordReader(f"{url}/{model}", progress=False))
         held = sum(part_of(tensor).nbytes for tensor in state.values())
         whole = {name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

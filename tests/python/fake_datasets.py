@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from tensord.permutation import Permutation
+from tensord.rows.permutation import Permutation
 
 
 @dataclass

@@ -58,10 +58,10 @@ from sglang.srt.runtime_context import SpawnRanks, get_model, publish  # noqa: E
 from sglang.srt.server_args import ServerArgs  # noqa: E402
 from sglang.srt.utils.hf_transformers.tokenizer import _resolve_tokenizer_name  # noqa: E402
 
-import tensord.plugins  # noqa: E402
+import tensord.engines.plugins  # noqa: E402
 
 # As SGLang does by the entry point, which sources that are not installed do not have.
-tensord.plugins.register_sglang()
+tensord.engines.plugins.register_sglang()
 HookRegistry.apply_hooks()
 folder, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)

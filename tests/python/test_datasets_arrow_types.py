@@ -14,8 +14,8 @@ from conftest import rows_url
 
 import harness
 import tensord
-from tensord import columns
-from tensord.arrow import table_of
+from tensord.rows import columns
+from tensord.rows.arrow import table_of
 
 pytestmark = pytest.mark.timeout(300)
 QUIET = {"progress": False, "retry_for": 20.0}
@@ -243,7 +243,7 @@ def values_of(table):
 
 def test_more_runs_than_their_type_numbers(tables):
     """A run-end encoded array whose ends have 16 bits holds 32,767 values; an answer may have more."""
-    class Groups(tensord.grouped.GroupedRows):
+    class Groups(tensord.rows.grouped.GroupedRows):
         def _read_group(self, row):
             first = row - row % 30000
             ends = pyarrow.array([10000, 30000], pyarrow.int16())

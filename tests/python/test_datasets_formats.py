@@ -18,8 +18,8 @@ from conftest import rows_url
 from PIL import Image
 
 import tensord
-from tensord import decoding
-from tensord.splits import DatasetInfo
+from tensord.rows import decoding
+from tensord.rows.splits import DatasetInfo
 
 QUIET = {"progress": False, "retry_for": 20.0}
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string()),
@@ -64,7 +64,7 @@ def test_arrow_as_tables(arrow, monkeypatch):
     assert dataset.arrow([9, 9, 200]).to_pylist() == [ROWS[9], ROWS[9], ROWS[200]]
     assert dataset.arrow([]).schema.equals(SCHEMA) and dataset.arrow(slice(0, 0)).num_rows == 0
     assert tensord.Dataset(arrow, columns=["text", "id"], **QUIET).arrow().equals(whole.select(["text", "id"]))
-    monkeypatch.setattr("tensord.fetching.PART_ROWS", 30)
+    monkeypatch.setattr("tensord.rows.fetching.PART_ROWS", 30)
     assert dataset.arrow().equals(whole) and dataset.arrow(range(249, -1, -1)).to_pylist() == ROWS[::-1]
 
 
@@ -90,7 +90,7 @@ def test_arrow_that_is_compressed(serve_rows, codec, monkeypatch):
     assert pickle.loads(pickle.dumps(dataset)).to_datasets([7, 7])["id"] == [7, 7]
     assert tensord.Dataset(url, columns=["id"], **QUIET)[7] == {"id": 7}
     assert server.whole_log().count("/rows?") < 30  # 7 batches, for four ways that keep them
-    monkeypatch.setattr("tensord.grouped.KEPT_BYTES", 1)
+    monkeypatch.setattr("tensord.rows.grouped.KEPT_BYTES", 1)
     assert tensord.Dataset(url, **QUIET).__getitems__(order) == [ROWS[number] for number in order]
 
 
@@ -111,7 +111,7 @@ def test_arrow_as_datasets(serve_rows, monkeypatch):
         writer.write_table(source.data.table)
     dataset = tensord.Dataset(rows_url(serve_rows(), "pictures"), **QUIET)
     for parts in (8192, 6):
-        monkeypatch.setattr("tensord.fetching.PART_ROWS", parts)
+        monkeypatch.setattr("tensord.rows.fetching.PART_ROWS", parts)
         found = dataset.to_datasets()
         assert found.features == features and found.cache_files == [] and len(found) == 20
         assert found[7]["label"] == 1 and found[7]["image"].getpixel((0, 0)) == (7, 2, 3)

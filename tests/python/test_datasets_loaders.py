@@ -14,7 +14,7 @@ from loaders_run import map_loader, stream_loader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tensord
-from tensord.permutation import Permutation
+from tensord.rows.permutation import Permutation
 
 COUNT, BATCH = 300, 7
 RUN = Path(__file__).with_name("loaders_run.py")
@@ -135,7 +135,7 @@ def test_a_stateful_loader_at_the_end_of_an_epoch(url):
 @pytest.mark.parametrize("worker", [0, 1, 2])
 def test_a_worker_goes_on_in_the_middle_of_a_batch(url, worker, monkeypatch):
     """As loaders do that do not take whole batches of a worker."""
-    monkeypatch.setattr("tensord.iterable._own_worker", lambda: (worker, 3))
+    monkeypatch.setattr("tensord.rows.iterable._own_worker", lambda: (worker, 3))
     stream = stream_loader(url, 0, "fork")[1]
     own = [row for batch in batches(WHOLE)[worker::3] for row in batch]
     assert [row["id"] for row in stream] == own

@@ -93,7 +93,7 @@ def test_loops(jsonl):
 def test_large_lists_are_several_requests(jsonl, monkeypatch):
     """Of at most PART_ROWS rows each, and about PART_BYTES; the rows come in the order of the list."""
     url, rows = jsonl
-    monkeypatch.setattr("tensord.fetching.PART_ROWS", 100)
+    monkeypatch.setattr("tensord.rows.fetching.PART_ROWS", 100)
     dataset = tensord.Dataset(url, split="train", **QUIET)
     asked = []
     read = dataset.fetcher.read_list
@@ -102,7 +102,7 @@ def test_large_lists_are_several_requests(jsonl, monkeypatch):
     assert dataset.__getitems__(wanted) == [rows[number] for number in wanted]
     assert sorted(asked) == [50] + [100] * 20
     assert dataset[:] == rows
-    monkeypatch.setattr("tensord.fetching.PART_BYTES", 2**15)
+    monkeypatch.setattr("tensord.rows.fetching.PART_BYTES", 2**15)
     assert tensord.Dataset(url, split="train", **QUIET).fetcher.part_rows(2**15) == min(
         100, 2**15 // (dataset.split_info.nbytes // COUNT))
 

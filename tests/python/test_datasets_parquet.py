@@ -10,7 +10,7 @@ from conftest import bytes_of, rows_url
 from test_datasets_formats import ROWS, SCHEMA
 
 import tensord
-import tensord.grouped
+import tensord.rows.grouped
 
 QUIET = {"progress": False, "retry_for": 20.0}
 WHOLE = pyarrow.Table.from_pylist(ROWS, SCHEMA)
@@ -94,7 +94,7 @@ def test_row_groups_are_read_once_and_no_more_than_needed(serve_rows, folder, mo
     assert 0.1 * size < bytes_of(server, "resolve") < 0.2 * size
     assert list(dataset) == rows
     assert bytes_of(server, "resolve") < 1.1 * size  # group 3 was kept
-    monkeypatch.setattr(tensord.grouped, "KEPT_BYTES", 1)
+    monkeypatch.setattr(tensord.rows.grouped, "KEPT_BYTES", 1)
     again = tensord.Dataset(url, **QUIET)
     assert [again[number] for number in range(0, 1000, 20)] == rows[::20]
     assert 1.9 * size < bytes_of(server, "resolve") < 2.2 * size

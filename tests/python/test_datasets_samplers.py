@@ -5,7 +5,7 @@ import time
 import pytest
 
 import tensord
-from tensord.permutation import LAST_CHUNK, Permutation
+from tensord.rows.permutation import LAST_CHUNK, Permutation
 
 ROWS = range(1003)
 

@@ -14,7 +14,7 @@ from fake_datasets import FakeServer, Split
 
 import tensord
 from tensord.decoding import decode_sample
-from tensord.samples import split_path
+from tensord.rows.samples import split_path
 
 QUIET = {"progress": False, "retry_for": 20.0}
 LONG = "d" * 90 + "/" + "e" * 90

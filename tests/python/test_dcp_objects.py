@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import tensord
-from tensord import dcp_objects, pickles
+from tensord.engines import dcp_objects, pickles
 from tensord.dcp import TensordReader
 
 SCHEDULERS = {
@@ -197,11 +197,11 @@ def test_a_planner_of_its_own_gets_an_archive_of_this_process(served):
 def test_little_is_read(served):
     """The objects of a large file, and not the file."""
     server, root = served
-    tensord.http.USER_AGENT, agent = "objects-little", tensord.http.USER_AGENT
+    tensord.net.http.USER_AGENT, agent = "objects-little", tensord.net.http.USER_AGENT
     try:
         load({"epoch": 0}, TensordReader(url_of(server, "values")))
     finally:
-        tensord.http.USER_AGENT = agent
+        tensord.net.http.USER_AGENT = agent
     assert 1000 < bytes_of(server, ".distcp", "objects-little") < 3000 < (root / "values/__0_0.distcp").stat().st_size
 
 

@@ -356,7 +356,7 @@ def test_a_server_that_stays_busy(proxied, load):
 
 def test_a_file_that_the_first_server_lacks(proxied, tmp_path):
     """Another server has it."""
-    from tensord import resources
+    from tensord.net import resources
 
     write(tmp_path / "second/m", checkpoint())
     (tmp_path / "second/m/extra.txt").write_text("here")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensord
-from tensord.progress import Progress
+from tensord.net.progress import Progress
 
 GOOD = {"model": "m", "checkpoint": "c", "format": "safetensors", "etag": "ab", "metadata": {}, "tensors": [
     {"name": "w", "dtype": "F32", "shape": [1024, 1024], "nbytes": 4194304, "file": "f", "offset": 0}]}
@@ -282,7 +282,7 @@ def test_memory_is_used_by_what_comes(hostile):
 
 
 def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
-    from tensord import resources
+    from tensord.net import resources
 
     for path in ("../../evil", "/etc/evil", "a//b", "a/./b", "", None, "a\0b"):
         hostile.answers["GET"] = answer({"files": [{"path": path, "size": 1}]})
@@ -340,7 +340,7 @@ def test_a_list_that_is_unchanged_at_once_is_not_asked_for_in_a_loop(hostile):
 @pytest.mark.parametrize("fields", [b'ETag: "a"\r\nContent-Length: 1' + b"0" * 5000, b"ETag: a\r\nContent-Length: 5",
                                     b'ETag: "a"\r\nContent-Length: \xb2', b"Content-Length: 5"])
 def test_files_that_are_not_described(hostile, fields, tmp_path):
-    from tensord import resources
+    from tensord.net import resources
 
     hostile.answers["HEAD"] = OK + fields + b"\r\n\r\n"
     with pytest.raises(tensord.ProtocolError, match="no entity tag or no length|without a length"):
@@ -348,7 +348,7 @@ def test_files_that_are_not_described(hostile, fields, tmp_path):
 
 
 def test_a_whole_file_without_its_tag_is_not_taken(hostile, tmp_path):
-    from tensord import resources
+    from tensord.net import resources
 
     hostile.answers["HEAD"] = OK + b'ETag: "a"\r\nContent-Length: 5\r\n\r\n'
     hostile.answers["GET"] = OK + b"Content-Length: 5\r\n\r\nOTHER"

@@ -16,7 +16,7 @@ from conftest import url_of
 from safetensors.torch import save_file
 
 import tensord
-from tensord import huge_pages
+from tensord.tensors import huge_pages
 
 MIB = 1 << 20
 ALLOWED = Path(huge_pages.ALLOWED_FILE)
@@ -105,7 +105,7 @@ def test_what_the_host_allows(tmp_path, monkeypatch, text, allowed):
 
 SCRIPT = """
 import json, resource, sys, tensord
-from tensord import huge_pages
+from tensord.tensors import huge_pages
 mode, url = sys.argv[1:]
 if mode == "never":         # is read in place of the kernel's file
     open("never", "w").write("always madvise [never]\\n"); huge_pages.ALLOWED_FILE = "never"

@@ -12,7 +12,7 @@ import numpy
 import pytest
 from conftest import CLIENT, REPO
 
-from tensord.permutation import Permutation, shard_rows
+from tensord.rows.permutation import Permutation, shard_rows
 
 VECTORS = REPO / "tests" / "data" / "permutation.json"
 
@@ -146,7 +146,7 @@ def test_numpy_is_not_needed():
     code = ("import sys; sys.modules['numpy'] = None\n"
             "import importlib.util; found = importlib.util.find_spec\n"
             "importlib.util.find_spec = lambda name, *more: None if name == 'numpy' else found(name, *more)\n"
-            "from tensord.permutation import Permutation; print(Permutation(1000003, 42, 3).take(0, 8))")
+            "from tensord.rows.permutation import Permutation; print(Permutation(1000003, 42, 3).take(0, 8))")
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(CLIENT)}, capture_output=True, text=True)
     want = next(one for one in json.loads(VECTORS.read_text())
                 if (one["rows"], one["seed"], one["epoch"]) == (1000003, 42, 3))

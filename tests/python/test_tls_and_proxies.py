@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import harness
 import pki
 import tensord
-from tensord import http
+from tensord.net import http
 from tensord.__main__ import main
 
 TENSORS = {"large": torch.arange(2_500_000, dtype=torch.int32).reshape(500, 5000), "small": torch.arange(7.0)}

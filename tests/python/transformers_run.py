@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
 import tensord
-import tensord.http
+import tensord.net.http
 import tensord.transformers
 
 RANK = int(os.environ["RANK"])
@@ -54,7 +54,7 @@ def run(case):
 
     auto = transformers.AutoModelForCausalLM
     wanted = auto.from_pretrained(case["path"], **how())
-    tensord.http.USER_AGENT = f"rank-{RANK}-{case['name']}"
+    tensord.net.http.USER_AGENT = f"rank-{RANK}-{case['name']}"
     try:
         got = tensord.transformers.from_pretrained(auto, case["urls"][RANK], **how())
     except tensord.TensordError as error:

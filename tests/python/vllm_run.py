@@ -28,7 +28,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 import vllm.model_executor.kernels.linear as kernels  # noqa: E402
 import vllm.model_executor.layers.quantization.mxfp4 as mxfp4  # noqa: E402
 
-import tensord.plugins  # noqa: E402
+import tensord.engines.plugins  # noqa: E402
 
 
 class NoKernel:
@@ -49,8 +49,8 @@ kernels.choose_scaled_mm_linear_kernel = choose_kernel
 mxfp4.select_mxfp4_moe_backend = lambda moe: (mxfp4.Mxfp4MoeBackend.EMULATION, None)
 
 # As vLLM does by the entry point, which sources that are not installed do not have.
-tensord.plugins.register_vllm()
-tensord.plugins.register_vllm()  # vLLM may do so in each process, and more than once
+tensord.engines.plugins.register_vllm()
+tensord.engines.plugins.register_vllm()  # vLLM may do so in each process, and more than once
 name, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)
 

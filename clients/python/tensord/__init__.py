@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 
 from ._version import VERSION as __version__
 from .client import Client, connect, open_model, watch
-from .dataset import Dataset
 from .errors import (AddressError, AnswerError, ChangedError, ConnectError, DatasetChanged, DecodeError, MismatchError,
                      NotFoundError, ProtocolError, SetupError, TensordError)
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
-from .manifest import Manifest, TensorInfo
-from .model import Model
 from .options import Options
-from .remote_slice import RemoteSlice
+from .rows.dataset import Dataset
+from .rows.sampler import ShuffleSampler
+from .rows.splits import DatasetInfo, FileInfo, SplitInfo
 from .safe_open import PrefetchLoader, PrefetchPlan, safe_open
-from .sampler import ShuffleSampler
-from .splits import DatasetInfo, FileInfo, SplitInfo
+from .tensors.manifest import Manifest, TensorInfo
+from .tensors.model import Model
+from .tensors.remote_slice import RemoteSlice
 
 if TYPE_CHECKING:
     from .lazy import LazyTensor
-    from .iterable import IterableDataset
+    from .rows.iterable import IterableDataset
 
 __all__ = [
     "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "Dataset", "DatasetChanged", "DatasetInfo",
@@ -47,7 +47,7 @@ def __getattr__(name: str):
 
         return LazyTensor
     if name == "IterableDataset":  # is torch's where torch is installed
-        from .iterable import IterableDataset
+        from .rows.iterable import IterableDataset
 
         return IterableDataset
     raise AttributeError(f"module 'tensord' has no attribute {name!r}")

@@ -14,17 +14,18 @@ import tempfile
 import time
 from typing import Any, Iterator, List, Optional, Tuple
 
-from . import boxes, dtypes, errors, memory
+from . import errors
 from ._version import VERSION
 from .address import glob_of, parse
-from .buffer import empty_bytes
 from .client import Client, connect
-from .decoding import TABLES
-from .model import Model
+from .net.buffer import empty_bytes
 from .options import Options
-from .rank_file import write_rank
-from .reading import Want
-from .splits import DatasetInfo
+from .rows.decoding import TABLES
+from .rows.splits import DatasetInfo
+from .tensors import boxes, dtypes, memory
+from .tensors.model import Model
+from .tensors.rank_file import write_rank
+from .tensors.reading import Want
 
 TEXT_FORMATS = ("jsonl", "csv")  # whose rows are lines
 

@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 
 from . import address, errors, watching
 from .address import Urls, check_glob
-from .dataset import Dataset, RemoteSplit
-from .manifest import Manifest, read_manifest
-from .model import Model
+from .net.session import Session, json_of
 from .options import Options, of
-from .session import Session, json_of
-from .splits import DatasetInfo, check_named, read_info
+from .rows.dataset import Dataset, RemoteSplit
+from .rows.splits import DatasetInfo, check_named, read_info
+from .tensors.manifest import Manifest, read_manifest
+from .tensors.model import Model
 
 MAX_MODELS = 1_000_000  # or datasets, of one list; more are not believed
 

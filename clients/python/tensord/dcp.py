@@ -18,12 +18,14 @@ from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkSt
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from . import dcp_objects, dtypes, errors, memory
+from . import errors
 from .address import Urls, is_url
-from .boxes import Box
 from .client import open_model
-from .dcp_objects import Index
-from .model import Model
+from .engines import dcp_objects
+from .engines.dcp_objects import Index
+from .tensors import dtypes, memory
+from .tensors.boxes import Box
+from .tensors.model import Model
 
 TRIES = 3  # to read a manifest and the index of the same version
 MAX_SHOWN = 50  # names in a message

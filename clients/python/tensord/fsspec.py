@@ -14,12 +14,13 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from . import errors, options, resources, transfer
+from . import errors, options
 from .address import glob_of
-from .buffer import empty_bytes
 from .client import Client, connect
-from .resources import read_resource
-from .retry import Patience
+from .net import resources, transfer
+from .net.buffer import empty_bytes
+from .net.resources import read_resource
+from .net.retry import Patience
 
 
 DATASETS = "datasets"  # the folder of datasets below a server

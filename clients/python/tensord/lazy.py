@@ -22,11 +22,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from . import dtypes, memory
-from .boxes import Box, whole
 from .lock import ForkSafeLock
-from .manifest import TensorInfo
-from .model import Model
+from .tensors import dtypes, memory
+from .tensors.boxes import Box, whole
+from .tensors.manifest import TensorInfo
+from .tensors.model import Model
 
 log = logging.getLogger("tensord")
 

@@ -6,9 +6,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 from .address import Urls
 from .client import connect
-from .memory import framework_of
-from .model import Model
-from .rank_file import read_rank
+from .tensors.memory import framework_of
+from .tensors.model import Model
+from .tensors.rank_file import read_rank
 
 Source = Union[Urls, Model]
 

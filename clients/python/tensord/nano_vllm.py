@@ -11,7 +11,7 @@ from typing import Any, Union
 from .address import Urls
 from .client import open_model
 from .lazy import deferred, weights_of
-from .model import Model
+from .tensors.model import Model
 
 
 def load_model(model: Any, url: Union[Urls, Model], **options: Any) -> None:

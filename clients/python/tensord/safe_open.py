@@ -7,11 +7,11 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from .address import Urls
 from .client import open_model
 from .errors import FileError
-from .manifest import TensorInfo
-from .memory import framework_of
-from .model import Model
-from .remote_slice import RemoteSlice
-from .transfer import LEAVE_SECONDS, Stop
+from .net.transfer import LEAVE_SECONDS, Stop
+from .tensors.manifest import TensorInfo
+from .tensors.memory import framework_of
+from .tensors.model import Model
+from .tensors.remote_slice import RemoteSlice
 
 PrefetchPlan = Dict[str, Optional[slice]]
 

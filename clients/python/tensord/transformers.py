@@ -13,11 +13,13 @@ import json
 import os
 from typing import Any, Dict, Optional, Tuple, Union
 
-from . import dtypes, errors, options, resources
+from . import errors, options
 from .address import Urls, path_of
 from .client import open_model
-from .model import Model
-from .remote_slice import RemoteSlice
+from .net import resources
+from .tensors import dtypes
+from .tensors.model import Model
+from .tensors.remote_slice import RemoteSlice
 
 _NOT_CONFIG = ("dtype", "torch_dtype", "quantization_config", "distributed_config")  # from_pretrained's own
 

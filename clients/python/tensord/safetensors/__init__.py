@@ -13,13 +13,14 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from .. import errors, memory
+from .. import errors
 from ..address import is_url, parse
 from ..client import connect
 from ..errors import FileError, SafetensorError
-from ..model import Model
 from ..options import NAMES
 from ..safe_open import safe_open as _open_url
+from ..tensors import memory
+from ..tensors.model import Model
 
 if TYPE_CHECKING:
     from safetensors import TensorSpec, __version__, deserialize, serialize, serialize_file

@@ -1,0 +1,1 @@
+"""Plugins of inference engines, and what `tensord.dcp` alone needs."""

@@ -1,0 +1,1 @@
+"""Connections, requests and ranges of resources over HTTP; knows neither tensors nor rows."""

@@ -1,0 +1,188 @@
+"""Reads resources of servers over several connections, and lists the files of models and datasets.
+
+A resource is a file of a model, such as the configuration or the tokenizer, a file of a dataset, or a plan's answer.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import re
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence
+from urllib.parse import quote
+
+from .. import errors
+from ..address import Endpoint, dataset_path, path_of
+from ..options import MIB, Options
+from . import transfer
+from .progress import Progress
+from .retry import Patience
+from .session import Session
+
+MIN_RANGE_BYTES = MIB
+MAX_FILES = 10_000_000  # of one dataset; a longer list is refused
+
+
+def rows_of(session: Session, model: str) -> List[Dict[str, Any]]:
+    """Returns the files of a model as the server describes them: `path` below the model, `size` in bytes, `sha256` once
+    the server knows it, and `format` for files of weights.
+
+    Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the model.
+    """
+    about = session.ask_json("GET", path_of(model))
+    rows = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("size")) is int for row in rows):
+        raise errors.ProtocolError(f"the files of {model} are not described: is this a tensord server?")
+    for row in rows:
+        check_path(row.get("path"))
+    return rows
+
+
+def dataset_rows_of(session: Session, dataset: str, path: str) -> List[Dict[str, Any]]:
+    """Returns the rows of the files and folders directly in a folder of a dataset ("": its root), or the row of one
+    file. They are like those of `rows_of`, without `format`. The `path` of a folder ends with "/".
+
+    Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
+    """
+    target, cursor = "/api" + dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), ""
+    rows: List[Dict[str, Any]] = []
+    while True:
+        text, answer = session.ask("GET", target + cursor)
+        rows += _tree_rows(text, dataset)
+        found = re.search(r'[?&]cursor=([0-9]{1,18})[^>]*>; *rel="next"', answer.fields.get("link", ""))
+        if not found:
+            return rows
+        if f"?cursor={found[1]}" == cursor or len(rows) > MAX_FILES:
+            raise errors.ProtocolError(f"the list of the files of {dataset} does not end: {len(rows)} were read")
+        cursor = f"?cursor={found[1]}"
+
+
+def _tree_rows(text: bytes, dataset: str) -> List[Dict[str, Any]]:
+    """Decodes a page of a file list in the Hub's form. Raises ProtocolError."""
+    rows = []
+    try:
+        for item in json.loads(text):
+            check_path(item["path"])
+            if type(item["size"]) is not int or item["size"] < 0:
+                raise TypeError("a size")
+            if item["type"] == "directory":
+                rows.append({"path": item["path"] + "/", "size": 0})
+            else:
+                rows.append({"path": item["path"], "size": item["size"], **_sha256_of(item.get("lfs"))})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise errors.ProtocolError(f"the files of {dataset} are not described: is this a tensord server?") from error
+    return rows
+
+
+def _sha256_of(lfs: Any) -> Dict[str, str]:
+    oid = lfs.get("oid") if isinstance(lfs, dict) else None
+    return {"sha256": oid} if isinstance(oid, str) and re.fullmatch(r"[0-9a-f]{64}", oid) else {}
+
+
+def check_path(path: Any) -> None:
+    """Raises ProtocolError for a path that leads elsewhere when it is put after a folder's."""
+    parts = path.split("/") if isinstance(path, str) else [""]
+    if any(part in ("", ".", "..") or "\0" in part or os.path.basename(part) != part for part in parts):
+        raise errors.ProtocolError(f"the server names a file {path!r}, which leads out of its model")
+
+
+def read(session: Session, model: str, path: str) -> bytes:
+    """Returns the bytes of a small file of a model.
+
+    Raises NotFoundError, ConnectError; ProtocolError if it is not small.
+    """
+    data, _ = session.ask("GET", path_of(model, "files", quote(path)))
+    return bytes(data)
+
+
+def source_of(session: Session, model: str, path: str) -> transfer.Source:
+    """Returns a file, at the version that the first server has; another one takes part if it has the same."""
+    return source_at(session, path_of(model, "files", quote(path)))
+
+
+def dataset_source_of(session: Session, dataset: str, path: str) -> transfer.Source:
+    """Returns the source of a dataset's file; see `source_of`."""
+    return source_at(session, dataset_path(dataset, "resolve", "main", quote(path)))
+
+
+def source_at(session: Session, target: str,
+              check: Optional[Callable[[Endpoint], None]] = None) -> transfer.Source:
+    """Returns the source of a resource at a path of the servers; see `source_of`.
+
+    `check`: a function that is called with each server after its answer. It raises ChangedError if the server has
+    another version.
+    """
+
+    def locate(endpoint: Endpoint) -> transfer.Resource:
+        _, answer = session.ask("HEAD", target, endpoint=endpoint, once=True)
+        etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
+        if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
+            raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
+        if check is not None:
+            check(endpoint)
+        return transfer.Resource(target, etag, int(length))
+
+    return transfer.Source(session.endpoints, locate, one_tag=True)
+
+
+def fetch(session: Session, model: str, path: str, folder: str) -> str:
+    """Writes a file of a model to its place below a folder, and returns where that is.
+
+    Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, OSError.
+    """
+    check_path(path)
+    place = os.path.join(folder, *path.split("/"))
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(place, "wb+") as file:
+        write_resource(session, source_of(session, model, path), file)
+    return place
+
+
+def read_resource(session: Session, source: transfer.Source, views: Sequence[memoryview], begin: int,
+                  progress: Optional[Progress] = None, stop: Optional[transfer.Stop] = None) -> None:
+    """Reads the bytes of a resource from `begin` on into views, one after the other, over several connections.
+
+    Raises as `transfer.read`.
+    """
+    jobs = list(_jobs(views, begin, session.options))
+    transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
+
+
+def write_resource(session: Session, source: transfer.Source, file: BinaryIO) -> None:
+    """Writes the bytes of a resource to a regular file that is open for reading and writing, and empty.
+
+    Raises as `transfer.read`; OSError, before anything is read where the disk has too little room.
+    """
+    nbytes = source.first(Patience(session.options)).nbytes
+    if nbytes == 0:
+        return
+    if hasattr(os, "posix_fallocate"):  # a hole that the disk cannot fill would end the process by SIGBUS
+        os.posix_fallocate(file.fileno(), 0, nbytes)
+    else:
+        file.truncate(nbytes)
+    mapping = mmap.mmap(file.fileno(), nbytes)
+    try:
+        with Progress(nbytes, str(file.name), session.options.progress) as progress:
+            read_resource(session, source, [memoryview(mapping)], 0, progress)
+    finally:
+        with contextlib.suppress(BufferError):  # an error holds views of it, and then it ends with them
+            mapping.close()
+
+
+def _jobs(views: Sequence[memoryview], begin: int, options: Options) -> Iterator[transfer.Job]:
+    """Cuts an answer into ranges, enough of them to keep all connections at work."""
+    total = sum(len(view) for view in views)
+    size = max(MIN_RANGE_BYTES, min(options.range_bytes, -(-total // (4 * options.connections))))
+    job = transfer.Job(begin, 0)
+    for view in views:
+        while len(view):
+            taken = min(len(view), size - job.nbytes)
+            job.views.append(view[:taken])
+            job.nbytes += taken
+            view = view[taken:]
+            if job.nbytes == size:
+                yield job
+                job = transfer.Job(job.offset + size, 0)
+    if job.nbytes:
+        yield job

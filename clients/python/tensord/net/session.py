@@ -1,0 +1,253 @@
+"""Requests to servers that hold the same models: small answers, whole, from the first server that works."""
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+
+from .. import errors
+from ..address import Endpoint
+from ..options import Options
+from . import http
+from .pool import Pool
+from .retry import RETRIED_STATUSES, Patience, retry_after
+
+
+class Session:
+    """The servers of a client, its options, and its connections. For any number of threads; may be pickled."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], options: Options):
+        """Raises AddressError for options of TLS with tensord://, which has none: a token would be sent in the clear.
+        """
+        self.endpoints = tuple(endpoints)
+        for endpoint in self.endpoints:
+            if endpoint.written == "tensord" and options.tls_names():
+                raise errors.AddressError(f"{' and '.join(options.tls_names())} cannot be used with tensord://, which "
+                                          f"is plain HTTP: the URL over TLS is {endpoint.https_url}")
+        self.options = options
+        self.pool = Pool(options)
+        self._moved = 0  # how often `exchange` went on with the next server
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        fields: Optional[Dict[str, str]] = None,
+        endpoint: Optional[Endpoint] = None,
+        read: Optional[Callable[[http.Answer], Any]] = None,
+        once: bool = False,
+        limit: int = http.MAX_TEXT_BYTES,
+    ) -> Tuple[Any, http.Answer]:
+        """Sends a request until a server answers with 2xx, and returns its body and head.
+
+        `body` is sent as JSON. `endpoint`: only this server. `read` reads the body; by default it is returned whole, at
+        most `limit` bytes.
+        `once`: a fault is raised at once, for callers that try again by themselves.
+        Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
+        """
+        data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        read = read or (lambda answer: answer.read(limit))
+        servers = (endpoint,) if endpoint else self.endpoints
+        patience = Patience(self.options)
+        faults: Dict[Endpoint, Exception] = {}
+        attempt = 0
+        while True:
+            server = servers[attempt % len(servers)]
+            attempt += 1
+            try:
+                return self._ask_once(server, method, path, data, fields or {}, read)
+            except _Again as again:
+                if once:
+                    raise again.error from None
+                faults[server] = again.error
+                if attempt % len(servers) == 0:
+                    patience.wait(_together(faults, again.error), again.after)
+
+    def begin(self, exchange: "Exchange") -> Optional["Begun"]:
+        """Sends the request of an exchange, and does not wait for the answer. None: it could not be sent now."""
+        server = self.endpoints[(os.getpid() + self._moved) % len(self.endpoints)]
+        try:
+            connection = self.pool.take(server)
+        except errors.TensordError:
+            return None
+        try:
+            method, path, fields, data = exchange.request()
+            connection.send(method, path, fields, data)
+        except http.Dropped:
+            self.pool.drop(connection)
+            return None
+        except BaseException:
+            self.pool.drop(connection)
+            raise
+        return Begun(self.pool, connection, method, path)
+
+    def finish(self, exchange: "Exchange", begun: Optional["Begun"]) -> None:
+        """Does the rest of an exchange that `begin` began; all of it where that came to nothing. Raises as `exchange`.
+        """
+        connection = begun.take() if begun is not None else None
+        if begun is not None and connection is not None:
+            head = functools.partial(connection.read_head, begun.method)
+            try:
+                self._body_of(self._head_of(connection, head), begun.path, exchange.read)
+                return
+            except (http.Dropped, _Again, errors.TensordError):
+                pass  # it may have waited for too long; a lasting fault comes again
+        self.exchange(exchange)
+
+    def exchange(self, exchange: "Exchange", stopping: Optional[threading.Event] = None) -> None:
+        """Does an exchange, on the next server if one fails; what had come before a cut is kept.
+
+        Processes begin with different servers, and stay with one that works. A server that has another version, or does
+        not have what is asked for, is left out while others are left. `stopping` ends the waiting between tries, with
+        TensordError. Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
+        """
+        servers = list(self.endpoints)
+        patience = Patience(self.options, stopping)
+        faults: Dict[Endpoint, Exception] = {}
+        while stopping is None or not stopping.is_set():
+            server = servers[(os.getpid() + self._moved) % len(servers)]
+            done = exchange.done
+            try:
+                method, path, fields, data = exchange.request()
+                self._ask_once(server, method, path, data, fields, exchange.read)
+                return
+            except (errors.ChangedError, errors.NotFoundError):
+                servers.remove(server)
+                if not servers:
+                    raise
+            except _Again as again:
+                if exchange.done > done:
+                    patience.progress()
+                    faults.clear()
+                faults[server] = again.error
+                self._moved += 1
+                if len(faults) >= len(servers):
+                    patience.wait(_together(faults, again.error), again.after)
+                    faults.clear()
+        raise errors.TensordError("the read was stopped")
+
+    def _ask_once(self, server, method, path, data, fields, read):
+        try:
+            connection = self.pool.take(server)
+        except (errors.ConnectError, errors.ProtocolError) as error:
+            raise _Again(error) from error
+        reused = connection.used
+        while True:
+            try:
+                answer = self._head_of(connection, lambda: connection.request(method, path, fields, data))
+                break
+            except http.Dropped as error:
+                if not reused:
+                    raise _Again(errors.ConnectError(str(error))) from error
+                reused = False  # the server closed an idle connection just then
+                try:
+                    connection = self.pool.take(server, fresh=True)
+                except (errors.ConnectError, errors.ProtocolError) as refused:
+                    raise _Again(refused) from refused
+        return self._body_of(answer, path, read), answer
+
+    def _head_of(self, connection: http.Connection, receive: Callable[[], http.Answer]) -> http.Answer:
+        """Returns what `receive` returns. A connection that fails is dropped. Raises Dropped if it ended before an
+        answer began, _Again for other faults."""
+        try:
+            return receive()
+        except http.Dropped as error:
+            self.pool.drop(connection)
+            if error.started:
+                raise _Again(errors.ConnectError(str(error))) from error
+            raise
+        except (errors.SetupError, errors.ProtocolError) as error:
+            self.pool.drop(connection)
+            raise _Again(error) from error
+        except BaseException:
+            self.pool.drop(connection)
+            raise
+
+    def _body_of(self, answer: http.Answer, path: str, read: Callable[[http.Answer], Any]) -> Any:
+        """Returns what `read` makes of an answer, and gives its connection back. Raises AnswerError for a refusal,
+        _Again for faults."""
+        try:
+            if answer.status >= 300:
+                error = http.error_of(answer, path)
+                if answer.status in RETRIED_STATUSES:
+                    raise _Again(error, retry_after(answer))
+                raise error
+            return read(answer)
+        except http.Dropped as error:
+            raise _Again(errors.ConnectError(str(error))) from error
+        except errors.ProtocolError as error:
+            raise _Again(error) from error
+        finally:
+            if answer.finished:
+                self.pool.give(answer.connection)
+            else:
+                self.pool.drop(answer.connection)
+
+    def ask_json(self, method: str, path: str, body: Any = None, **how: Any) -> Any:
+        """Sends a request, and returns the JSON of its answer. `how` and errors as of `ask`."""
+        return json_of(*self.ask(method, path, body, **how), path)
+
+    def close(self) -> None:
+        """Closes the idle connections. The session may be used again."""
+        self.pool.close()
+
+
+def json_of(text: bytes, answer: http.Answer, path: str) -> Any:
+    """Returns the JSON of an answer's body. Raises ProtocolError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = answer.connection.endpoint
+        raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+
+
+class Begun:
+    """A request that was sent, and whose answer nobody has read yet. Its connection is closed when nobody will."""
+
+    def __init__(self, pool: Pool, connection: http.Connection, method: str, path: str):
+        self.method, self.path = method, path
+        self._pool, self._pid = pool, os.getpid()
+        self._connection: Optional[http.Connection] = connection
+
+    def take(self) -> Optional[http.Connection]:
+        """Returns the connection, once; None after a fork, when it is the parent's."""
+        connection, self._connection = self._connection, None
+        return connection if self._pid == os.getpid() else None
+
+    def __del__(self) -> None:
+        connection = self.take()
+        if connection is not None:
+            self._pool.drop(connection)
+
+
+class Exchange:
+    """A request whose answer may come in parts: after a cut, `request` asks for what is missing."""
+
+    done = 0  # grows with what has come and is kept
+
+    def request(self) -> Tuple[str, str, Dict[str, str], bytes]:
+        """Returns the method, the path, further fields and the body of the next request."""
+        raise NotImplementedError
+
+    def read(self, answer: http.Answer) -> None:
+        """Reads the body of an answer with 2xx. Raises ProtocolError, Dropped."""
+        raise NotImplementedError
+
+
+def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
+    """Returns an error that names what happened on each server, where none could be reached."""
+    if len(faults) > 1 and all(type(fault) is errors.ConnectError for fault in faults.values()):
+        return errors.ConnectError("; ".join(map(str, faults.values())))
+    return last
+
+
+class _Again(Exception):
+    """A fault that another try may mend."""
+
+    def __init__(self, error: Exception, after: float = 0.0):
+        super().__init__(str(error))
+        self.error = error
+        self.after = after

@@ -1,0 +1,1 @@
+"""Datasets: splits, and reads of their rows in any order."""

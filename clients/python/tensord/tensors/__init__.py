@@ -1,0 +1,1 @@
+"""Checkpoints: manifests, and reads of tensors and their parts into memory."""

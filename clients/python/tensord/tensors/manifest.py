@@ -1,0 +1,132 @@
+"""Manifests: what a checkpoint holds, as the server lists it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, Optional, Tuple
+from urllib.parse import quote, urlencode
+
+from .. import errors
+from ..address import check_glob, path_of
+from ..net import http
+from ..net.session import Session
+from . import dtypes
+
+NAMES_COMPARED = 5000  # to find a misspelt one; more take too long
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor of a checkpoint. `shape` counts elements of `dtype`, `nbytes` the bytes in logical order.
+
+    `reason` says why the bytes cannot be served ("": they can). `file` and `offset` say where they lie.
+    """
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    nbytes: int
+    file: str = ""
+    offset: Optional[int] = None
+    alias_of: Optional[str] = None
+    reason: str = ""
+
+
+def _info_of(row: Any) -> TensorInfo:
+    """Makes a tensor's description from the server's. Sizes are held to each other, since memory is made by them.
+
+    Raises TypeError, KeyError, ValueError.
+    """
+    name, dtype, shape, nbytes, file = row["name"], row["dtype"], row["shape"], row["nbytes"], row["file"]
+    offset, alias, addressable = row.get("offset"), row.get("alias_of"), row.get("addressable", True)
+    if not all(type(one) is str for one in (name, dtype, file)) or type(alias) not in (str, type(None)):
+        raise TypeError(f"the description of {name!r}")
+    name.encode()
+    if type(addressable) is not bool or type(offset) not in (int, type(None)):
+        raise TypeError(f"the description of {name!r}")
+    if not all(type(one) is int and 0 <= one < 2**63 for one in [*shape, nbytes]) or len(shape) > 64:
+        raise TypeError(f"the shape of {name!r}")
+    if addressable and dtypes.bits_of(dtype) is not None and dtypes.nbytes_of(dtype, shape) != nbytes:
+        raise TypeError(f"the size of {name!r}")
+    reason = "" if addressable else errors.printable(str(row.get("reason") or "its bytes cannot be served"))
+    return TensorInfo(name, dtype, tuple(shape), nbytes, file, offset, alias, reason)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checkpoint at one version, which `etag` names. `tensors` has all of them, or those that `match` left."""
+
+    model: str
+    checkpoint: str
+    format: str
+    etag: str
+    metadata: Dict[str, Any]
+    tensors: Dict[str, TensorInfo]
+
+    @staticmethod
+    def from_json(text: Any) -> "Manifest":
+        """Makes a manifest from the server's. Raises ProtocolError if it is none."""
+        try:
+            infos = [_info_of(row) for row in text["tensors"]]
+            tensors = {info.name: info for info in infos}
+            if len(tensors) != len(infos):
+                raise TypeError("a name that two tensors have")
+            named = [text[key] for key in ("model", "checkpoint", "format", "etag")]
+            if not all(type(one) is str for one in named) or type(text["metadata"]) is not dict:
+                raise TypeError("its description")
+            return Manifest(*named, text["metadata"], tensors)
+        except (KeyError, TypeError, ValueError) as error:
+            raise errors.ProtocolError(f"the manifest is not one of tensord: {error} is missing or wrong") from error
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        """Returns a tensor. Raises NotFoundError with the names that are nearest."""
+        try:
+            return self.tensors[name]
+        except KeyError:
+            import difflib
+
+            few = len(self.tensors) <= NAMES_COMPARED
+            near = difflib.get_close_matches(str(name), self.tensors, 3) if few else ()
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise errors.NotFoundError(f"{self.model} has no tensor {name!r}{hint}", 404, "NOT_FOUND") from None
+
+    def served(self, name: str) -> TensorInfo:
+        """Returns a tensor whose bytes can be served. Raises NotFoundError, or TensordError with the reason."""
+        info = self[name]
+        if info.reason:
+            raise errors.TensordError(f"tensor {name!r} of {self.model} cannot be read: {info.reason}")
+        return info
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(info.nbytes for info in self.tensors.values())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+
+def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None,
+                  match: Optional[str] = None) -> Manifest:
+    """Reads the manifest of a model as it is now; the parameters are those of `Client.manifest`.
+
+    Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
+    """
+    query = {"checkpoint": checkpoint, "match": None if match is None else check_glob(match)}
+    query = {key: value for key, value in query.items() if value is not None}
+    path = path_of(model, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    try:
+        made = Manifest.from_json(session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
+    except errors.NotFoundError as error:
+        if not model.startswith("models/"):
+            raise
+        raise errors.NotFoundError(f"{error}; a URL of tensord:// has no /models/ before the model's id",
+                                   error.status, error.code, error.url) from None
+    if made.model != model:
+        raise errors.ProtocolError(f"the server answered the manifest of {made.model!r} instead of {model!r}")
+    return made

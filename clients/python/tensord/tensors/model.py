@@ -1,0 +1,292 @@
+"""`Model` is one checkpoint of one model at one version."""
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from .. import errors
+from ..address import Endpoint
+from ..lock import ForkSafeLock
+from ..net.buffer import empty_bytes
+from ..net.session import Session
+from ..net.transfer import Stop
+from ..options import Options, of
+from . import boxes, dtypes, indexing, memory
+from .manifest import Manifest, TensorInfo, read_manifest
+from .reading import Reader, Want
+from .remote_slice import RemoteSlice
+
+
+class Model:
+    """A checkpoint at one version: that of the manifest, which is read when it is first needed. All that is read later
+    is of that version, or ends with ChangedError. For any number of threads; may be pickled.
+
+    `session`: the connections and options, for the other modules of this package."""
+
+    def __init__(self, session: Session, id: str, checkpoint: Optional[str] = None):
+        self.session = session
+        self.id = id
+        self.checkpoint = checkpoint
+        self._manifest: Optional[Manifest] = None
+        self._lock = ForkSafeLock()
+
+    def __repr__(self) -> str:
+        return f"<tensord.Model {self.id} on {', '.join(map(str, self.session.endpoints))}>"
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = ForkSafeLock()
+
+    @property
+    def options(self) -> Options:
+        """The options of the session."""
+        return self.session.options
+
+    def with_options(self, **given: Any) -> "Model":
+        """Returns the same model at the same version, read with other options (see `Options`)."""
+        session = Session(self.session.endpoints, of(self.session.options, **given))
+        model = Model(session, self.id, self.checkpoint)
+        model._manifest = self.manifest()
+        return model
+
+    def manifest(self) -> Manifest:
+        """Returns the manifest, read once. Raises NotFoundError, ConnectError, AnswerError."""
+        with self._lock:
+            if self._manifest is None:
+                self._manifest = read_manifest(self.session, self.id, self.checkpoint)
+            return self._manifest
+
+    def refresh(self) -> Manifest:
+        """Reads the manifest anew; what is read from now on is of that version."""
+        with self._lock:
+            self._manifest = None
+        return self.manifest()
+
+    def reader(self) -> Reader:
+        """Returns what reads boxes of the manifest's version."""
+        return Reader(self.session, self.manifest(), self.checkpoint)
+
+    def names(self, match: Optional[str] = None) -> List[str]:
+        """Returns the names of the tensors, sorted; `match` is the server's glob, which the server applies."""
+        if match is None:
+            return list(self.manifest().tensors)
+        found = read_manifest(self.session, self.id, self.checkpoint, match)
+        self.agree([found.etag])
+        return list(found.tensors)
+
+    def agree(self, tags: Iterable[str]) -> None:
+        """Checks that manifests with these tags, read by others, are of this one's version.
+
+        The server is asked where tags differ: a version has one tag until its files are hashed and another one from
+        then on, and the server takes both. Raises ChangedError, ConnectError.
+        """
+        distinct = {*tags, self.manifest().etag}
+        served = [name for name, info in self.manifest().tensors.items() if not info.reason]
+        if len(distinct) == 1 or not served:
+            return
+        for tag in sorted(distinct):
+            self._confirm(tag, served[0])
+
+    def confirm(self, endpoint: Endpoint) -> None:
+        """Checks that a server has this version now. Raises ChangedError; without retries, ConnectError and
+        AnswerError."""
+        tag = self.manifest().etag
+        served = next((name for name, info in self.manifest().tensors.items() if not info.reason), None)
+        if served is not None:
+            self._confirm(tag, served, endpoint=endpoint, once=True)
+            return
+        found = self.session.ask_json("GET", self.reader().path("tensors"), endpoint=endpoint, once=True)
+        if Manifest.from_json(found).etag != tag:
+            raise self._changed(None)
+
+    def _confirm(self, tag: str, served: str, **how: Any) -> None:
+        """Requests a plan of one tensor with a manifest's tag. A server with another version refuses it."""
+        try:
+            self.session.ask("POST", self.reader().path("plans"), {"boxes": [{"name": served}], "manifest": tag}, **how)
+        except errors.ChangedError as error:
+            raise self._changed(error) from error
+
+    def _changed(self, error: Optional[errors.ChangedError]) -> errors.ChangedError:
+        text = f"{self.id} changed on the server while it was being loaded: load again"
+        if error is None:
+            return errors.ChangedError(text, 412, "FAILED_PRECONDITION")
+        return errors.ChangedError(f"{text} ({error})", 412, error.code, error.url)
+
+    def read_bytes(self, name: str) -> bytearray:
+        """Returns the bytes of a tensor of any type, little-endian and row by row. Raises NotFoundError."""
+        info = self.manifest().served(name)
+        data = empty_bytes(info.nbytes)
+        self.reader().read([Want(boxes.whole(name, info.shape), view=memoryview(data))], name)
+        return data
+
+    def read_boxes(self, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,
+                   framework: str = "pt") -> List[Any]:
+        """Reads parts of tensors as one answer, and returns them in the order of the list.
+
+        `wanted`: (name, slices) pairs; slices is what a tensor takes between brackets: integers, slices, `...`, or None
+        for all of it. `out`: a tensor of torch, or None, for each; those that are there are filled (their type
+        converts) and returned. Raises IndexError for a slice that the tensor would refuse; NotFoundError,
+        MismatchError.
+        """
+        return self.read_parts(list(wanted), out, memory.framework_of(framework))
+
+    def read_parts(self, pairs: List[Tuple[str, Any]], out: Optional[Sequence[Any]], framework: str,
+                   stop: Optional[Stop] = None) -> List[Any]:
+        """Reads as `read_boxes`. `framework`: "pt" or "np". `stop` lets another thread end the read."""
+        if out is not None and len(out) != len(pairs):
+            raise errors.MismatchError(f"out has {len(out)} tensors for {len(pairs)} boxes")
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+            raise TypeError("boxes are given as a list of (name, slices) pairs, with None for a whole tensor")
+        if out is not None and not all(one is None or hasattr(one, "element_size") for one in out):
+            raise TypeError("out takes tensors of torch, or None")
+        wants, results, fresh = [], [], []
+        for number, (name, index) in enumerate(pairs):
+            info = self.manifest().served(name)
+            index = ... if index is None else index
+            target = out[number] if out is not None else None
+            want, finish, tensor = self._part(info, index, framework, target)
+            wants.append(want)
+            results.append(finish)
+            fresh += [] if tensor is None else [tensor]
+        memory.ask_huge_pages(fresh)
+        self.reader().read(wants, f"{len(wants)} boxes", stop)
+        return [finish() for finish in results]
+
+    def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
+        """Returns the Want that reads an indexed part, a function that returns the part once it is read, and the tensor
+        allocated for it (None if the part is read into the target)."""
+        shape = indexing.check_index(info, index, framework)
+        box, rest = indexing.box_of(info, index, framework)
+        if target is not None:
+            if shape is not None and tuple(target.shape) != shape:
+                raise errors.MismatchError(f"{info.name}: out has shape {tuple(target.shape)}, the box {shape}")
+            if indexing.is_plain(rest):
+                return memory.want_into(target, box, info.dtype), lambda: target, None
+        tensor, view = memory.empty(framework, info.dtype, box.sizes)
+
+        def finish():
+            part = indexing.apply(tensor, rest)
+            return part if target is None else indexing.copy(part, target)
+
+        return Want(box, view=view), finish, tensor
+
+    def state_dict(self, match: Optional[str] = None, device: Any = None, dtype: Any = None,
+                   framework: str = "pt") -> Dict[str, Any]:
+        """Returns all tensors, or those whose names `match`, by name.
+
+        `device`: torch's; the processor by default. `dtype`: torch's type, to which floating-point tensors are
+        converted. Tensors that are one in the checkpoint (`alias_of`) are read once and share memory.
+        """
+        return self.read_tensors(self.names(match), device, dtype, memory.framework_of(framework))
+
+    def read_tensors(self, names: Sequence[str], device: Any, dtype: Any, framework: str) -> Dict[str, Any]:
+        """Reads as `state_dict`, the tensors of these names. `framework`: "pt" or "np"."""
+        if framework == "np" and (dtype is not None or str(device or "cpu") != "cpu"):
+            raise ValueError('device= and dtype= need framework="pt"')
+        if dtype is not None and type(dtype).__module__ != "torch":
+            raise TypeError(f"dtype is a type of torch, such as torch.bfloat16, not {dtype!r}")
+        made: Dict[str, Any] = {}
+        wants: List[Want] = []
+        first_of: Dict[str, str] = {}
+        for name in names:
+            info = self.manifest().served(name)
+            key = self._shared_with(info)
+            if key in first_of:
+                made[name] = made[first_of[key]]
+                continue
+            first_of[key] = name
+            try:
+                made[name], want = self._fresh(info, device, dtype, framework)
+            except errors.TensordError as error:
+                raise errors.TensordError(f"{name} of {self.id}: {error} (match= chooses other tensors)") from error
+            if want is not None:
+                wants.append(want)
+        memory.ask_huge_pages(made.values())
+        self.reader().read(wants)
+        return made
+
+    def _shared_with(self, info: TensorInfo) -> str:
+        """Returns the tensor under whose bytes another one lies, if it also has its type and shape."""
+        first = self.manifest().tensors.get(info.alias_of or "")
+        if first is not None and (first.dtype, first.shape) == (info.dtype, info.shape):
+            return first.name
+        return info.name
+
+    def _fresh(self, info: TensorInfo, device: Any, dtype: Any, framework: str) -> Tuple[Any, Optional[Want]]:
+        """Makes a tensor, and returns with it what reads it; None on the meta device, which keeps no bytes."""
+        box = boxes.whole(info.name, info.shape)
+        if framework == "np":
+            tensor, view = memory.empty("np", info.dtype, info.shape)
+            return tensor, Want(box, view=view)
+        import torch
+
+        source = dtypes.torch_dtype(info.dtype)
+        wanted = dtype if dtype is not None and source.is_floating_point and info.dtype != "F4" else source
+        tensor = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=wanted,
+                             device="cpu" if device is None else device)
+        return tensor, None if tensor.device.type == "meta" else memory.want_into(tensor, box, info.dtype)
+
+    def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
+                  names: Optional[Dict[str, str]] = None) -> Tuple[List[str], List[str]]:
+        """Reads the checkpoint into memory that exists: a module's parameters and buffers, or a dict of tensors.
+
+        `strict`: every name has to be on both sides, else MismatchError; False reads what is on both. `dtype`: what the
+        tensors may be converted to, a type of torch or "any"; by default types have to be equal. `match`: only
+        tensors of the checkpoint whose names match. `names`: the checkpoint's name for a name of the target, where they
+        differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes have to be equal.
+        Nothing is written before all of this has been checked.
+        """
+        if not isinstance(target, dict) and not hasattr(target, "state_dict"):
+            raise TypeError(f"load_into fills a module or a dict of tensors of torch, not {type(target).__name__}")
+        tensors = target if isinstance(target, dict) else target.state_dict(keep_vars=True)
+        for name, tensor in tensors.items():
+            if not hasattr(tensor, "element_size"):
+                raise TypeError(f"{name} is of type {type(tensor).__name__}: load_into fills tensors of torch")
+        offered = set(self.names(match))
+        source_of = {name: (names or {}).get(name, name) for name in tensors}
+        missing = [name for name in tensors if source_of[name] not in offered]
+        unexpected = sorted(offered - set(source_of.values()))
+        if strict and (missing or unexpected):
+            differ = _some("missing", missing) + _some("unexpected", unexpected)
+            raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads what is on both sides")
+        wants: Dict[Any, Want] = {}
+        faults = []
+        for name, tensor in tensors.items():
+            if source_of[name] not in offered:
+                continue
+            info = self.manifest().served(source_of[name])
+            fault = _fault_of(name, tensor, info, dtype)
+            if fault:
+                faults.append(fault)
+                continue
+            place: Any = name
+            if tensor.numel() and memory.has_memory(tensor):  # of tied parameters the last counts, as for torch
+                place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.device)
+            wants[place] = memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype)
+        if faults:
+            raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
+        self.reader().read(list(wants.values()))
+        return missing, unexpected
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a slice view of a tensor: `get_shape()`, `get_dtype()`, `[...]`. Nothing is read yet."""
+        return RemoteSlice(self.reader, self.manifest().served(name), "pt")
+
+
+def _some(what: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{what} {', '.join(names[:5])}{more}; "
+
+
+def _fault_of(name: str, tensor: Any, info: TensorInfo, dtype: Any) -> str:
+    shape = dtypes.torch_shape(info.dtype, info.shape)
+    if tuple(tensor.shape) != shape:
+        return f"{name} has shape {tuple(tensor.shape)}, the checkpoint {shape}"
+    source = dtypes.torch_dtype(info.dtype)
+    if tensor.dtype != source and dtype != "any" and tensor.dtype != dtype:
+        return f"{name} is {tensor.dtype}, the checkpoint {source} (dtype={tensor.dtype} converts)"
+    return ""

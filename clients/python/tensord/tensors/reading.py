@@ -1,0 +1,241 @@
+"""Reads boxes of a checkpoint's tensors, each to its destination.
+
+All boxes of a read are asked for as one answer: little at once by `tensors:read`, else as a registered plan, whose
+answer has an entity tag and ranges, so that it is read over several connections and goes on after a cut. Both name the
+manifest's tag, so that a server whose checkpoint has changed refuses (412).
+"""
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from urllib.parse import quote
+
+from .. import errors
+from ..address import Endpoint, path_of
+from ..net import http, ring, transfer
+from ..net.progress import Progress
+from ..net.resources import read_resource
+from ..net.session import Session
+from ..options import MIB
+from . import boxes, dtypes
+from .boxes import Box
+from .manifest import Manifest
+
+AT_ONCE_BYTES = 2 * MIB  # read by one request without a plan
+AT_ONCE_BOXES = 2000
+PLAN_BOXES = 20000  # the most of one plan
+PLAN_TEXT_BYTES = 4 * MIB  # about the most text of one; the server takes 8 MiB by default
+
+
+@dataclass
+class Want:
+    """A box and its destination: `view`, memory of exactly its bytes; or `copy`, which takes pieces of it.
+
+    `copy(memory, piece)` gets the bytes of a piece, a box within the box, in row-major order. It runs in any thread,
+    and has to be done with the memory when it returns; or it returns what waits for that.
+    """
+
+    box: Box
+    view: Optional[memoryview] = None
+    copy: Optional[Callable[[memoryview, Box], Optional[Callable[[], None]]]] = None
+
+
+class Reader:
+    """Reads from one version of one checkpoint. For any number of threads; may be pickled."""
+
+    def __init__(self, session: Session, manifest: Manifest, checkpoint: Optional[str]):
+        self.session = session
+        self.manifest = manifest
+        self.checkpoint = checkpoint
+
+    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[transfer.Stop] = None) -> None:
+        """Reads all boxes. Returns when each is in its place. `stop` lets another thread end the read.
+
+        Raises NotFoundError and TensordError for what cannot be read, before anything is read; ChangedError when the
+        checkpoint is not the manifest's any more; ConnectError, ProtocolError, AnswerError.
+        """
+        direct = [_Piece(want, want.box, self._nbytes(want.box)) for want in wants if want.copy is None]
+        for piece in direct:
+            if len(piece.want.view) != piece.nbytes:
+                raise ValueError(f"{piece.box.name}: the destination has {len(piece.want.view)} bytes, where the box "
+                                 f"has {piece.nbytes}")
+        staged_bytes = sum(self._nbytes(want.box) for want in wants if want.copy is not None)
+        total = staged_bytes + sum(piece.nbytes for piece in direct)
+        with Progress(total, what or self.manifest.model, self.session.options.progress) as progress:
+            for plan in _plans(sorted((p for p in direct if p.nbytes), key=self._place)):
+                self._read_plan(plan, progress, None, stop)
+            if staged_bytes:
+                self._read_staged([want for want in wants if want.copy is not None], staged_bytes, progress, stop)
+
+    def _read_staged(self, wants: List[Want], total: int, progress: Progress, stop: Optional[transfer.Stop]) -> None:
+        nbytes, count = ring.pieces(self.session.options.ring_bytes, self.session.options.connections)
+        pinned = any(getattr(want.copy, "pinned", False) for want in wants)
+        memory = ring.take_pinned(nbytes, count) if pinned else ring.Ring(min(nbytes, max(4096, total)), count)
+        pieces = []
+        for want in wants:
+            bits = dtypes.bits_of(self.manifest[want.box.name].dtype) or 8
+            for box in boxes.pieces_of(want.box, max(1, memory.nbytes * 8 // bits)):
+                pieces.append(_Piece(want, box, self._nbytes(box), bits))
+        # Falling sizes of elements, so that each piece begins at a multiple of its own.
+        pieces = sorted((p for p in pieces if p.nbytes), key=lambda p: (-p.bits, *self._place(p)))
+        try:
+            for plan in _plans(pieces):
+                self._read_plan(plan, progress, memory, stop)
+        finally:
+            memory.drain()
+        if pinned:
+            ring.keep_pinned(memory)
+
+    def _nbytes(self, box: Box) -> int:
+        info = self.manifest.served(box.name)
+        if box.sizes == info.shape:
+            return info.nbytes
+        return dtypes.nbytes_of(info.dtype, box.sizes)
+
+    def _place(self, piece: "_Piece") -> Tuple[str, int, Tuple[int, ...]]:
+        """Orders boxes as they lie in the files, so that neighbours are sent as one run."""
+        info = self.manifest[piece.box.name]
+        return info.file, info.offset or 0, piece.box.start
+
+    def _items(self, pieces: Sequence["_Piece"]) -> List[Dict[str, str]]:
+        items = []
+        for piece in pieces:
+            text = piece.box.slice_text(self.manifest[piece.box.name].shape)
+            items.append({"name": piece.box.name, "slice": text} if text else {"name": piece.box.name})
+        return items
+
+    def path(self, *rest: str) -> str:
+        """Returns the path of something of the model, with the checkpoint."""
+        query = f"?checkpoint={quote(self.checkpoint, safe='')}" if self.checkpoint is not None else ""
+        return path_of(self.manifest.model, *rest) + query
+
+    # ---- one answer
+
+    def _read_plan(self, pieces: List["_Piece"], progress: Progress, memory: Optional[ring.Ring],
+                   stop: Optional[transfer.Stop]) -> None:
+        total = sum(piece.nbytes for piece in pieces)
+        if stop is None and total <= AT_ONCE_BYTES and len(pieces) <= AT_ONCE_BOXES:
+            self._read_at_once(pieces, total, progress)
+            return
+        source = transfer.Source(self.session.endpoints, lambda endpoint: self._register(endpoint, pieces, total))
+        if memory is None:
+            read_resource(self.session, source, [piece.want.view for piece in pieces], 0, progress, stop)
+        else:
+            jobs = list(_staged_jobs(pieces, memory))
+            transfer.read(self.session, source, jobs, progress, memory.borrow, stop)
+
+    def _read_at_once(self, pieces: List["_Piece"], total: int, progress: Progress) -> None:
+        staging = bytearray(total) if any(piece.want.copy for piece in pieces) else None
+        views = [memoryview(staging)] if staging is not None else [piece.want.view for piece in pieces]
+
+        def receive(answer: http.Answer) -> None:
+            if answer.status != 200 or answer.length != total:
+                raise errors.ProtocolError(f"{answer.connection.endpoint} answered {answer.length} bytes with status "
+                                           f"{answer.status}, where {total} were asked for")
+            for view in views:
+                answer.receive_into(view)
+
+        body = {"tensors": self._items(pieces), "manifest": self.manifest.etag}
+        try:
+            self.session.ask("POST", self.path("tensors:read"), body, read=receive)
+        except errors.ChangedError as error:
+            raise self._changed(error) from error
+        progress.add(total)
+        at = 0
+        for piece in pieces if staging is not None else ():
+            done = piece.want.copy(views[0][at : at + piece.nbytes], piece.box)
+            if done is not None:
+                done()
+            at += piece.nbytes
+
+    def _register(self, endpoint: Endpoint, pieces: List["_Piece"], total: int) -> transfer.Resource:
+        """Registers the boxes as a plan on one server, and returns the address of its answer."""
+        body = {"boxes": self._items(pieces), "manifest": self.manifest.etag}
+        try:
+            plan = self.session.ask_json("POST", self.path("plans"), body, endpoint=endpoint, once=True)
+        except errors.ChangedError as error:
+            raise self._changed(error) from error
+        return plan_resource(plan, 0, endpoint, total)
+
+    def _changed(self, error: errors.ChangedError) -> errors.ChangedError:
+        return errors.ChangedError(f"{self.manifest.model} changed on the server after its manifest was read; nothing "
+                                   f"of the new version was used: load again, an open model after its refresh() "
+                                   f"({error})", 412, error.code, error.url)
+
+
+def plan_resource(plan: Any, rank: int, endpoint: Endpoint, nbytes: Optional[int] = None) -> transfer.Resource:
+    """Returns where a registered plan's answer for a rank is. Raises ProtocolError if the server's answer is no plan's,
+    or has another length than `nbytes`."""
+    try:
+        row = plan["ranks"][rank]
+        href, etag, length = row["href"], row["etag"], row["nbytes"]
+        fits = re.fullmatch(r"/(?!/)[!-~]*", href) and re.fullmatch(r'"?[!#-~]+"?', etag) and type(length) is int
+    except (KeyError, IndexError, TypeError) as error:
+        raise errors.ProtocolError(f"{endpoint} answered no plan") from error
+    if not fits or not 0 <= length < 2**63:  # the path and the tag go into requests
+        raise errors.ProtocolError(f"{endpoint} answered a plan with the path {href!r}, the tag {etag!r} and "
+                                   f"{length!r} bytes, which no tensord server does")
+    resource = transfer.Resource(href, _quoted(etag), length)
+    if nbytes is not None and resource.nbytes != nbytes:
+        raise errors.ProtocolError(f"{endpoint} would send {resource.nbytes} bytes, where the boxes have {nbytes}")
+    return resource
+
+
+def _quoted(etag: str) -> str:
+    return etag if etag.startswith('"') else f'"{etag}"'
+
+
+@dataclass
+class _Piece:
+    """A part of a want that is read in one go: the whole box, or a piece that fits into borrowed memory."""
+
+    want: Want
+    box: Box
+    nbytes: int
+    bits: int = 8
+
+
+def _plans(pieces: Sequence[_Piece]) -> Iterator[List[_Piece]]:
+    """Cuts a list into plans that a server takes as one body."""
+    plan: List[_Piece] = []
+    text = 0
+    for piece in pieces:
+        size = len(json.dumps(piece.box.name)) + 40 + 40 * len(piece.box.sizes)
+        if plan and (len(plan) == PLAN_BOXES or text + size > PLAN_TEXT_BYTES):
+            yield plan
+            plan, text = [], 0
+        plan.append(piece)
+        text += size
+    if plan:
+        yield plan
+
+
+def _staged_jobs(pieces: Sequence[_Piece], memory: ring.Ring) -> Iterator[transfer.Job]:
+    """Gathers pieces into ranges that fit into borrowed memory."""
+    offset, at = 0, 0
+    while at < len(pieces):
+        end, nbytes = at, 0
+        while end < len(pieces) and nbytes + pieces[end].nbytes <= memory.nbytes:
+            nbytes += pieces[end].nbytes
+            end += 1
+        yield transfer.Job(offset, nbytes, finish=_copier(pieces[at:end], memory))
+        offset += nbytes
+        at = end
+
+
+def _copier(pieces: Sequence[_Piece], memory: ring.Ring) -> Callable[[memoryview], None]:
+    def finish(lent: memoryview) -> None:
+        waits = []
+        try:
+            at = 0
+            for piece in pieces:
+                wait = piece.want.copy(lent[at : at + piece.nbytes], piece.box)
+                if wait is not None:
+                    waits.append(wait)
+                at += piece.nbytes
+        finally:
+            memory.give(lent, (lambda: [wait() for wait in waits]) if waits else None)
+
+    return finish
