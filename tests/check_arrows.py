@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails when an #include runs against the arrows of docs/architecture.md, names a file that is not there, or is part of
 a circle of modules; when a function is not defined in the source of the header that declares it, because circles could
-hide there; and when a header has another include guard than its path says.
+hide there; and when a header has another include guard than its path says. The same for the modules of the Python
+client: which of them may import which, no circle, and no module that uses another one's names with an underscore.
 
     check_arrows.py ROOT         checks the tree under ROOT
     check_arrows.py --self-test  checks that a wrong include is caught
@@ -11,6 +12,8 @@ import pathlib
 import re
 import sys
 import tempfile
+
+import python_arrows
 
 # room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; what lies in a folder
 # that is not named here belongs to the folder above.
@@ -226,7 +229,9 @@ def check(root):
         uses[table] |= modules - {table}
         for module in modules:
             uses[module].discard(table)
-    for members in circles(uses):
+    python_faults, python_uses = python_arrows.check(root)
+    faults += python_faults
+    for members in circles({**uses, **python_uses}):
         faults.append(f"modules include each other in a circle: {', '.join(members)}")
     return faults
 
@@ -243,6 +248,15 @@ def faults_of_tree(files):
                 text = "#ifndef {0}\n#define {0}\n{1}#endif\n".format(guard_of(name), text)
             (root / name).write_text(text)
         return check(root)
+
+
+def python_faults(files):
+    """The faults of a Python client that holds these files (name -> text) besides a module a in every folder."""
+    modules = {name: "" for name in ("__init__.py", "errors.py", "lock.py", "client.py", "lazy.py", "dcp.py")}
+    for folder in python_arrows.FOLDERS:
+        modules |= {f"{folder}/__init__.py": "", f"{folder}/a.py": ""}
+    modules["tensors/dtypes.py"] = ""
+    return faults_of_tree({f"{python_arrows.PACKAGE}/{name}": text for name, text in (modules | files).items()})
 
 
 def self_test():
@@ -345,7 +359,70 @@ def self_test():
         ({"api/native/routes.h": "void td_b(void);\nvoid td_c(void);\n", "api/native/b.c": "void td_b(void) {}",
           "api/native/c.c": "void td_c(void) { td_b(); }"}, True),
     ]
+    # (file of the Python client, text, is it a fault)
+    python_cases = [
+        ("net/b.py", "import json\nfrom .. import errors\nfrom ..lock import Lock\nfrom . import a\n", False),
+        ("tensors/b.py", "from ..net import a\nfrom ..net.a import get\n", False),
+        ("rows/b.py", "from ..tensors import dtypes\nfrom ..net.a import get\n", False),
+        ("engines/b.py", "from ..client import Client\nfrom ..lazy import deferred\nfrom ..net.a import b\n", False),
+        ("client.py", "from .rows.a import Dataset\nfrom tensord.net import a\nimport tensord.tensors.a\n", False),
+        ("dcp.py", "from .engines import a\nfrom . import client\n", False),
+        ("net/b.py", "from ..tensors import a\n", True),
+        ("net/b.py", "from tensord.tensors.a import b\n", True),
+        ("net/b.py", "import tensord.client\n", True),
+        ("net/b.py", "def b():\n    from ..client import Client\n", True),
+        ("net/b.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..rows import a\n", True),
+        ("net/b.py", "from .. import client\n", True),
+        ("net/b.py", "from .. import Client\n", True),
+        ("net/b.py", "import importlib\nimportlib.import_module('tensord.client')\n", True),
+        ("net/b.py", "from .absent import b\n", True),
+        ("net/b.py", "from .... import b\n", True),
+        ("tensors/b.py", "from ..rows import a\n", True),
+        ("rows/b.py", "from ..tensors.a import Model\n", True),
+        ("rows/b.py", "from ..client import Client\n", True),
+        ("rows/b.py", "from ..engines import a\n", True),
+        ("client.py", "from .engines import a\n", True),
+        ("client.py", "from . import dcp\n", True),
+        ("engines/b.py", "from .. import dcp\n", True),
+        ("errors.py", "from .net import a\n", True),
+        ("net/b.py", "from .a import _get\n", True),
+        ("net/b.py", "from os import _exit\n", False),
+        ("net/b.py", "from .a import get as _get\n", False),
+        ("net/b.py", "from .. import _version\n", True),  # no such module here
+        ("net/b.py", "import os\nos._exit(0)\nos.path._joinrealpath('', '', {})\n", False),
+        ("net/b.py", "from . import a\na._get()\n", True),
+        ("net/b.py", "from .a import A\nclass B(A):\n    _own = A._own\n", True),
+        ("net/b.py", "class B:\n    def b(self, c):\n        return self._b + c._c\n", True),
+        ("net/b.py", "class B:\n    def b(self):\n        return self.c._c\n", True),
+        ("net/b.py", "class B:\n    def b(self):\n        self.c._c = 1\n", True),
+        ("net/b.py", "def b(call):\n    return call()._c\n", True),
+        ("net/b.py", "class B:\n    def a(self):\n        self._b = 1\n    def b(self, c):\n        c._b()\n", False),
+        ("net/b.py", "class B:\n    def _b(self):\n        pass\n    def b(self, c):\n        return c._b()\n", False),
+        ("net/b.py", "class B:\n    @classmethod\n    def b(cls):\n        return cls._c, super()._d\n", False),
+        ("net/b.py", "def b(pair):\n    return pair._replace(x=1), pair.__dict__\n", False),
+    ]
+    # (files of the Python client, the circle or None)
+    python_trees = [
+        ({"net/b.py": "from . import a\n"}, None),
+        ({"net/a.py": "from . import b\n", "net/b.py": "from . import a\n"}, "tensord.net.a, tensord.net.b"),
+        ({"net/a.py": "from .b import c\n", "net/b.py": "def b():\n    from .a import d\n"},
+         "tensord.net.a, tensord.net.b"),
+        ({"client.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .lazy import c\n",
+          "lazy.py": "import tensord.client\n"}, "tensord.client, tensord.lazy"),
+        ({"net/__init__.py": "from .a import b\n", "net/a.py": "from . import b\n"}, "tensord.net, tensord.net.a"),
+    ]
     wrong = 0
+    for name, text, is_fault in python_cases:
+        faults = python_faults({name: text})
+        if bool(faults) != is_fault:
+            wrong += 1
+            print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
+    for files, circle in python_trees:
+        faults = python_faults(files)
+        expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
+        if faults != expected:
+            wrong += 1
+            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
     for name, text, is_fault in cases:
         faults = faults_of_tree({name: text})
         if bool(faults) != is_fault:
