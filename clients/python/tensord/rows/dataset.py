@@ -68,6 +68,8 @@ class Dataset:
 
     Waits while the server builds the split's index, up to `retry_for` seconds without progress. Raises NotFoundError,
     ConnectError, AnswerError; ValueError where `split` is needed, or `decode` does not fit.
+
+    `session`, `fetcher`, `grouped`, `lookahead`, `task` and `read_list` are for the other modules of this package.
     """
 
     def __init__(self, url: Union[Urls, RemoteSplit, Named], split: Optional[str] = None,
