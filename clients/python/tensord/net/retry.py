@@ -6,17 +6,57 @@ import math
 import random
 import threading
 import time
-from typing import Optional
+from typing import Callable, Dict, List, Optional, Sequence, TypeVar
 
 from .. import errors
+from ..address import Endpoint
 from ..options import Options
 from .http import Answer
 
+T = TypeVar("T")
 log = logging.getLogger("tensord")
 
 RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
 TOLD_AFTER = 4  # tries; some two seconds
 MAX_FAULTS = 6  # answers in a row that are not what was asked for; waiting does not mend those
+
+
+class Fault(Exception):
+    """A failed try. Another one may succeed: on the same server after `after` seconds, or only on another server if the
+    fault is `lasting`. `error` is what to raise when no other try follows."""
+
+    def __init__(self, error: Exception, after: float = 0.0, lasting: bool = False):
+        super().__init__(str(error))
+        self.error, self.after, self.lasting = error, after, lasting
+
+
+class Servers:
+    """The servers for one request or one read, without those that were left out of it. Thread-safe."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]):
+        self._lock = threading.Lock()
+        self._usable: List[Endpoint] = list(endpoints)
+        self._refusal: Optional[Exception] = None
+
+    @property
+    def count(self) -> int:
+        """Returns how many servers remain."""
+        return len(self._usable)
+
+    def endpoint(self, number: int) -> Endpoint:
+        """Returns the server for the try of that number. Raises the last refusal if all servers were left out."""
+        with self._lock:
+            if not self._usable:
+                raise self._refusal or errors.ConnectError("no server is left")
+            return self._usable[number % len(self._usable)]
+
+    def leave_out(self, endpoint: Endpoint, reason: Exception) -> bool:
+        """Removes a server, since it has another version or cannot be connected to. Returns whether one remains."""
+        with self._lock:
+            if endpoint in self._usable:
+                self._usable.remove(endpoint)
+            self._refusal = reason
+            return bool(self._usable)
 
 
 class Patience:
@@ -27,6 +67,11 @@ class Patience:
         self._limit = options.with_value("retry_for")
         self._stopping = stopping
         self.progress()
+
+    def check(self) -> None:
+        """Raises TensordError if the job was stopped."""
+        if self._stopping is not None and self._stopping.is_set():
+            raise errors.TensordError("the read was stopped")
 
     def progress(self) -> None:
         """Starts over: bytes have come."""
@@ -58,6 +103,45 @@ class Patience:
             time.sleep(delay)
         else:
             self._stopping.wait(delay)
+
+
+def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T], number: int = 0,
+            done: Callable[[], int] = lambda: 0) -> T:
+    """Calls `once` with one server after the other until it returns, and returns its result.
+
+    `once` raises Fault for a failed try; its other exceptions end the attempt. After a fault of each server this waits,
+    as `patience` says. `number`: of the first try, see `Servers.endpoint`. `done`: returns how many bytes have come and
+    need not be sent again; while it grows, the patience does not end.
+
+    Raises ConnectError, ProtocolError or AnswerError at the end of the patience; a lasting fault of the last server;
+    TensordError when the job was stopped.
+    """
+    faults: Dict[Endpoint, Exception] = {}
+    while True:
+        patience.check()
+        endpoint, before = servers.endpoint(number), done()
+        try:
+            return once(endpoint)
+        except Fault as fault:
+            patience.check()  # a stop also breaks connections
+            if done() > before:
+                patience.progress()
+            if fault.lasting:
+                if not servers.leave_out(endpoint, fault.error):
+                    raise fault.error from None
+                continue
+            number += 1
+            faults[endpoint] = fault.error
+            if len(faults) >= servers.count:
+                patience.wait(_together(faults, fault.error), fault.after)
+                faults.clear()
+
+
+def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
+    """Returns an error that names the fault of each server if none could be reached, else the last fault."""
+    if len(faults) > 1 and all(type(fault) is errors.ConnectError for fault in faults.values()):
+        return errors.ConnectError("; ".join(map(str, faults.values())))
+    return last
 
 
 _told_at = -math.inf

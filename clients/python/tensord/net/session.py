@@ -12,7 +12,7 @@ from ..address import Endpoint
 from ..options import Options
 from . import http
 from .pool import Pool
-from .retry import RETRIED_STATUSES, Patience, retry_after
+from .retry import RETRIED_STATUSES, Fault, Patience, Servers, attempt, retry_after
 
 
 class Session:
@@ -28,7 +28,7 @@ class Session:
                                           f"is plain HTTP: the URL over TLS is {endpoint.https_url}")
         self.options = options
         self.pool = Pool(options)
-        self._moved = 0  # how often `exchange` went on with the next server
+        self._preferred: Optional[Endpoint] = None  # the server of the last exchange
 
     def ask(
         self,
@@ -49,28 +49,20 @@ class Session:
         Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
-        read = read or (lambda answer: answer.read(limit))
-        servers = (endpoint,) if endpoint else self.endpoints
-        patience = Patience(self.options)
-        faults: Dict[Endpoint, Exception] = {}
-        attempt = 0
-        while True:
-            server = servers[attempt % len(servers)]
-            attempt += 1
-            try:
-                return self._ask_once(server, method, path, data, fields or {}, read)
-            except _Again as again:
-                if once:
-                    raise again.error from None
-                faults[server] = again.error
-                if attempt % len(servers) == 0:
-                    patience.wait(_together(faults, again.error), again.after)
+        servers = Servers((endpoint,) if endpoint else self.endpoints)
+        send = functools.partial(self._ask_once, method=method, path=path, data=data, fields=fields or {},
+                                 read=read or (lambda answer: answer.read(limit)))
+        if not once:
+            return attempt(servers, Patience(self.options), send)
+        try:
+            return send(servers.endpoint(0))
+        except Fault as fault:
+            raise fault.error from None
 
     def begin(self, exchange: "Exchange") -> Optional["Begun"]:
         """Sends the request of an exchange, and does not wait for the answer. None: it could not be sent now."""
-        server = self.endpoints[(os.getpid() + self._moved) % len(self.endpoints)]
         try:
-            connection = self.pool.take(server)
+            connection = self.pool.take(self.endpoints[self._first()])
         except errors.TensordError:
             return None
         try:
@@ -93,7 +85,7 @@ class Session:
             try:
                 self._body_of(self._head_of(connection, head), begun.path, exchange.read)
                 return
-            except (http.Dropped, _Again, errors.TensordError):
+            except (http.Dropped, Fault, errors.TensordError):
                 pass  # it may have waited for too long; a lasting fault comes again
         self.exchange(exchange)
 
@@ -104,82 +96,77 @@ class Session:
         not have what is asked for, is left out while others are left. `stopping` ends the waiting between tries, with
         TensordError. Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
-        servers = list(self.endpoints)
-        patience = Patience(self.options, stopping)
-        faults: Dict[Endpoint, Exception] = {}
-        while stopping is None or not stopping.is_set():
-            server = servers[(os.getpid() + self._moved) % len(servers)]
-            done = exchange.done
-            try:
-                method, path, fields, data = exchange.request()
-                self._ask_once(server, method, path, data, fields, exchange.read)
-                return
-            except (errors.ChangedError, errors.NotFoundError):
-                servers.remove(server)
-                if not servers:
-                    raise
-            except _Again as again:
-                if exchange.done > done:
-                    patience.progress()
-                    faults.clear()
-                faults[server] = again.error
-                self._moved += 1
-                if len(faults) >= len(servers):
-                    patience.wait(_together(faults, again.error), again.after)
-                    faults.clear()
-        raise errors.TensordError("the read was stopped")
 
-    def _ask_once(self, server, method, path, data, fields, read):
-        try:
-            connection = self.pool.take(server)
-        except (errors.ConnectError, errors.ProtocolError) as error:
-            raise _Again(error) from error
+        def once(server: Endpoint) -> None:
+            method, path, fields, data = exchange.request()
+            try:
+                self._ask_once(server, method, path, data, fields, exchange.read)
+            except (errors.ChangedError, errors.NotFoundError) as error:
+                raise Fault(error, lasting=True) from error
+            self._preferred = server
+
+        attempt(Servers(self.endpoints), Patience(self.options, stopping), once, self._first(), lambda: exchange.done)
+
+    def _first(self) -> int:
+        """Returns the index of the server for the first try of an exchange."""
+        preferred = self._preferred
+        return os.getpid() % len(self.endpoints) if preferred is None else self.endpoints.index(preferred)
+
+    def _ask_once(self, server: Endpoint, method: str, path: str, data: bytes, fields: Dict[str, str],
+                  read: Callable[[http.Answer], Any]) -> Tuple[Any, http.Answer]:
+        """Sends a request to one server, and returns what `read` makes of the body, and the head. Raises AnswerError
+        for a refusal, Fault for other failures."""
+        connection = self._take(server)
         reused = connection.used
         while True:
             try:
-                answer = self._head_of(connection, lambda: connection.request(method, path, fields, data))
+                answer = self._head_of(connection, functools.partial(connection.request, method, path, fields, data))
                 break
             except http.Dropped as error:
                 if not reused:
-                    raise _Again(errors.ConnectError(str(error))) from error
+                    raise Fault(errors.ConnectError(str(error))) from error
                 reused = False  # the server closed an idle connection just then
-                try:
-                    connection = self.pool.take(server, fresh=True)
-                except (errors.ConnectError, errors.ProtocolError) as refused:
-                    raise _Again(refused) from refused
+                connection = self._take(server, fresh=True)
         return self._body_of(answer, path, read), answer
+
+    def _take(self, server: Endpoint, fresh: bool = False) -> http.Connection:
+        """Returns a connection to a server. Raises Fault."""
+        try:
+            return self.pool.take(server, fresh)
+        except (errors.ConnectError, errors.ProtocolError) as error:
+            raise Fault(error) from error
 
     def _head_of(self, connection: http.Connection, receive: Callable[[], http.Answer]) -> http.Answer:
         """Returns what `receive` returns. A connection that fails is dropped. Raises Dropped if it ended before an
-        answer began, _Again for other faults."""
+        answer began, Fault for other faults."""
         try:
             return receive()
         except http.Dropped as error:
             self.pool.drop(connection)
             if error.started:
-                raise _Again(errors.ConnectError(str(error))) from error
+                raise Fault(errors.ConnectError(str(error))) from error
             raise
         except (errors.SetupError, errors.ProtocolError) as error:
             self.pool.drop(connection)
-            raise _Again(error) from error
+            raise Fault(error) from error
         except BaseException:
             self.pool.drop(connection)
             raise
 
     def _body_of(self, answer: http.Answer, path: str, read: Callable[[http.Answer], Any]) -> Any:
         """Returns what `read` makes of an answer, and gives its connection back. Raises AnswerError for a refusal,
-        _Again for faults."""
+        Fault for faults."""
         try:
             if answer.status >= 300:
                 error = http.error_of(answer, path)
                 if answer.status in RETRIED_STATUSES:
-                    raise _Again(error, retry_after(answer))
+                    raise Fault(error, retry_after(answer))
                 raise error
             return read(answer)
         except http.Dropped as error:
-            raise _Again(errors.ConnectError(str(error))) from error
+            raise Fault(errors.ConnectError(str(error))) from error
         except errors.ProtocolError as error:
-            raise _Again(error) from error
+            raise Fault(error) from error
         finally:
             if answer.finished:
                 self.pool.give(answer.connection)
@@ -235,19 +222,3 @@ class Exchange:
     def read(self, answer: http.Answer) -> None:
         """Reads the body of an answer with 2xx. Raises ProtocolError, Dropped."""
         raise NotImplementedError
-
-
-def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
-    """Returns an error that names what happened on each server, where none could be reached."""
-    if len(faults) > 1 and all(type(fault) is errors.ConnectError for fault in faults.values()):
-        return errors.ConnectError("; ".join(map(str, faults.values())))
-    return last
-
-
-class _Again(Exception):
-    """A fault that another try may mend."""
-
-    def __init__(self, error: Exception, after: float = 0.0):
-        super().__init__(str(error))
-        self.error = error
-        self.after = after

@@ -17,7 +17,7 @@ from ..address import Endpoint
 from . import http
 from .http import Connection
 from .progress import Progress
-from .retry import RETRIED_STATUSES, Patience, retry_after
+from .retry import RETRIED_STATUSES, Fault, Patience, Servers, attempt, retry_after
 from .session import Session
 
 LEAVE_SECONDS = 1.0  # for threads to end after an interrupt
@@ -32,7 +32,7 @@ class Resource:
     nbytes: int
 
 
-class Source:
+class Source(Servers):
     """A resource on several servers. `locate` asks one server for it; its answers are kept, and asked for anew when the
     server has forgotten them. Thread-safe.
 
@@ -41,21 +41,12 @@ class Source:
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], locate: Callable[[Endpoint], Resource], one_tag: bool = False):
+        super().__init__(endpoints)
         self._locate = locate
         self._one_tag = one_tag
         self._version: Optional[Tuple[str, int]] = None
-        self._lock = threading.Lock()
-        self._usable: List[Endpoint] = list(endpoints)
         self._found: Dict[Endpoint, Resource] = {}
         self._turns: Dict[Endpoint, threading.Lock] = {}
-        self._refusal: Optional[Exception] = None
-
-    def endpoint(self, number: int) -> Endpoint:
-        """Returns the server for a worker's next try; servers that cannot take part are left out."""
-        with self._lock:
-            if not self._usable:
-                raise self._refusal or errors.ConnectError("no server is left")
-            return self._usable[number % len(self._usable)]
 
     def on(self, endpoint: Endpoint) -> Resource:
         """Returns the resource on a server. Raises what `locate` raises."""
@@ -74,42 +65,29 @@ class Source:
                 self._found[endpoint] = found
             return found
 
+    def found_on(self, endpoint: Endpoint) -> Resource:
+        """Returns what `on` returns. Raises Fault for an error that another try may mend."""
+        try:
+            return self.on(endpoint)
+        except (errors.ChangedError, errors.NotFoundError, errors.SetupError) as error:
+            raise Fault(error, lasting=True) from error
+        except errors.AnswerError as error:
+            if error.status not in RETRIED_STATUSES:
+                raise
+            raise Fault(error) from error
+        except (errors.ConnectError, errors.ProtocolError) as error:
+            raise Fault(error) from error
+
     def first(self, patience: Patience) -> Resource:
         """Returns the resource on the first server that has it; asks all of them again until the patience ends.
 
         Raises NotFoundError and what else a server refuses; ConnectError, ProtocolError.
         """
-        number = 0
-        while True:
-            endpoint = self.endpoint(number)
-            try:
-                return self.on(endpoint)
-            except (errors.ChangedError, errors.NotFoundError) as error:
-                if not self.leave_out(endpoint, error):
-                    raise
-            except errors.AnswerError as error:
-                if error.status not in RETRIED_STATUSES:
-                    raise
-                patience.wait(error)
-            except errors.SetupError as error:
-                if not self.leave_out(endpoint, error):
-                    raise
-            except (errors.ConnectError, errors.ProtocolError) as error:
-                patience.wait(error)
-            number += 1
+        return attempt(self, patience, self.found_on)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Makes the next `on` ask the server again."""
         self._found.pop(endpoint, None)
-
-    def leave_out(self, endpoint: Endpoint, reason: Exception) -> bool:
-        """Leaves a server out of this read, since it has another version or no connection to it can be made. Returns
-        whether another one is left."""
-        with self._lock:
-            if endpoint in self._usable:
-                self._usable.remove(endpoint)
-            self._refusal = reason
-            return bool(self._usable)
 
 
 @dataclass
@@ -186,7 +164,8 @@ def read(
 class _Run:
     """One call of `read`."""
 
-    def __init__(self, session, source, jobs, progress, borrow):
+    def __init__(self, session: Session, source: Source, jobs: Sequence[Job], progress: Progress,
+                 borrow: Optional[Callable[[threading.Event], memoryview]]):
         self.session, self.source, self.progress, self.borrow = session, source, progress, borrow
         self.error: Optional[BaseException] = None
         self.stopping = threading.Event()
@@ -250,6 +229,7 @@ class _Run:
             if job.finish is None:
                 self._do(job, job.views, number)
             else:
+                assert self.borrow is not None
                 memory = self.borrow(self.stopping)
                 self._do(job, [memory[: job.nbytes]], number)
                 with self._lock:
@@ -265,39 +245,20 @@ class _Run:
 
     def _do(self, job: Job, views: Sequence[memoryview], number: int) -> None:
         """Receives a job's bytes, however often that is cut."""
-        patience = Patience(self.session.options, self.stopping)
         place = _Place(views)
-        while place.done < job.nbytes and not self.stopping.is_set():
-            endpoint = self.source.endpoint(number)
-            before = place.done
-            try:
-                self._receive(endpoint, job, place)
-                continue
-            except _Failed as failed:
-                if self.stopping.is_set():
-                    return
-                if place.done > before:
-                    patience.progress()
-                if failed.for_good:
-                    if not self.source.leave_out(endpoint, failed.error):
-                        raise failed.error from None
-                    continue
-                number += 1
-                patience.wait(failed.error, failed.after)
+        if job.nbytes:
+            attempt(self.source, Patience(self.session.options, self.stopping),
+                    lambda endpoint: self._receive(endpoint, job, place), number, lambda: place.done)
 
     def _receive(self, endpoint: Endpoint, job: Job, place: "_Place") -> None:
-        """Asks one server for the rest of a job, and receives as much as comes. Raises _Failed."""
+        """Asks one server for the rest of a job, and receives as much as comes. Raises Fault."""
+        resource = self.source.found_on(endpoint)
         try:
-            resource = self.source.on(endpoint)
             connection = self.session.pool.take(endpoint)
-        except (errors.ChangedError, errors.NotFoundError, errors.SetupError) as error:
-            raise _Failed(error, for_good=True) from error
-        except errors.AnswerError as error:
-            if error.status not in RETRIED_STATUSES:
-                raise
-            raise _Failed(error) from error
+        except errors.SetupError as error:
+            raise Fault(error, lasting=True) from error
         except (errors.ConnectError, errors.ProtocolError) as error:
-            raise _Failed(error) from error
+            raise Fault(error) from error
         with self._lock:
             stopped = self.stopping.is_set()
             if not stopped:
@@ -308,11 +269,11 @@ class _Run:
                 answer = self._begin(connection, resource, job.offset + place.done, job.offset + job.nbytes)
                 self._fill(answer, place)
         except http.Dropped as error:
-            raise _Failed(errors.ConnectError(str(error))) from error
+            raise Fault(errors.ConnectError(str(error))) from error
         except errors.SetupError as error:
-            raise _Failed(error, for_good=True) from error
+            raise Fault(error, lasting=True) from error
         except errors.ProtocolError as error:
-            raise _Failed(error) from error
+            raise Fault(error) from error
         finally:
             with self._idle:
                 self._busy.discard(connection)
@@ -339,17 +300,17 @@ class _Run:
             error = http.error_of(answer, resource.path)
             if answer.status == 404:  # the server may have forgotten a plan: it is registered again
                 self.source.forget(connection.endpoint)
-                raise _Failed(errors.ProtocolError(str(error)))
+                raise Fault(errors.ProtocolError(str(error)))
             if answer.status in (412, 416):
-                raise _Failed(_changed(error, where), for_good=True)
+                raise Fault(_changed(error, where), lasting=True)
             if answer.status in RETRIED_STATUSES:
-                raise _Failed(error, retry_after(answer))
+                raise Fault(error, retry_after(answer))
             raise error
         etag = answer.fields.get("etag", "")
         if not etag:
             raise errors.ProtocolError(f"{where} answered without an entity tag: does a proxy take it away?")
         if etag != resource.etag:
-            raise _Failed(_changed(None, where), for_good=True)
+            raise Fault(_changed(None, where), lasting=True)
         whole = begin == 0 and end == resource.nbytes
         if answer.status == 200 and not whole:
             raise errors.ProtocolError(f"{where} answered 200 to a range: a server or proxy that ignores Range cannot "
@@ -385,14 +346,6 @@ class _Place:
         self._at += count
         if self._at == len(self._views[self._number]):
             self._number, self._at = self._number + 1, 0
-
-
-class _Failed(Exception):
-    """A try that failed and that another one may mend; with `for_good`, one on another server."""
-
-    def __init__(self, error: Exception, after: float = 0.0, for_good: bool = False):
-        super().__init__(str(error))
-        self.error, self.after, self.for_good = error, after, for_good
 
 
 def _changed(error: Optional[errors.AnswerError], where: str) -> errors.ChangedError:
