@@ -23,6 +23,7 @@ jobs=$(nproc)
 steps="
 format    quick,full  120 one   -              the layout of every C file, the length of every line
 shell     quick,full  120 one   -              bash -n and shellcheck on every script
+lint      quick,full  300 one   venv           ruff, and strict types by mypy, on the Python client
 arrows    quick        60 one   -              which folder may include which, and no circles
 units     quick       900 tests -              the unit tests of the ASan build, which this step brings up to date
 smoke     quick       300 tests venv,node      pytest over a socket, a part of http: ranges, tensors, Hub, S3, contract
@@ -81,6 +82,7 @@ run_pytest() { # STEP DIRECTORY_OR_FILE...
 
 step_format() { scripts/check_format.sh; }
 step_shell() { scripts/check_shell.sh; }
+step_lint() { scripts/check_python.sh; }
 # shellcheck disable=SC2046  # one word or none
 build_release() { # CMAKE_BUILD_ARGUMENT...
     cmake -S . -B build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \

@@ -12,12 +12,23 @@ The core needs nothing but Python; numpy and torch are used where they are insta
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._version import VERSION as __version__
 from .client import Client, connect, open_model, watch
-from .errors import (AddressError, AnswerError, ChangedError, ConnectError, DatasetChanged, DecodeError, MismatchError,
-                     NotFoundError, ProtocolError, SetupError, TensordError)
+from .errors import (
+    AddressError,
+    AnswerError,
+    ChangedError,
+    ConnectError,
+    DatasetChanged,
+    DecodeError,
+    MismatchError,
+    NotFoundError,
+    ProtocolError,
+    SetupError,
+    TensordError,
+)
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .options import Options
 from .rows.dataset import Dataset
@@ -41,7 +52,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "LazyTensor":  # needs torch, which the core does not
         from .lazy import LazyTensor
 

@@ -29,6 +29,7 @@ from .tensors.reading import Want
 
 TEXT_FORMATS = ("jsonl", "csv")  # whose rows are lines
 
+
 def main(arguments: Optional[List[str]] = None) -> int:
     """Runs a command, and returns its exit status: 0, or 1 after an error, which is printed in one line."""
     parser = _parser()
@@ -316,11 +317,11 @@ def _round(model: Model, wants: List[Want]) -> Tuple[float, float]:
 def _size(nbytes: int) -> str:
     if nbytes < 1024:
         return f"{nbytes} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        nbytes /= 1024
-        if nbytes < 1024 or unit == "TiB":
-            return f"{nbytes:.1f} {unit}"
-    return ""
+    size, units = nbytes / 1024, ["KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.1f} {units[0]}"
 
 
 def _print_table(header: List[str], rows: List[List[str]]) -> None:

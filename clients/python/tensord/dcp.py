@@ -13,8 +13,14 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch.distributed.checkpoint import StorageReader
-from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata, StorageMeta,
-                                                   TensorProperties, TensorStorageMetadata)
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
@@ -46,7 +52,7 @@ class TensordReader(StorageReader):
         self._model = url if isinstance(url, Model) else open_model(url, **options)
         self._index: Optional[Tuple[str, Index]] = None  # with the tag of its manifest
 
-    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+    def reset(self, checkpoint_id: Union[str, "os.PathLike[str]", None] = None) -> None:
         """Begins a load: of `checkpoint_id`, a URL, if it is given."""
         if checkpoint_id is not None:
             self._model = open_model(str(checkpoint_id), **self._options)
@@ -143,7 +149,7 @@ class TensordReader(StorageReader):
         return made
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, "os.PathLike[str]"]) -> bool:
         """Returns whether a checkpoint id is a URL of this package."""
         return is_url(checkpoint_id)
 

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator
+from typing import Any, Iterator, Tuple
 
 try:  # code that catches safetensors' error catches ours
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError as SafetensorError
 except ImportError:
 
     class SafetensorError(Exception):  # type: ignore[no-redef]
@@ -50,7 +50,7 @@ class AnswerError(TensordError):
         self.code = code
         self.url = url
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Any, ...]:
         return type(self), (self.args[0], self.status, self.code, self.url)
 
 

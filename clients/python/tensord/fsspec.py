@@ -22,7 +22,6 @@ from .net.buffer import empty_bytes
 from .net.resources import read_resource
 from .net.retry import Patience
 
-
 DATASETS = "datasets"  # the folder of datasets below a server
 
 
@@ -131,7 +130,8 @@ class TensordFileSystem(AbstractFileSystem):
     def info(self, path: str, **kwargs: Any) -> Dict[str, Any]:
         """Describes a file or folder. Raises FileNotFoundError."""
         path = self._strip_protocol(path)
-        for row in self.ls(path):
+        rows: List[Dict[str, Any]] = self.ls(path)
+        for row in rows:
             if row["name"] == path:
                 return row
         return {"name": path, "size": 0, "type": "directory"}
@@ -161,7 +161,8 @@ class TensordFileSystem(AbstractFileSystem):
         """Reads bytes [start, end) of a file, over several connections; negative ones count from its end."""
         with self._open(path) as file:
             first, last, _ = slice(start, end).indices(file.size)
-            return file._fetch_range(first, max(first, last))
+            data: bytes = file._fetch_range(first, max(first, last))
+            return data
 
     @staticmethod
     def _read_only(path: Any) -> OSError:

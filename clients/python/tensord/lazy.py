@@ -16,7 +16,7 @@ import contextlib
 import logging
 import math
 import threading
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -95,7 +95,8 @@ class _Source:
             own.append(step)
             step *= max(size, 1)
         own.reverse()
-        shape, strides = cut.shape, []
+        shape = cut.shape
+        strides: List[int] = []
         for dim in reversed(range(len(shape))):
             axes = cut.axes[dim]
             after = shape[dim + 1] * strides[-1] if dim + 1 < len(shape) else 1
@@ -115,7 +116,7 @@ class LazyTensor(torch.Tensor):
         return LazyTensor(model, info, cut, device, _Source(whole(info.name, shape)))
 
     @staticmethod
-    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: _Source):
+    def __new__(cls, model: Model, info: TensorInfo, cut: _Cut, device: Any, source: _Source) -> Any:
         shape = dtypes.torch_shape(info.dtype, cut.shape)
         strides, offset = (None, None) if info.dtype == "F4" else source.layout_of(cut)
         return torch.Tensor._make_wrapper_subclass(cls, shape, strides, offset, dtype=dtypes.torch_dtype(info.dtype),
@@ -128,7 +129,7 @@ class LazyTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"LazyTensor({self._info.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
-    def __reduce_ex__(self, protocol: int):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         """Reads the bytes: what is saved does not need the server, and holds no token."""
         return self.materialize().clone().__reduce_ex__(protocol)
 
@@ -163,7 +164,7 @@ class LazyTensor(torch.Tensor):
     # ---- what torch calls
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         recorded = _RECORDED.get(func)
         if recorded is not None and isinstance(args[0] if args else None, LazyTensor) and args[0]._info.dtype != "F4":
@@ -173,9 +174,9 @@ class LazyTensor(torch.Tensor):
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
-        if func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor):
-            if not isinstance(args[0], LazyTensor) and _copy(args[0], args[1]):
-                return args[0]
+        if func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor) \
+                and not isinstance(args[0], LazyTensor) and _copy(args[0], args[1]):
+            return args[0]
         if func in _RESHAPES_ITSELF:
             raise TypeError(f"a lazy tensor cannot change what it is ({_name_of(func)}): use its materialize()")
         if func in _ATTRIBUTES:
@@ -184,7 +185,7 @@ class LazyTensor(torch.Tensor):
         return _read_first(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _read_first(func, args, kwargs or {})
 
 
@@ -192,7 +193,7 @@ class _NotRecorded(Exception):
     """An operation that no cut stands for."""
 
 
-_told: set = set()
+_told: Set[Any] = set()
 _told_lock = ForkSafeLock()
 
 
@@ -360,8 +361,7 @@ def _t(tensor: LazyTensor) -> Any:
 
 
 def _permute(tensor: LazyTensor, *dims: Any) -> Any:
-    dims = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-    order = [_dim(tensor, dim) for dim in dims]
+    order = [_dim(tensor, dim) for dim in (dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims)]
     if sorted(order) != list(range(len(tensor._cut.axes))):
         raise _NotRecorded
     return tensor._with(tensor._cut._replace(axes=tuple(tensor._cut.axes[dim] for dim in order)))
@@ -481,7 +481,7 @@ def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
 # if its result never shares memory with its argument; into _ATTRIBUTES if it looks at no bytes; into _VIEWS if it
 # returns a view of an ordinary tensor whatever its arguments. What is in none of them reads, and is right.
 _T = torch.Tensor
-_RECORDED = {
+_RECORDED: Dict[Any, Callable[..., Any]] = {
     _T.narrow: _narrow, torch.narrow: _narrow, _T.split: _split, torch.split: _split, _T.chunk: _chunk,
     torch.chunk: _chunk, _T.tensor_split: _tensor_split, torch.tensor_split: _tensor_split, _T.select: _select,
     torch.select: _select, _T.unbind: _unbind, torch.unbind: _unbind, _T.unsqueeze: _unsqueeze,
@@ -677,7 +677,7 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self._pending = pending
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         is_copy = func in _COPIES and len(args) > 1 and isinstance(args[1], LazyTensor)
         if not is_copy and func not in _ATTRIBUTES and not _is_view(func, args):

@@ -36,7 +36,7 @@ class Options:
     verify: bool = True
     progress: Optional[bool] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("connections", "range_bytes", "ring_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:

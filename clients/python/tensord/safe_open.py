@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from .address import Urls
 from .client import open_model
@@ -99,7 +99,7 @@ class safe_open:
         if plan is not None and not isinstance(plan, dict):
             raise TypeError(f"the plan is a dict, not {type(plan).__name__}")
         wanted: Dict[str, Tuple[slice, ...]] = {}
-        for name, part in ({name: None for name in self.keys()} if plan is None else plan).items():
+        for name, part in (dict.fromkeys(self.keys()) if plan is None else plan).items():
             info = self._info(name)
             parts = () if part is None else part if isinstance(part, tuple) else (part,)
             for one in parts:
@@ -139,7 +139,7 @@ class PrefetchLoader:
         self._changed = threading.Condition()
         self._wanted = wanted
         self._ready: Dict[str, Any] = {}
-        self._taken: set = set()
+        self._taken: Set[str] = set()
         self._error: Optional[BaseException] = None
         self._closed = False
         self._stop = Stop()

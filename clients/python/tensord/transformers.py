@@ -67,7 +67,7 @@ class _Weight(RemoteSlice):
 
     def is_floating_point(self) -> bool:
         """Returns whether the elements are floating-point numbers."""
-        return self.dtype.is_floating_point
+        return bool(self.dtype.is_floating_point)
 
 
 def _config_of(cls: Any, model: Model, text: Optional[Dict[str, Any]],

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 from urllib.parse import unquote, urlsplit
 
 from .. import errors
@@ -379,17 +379,13 @@ class Connection:
 
     def stop(self) -> None:
         """Ends the connection under whoever waits for it."""
-        try:
+        with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def close(self) -> None:
         """Closes the connection."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.close()
-        except OSError:
-            pass
 
     def abandon(self) -> None:
         """Closes this process's copy of a connection that another process owns, without a word to the server."""
@@ -500,10 +496,10 @@ def _proxy_for(endpoint: Endpoint) -> Optional[Proxy]:
     try:
         parts = urlsplit(url if "://" in url else "http://" + url)
         host, port = parts.hostname, parts.port or 80
-        usable = parts.scheme == "http" and host and "@" not in parts.path + parts.query + parts.fragment
+        usable = parts.scheme == "http" and "@" not in parts.path + parts.query + parts.fragment
     except ValueError:
-        usable = False
-    if not usable:  # the value may hold a password
+        host = None
+    if not host or not usable:  # the value may hold a password
         raise errors.SetupError(f"{variable} of the environment does not name a proxy that can be used: it is "
                                 "http://host:port, or http://user:password@host:port with %-encoded characters; "
                                 f"{endpoint.host} in no_proxy needs none")

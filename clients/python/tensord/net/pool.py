@@ -69,11 +69,11 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def __getstate__(self):
+    def __getstate__(self) -> Options:
         return self.options
 
-    def __setstate__(self, options: Options):
-        self.__init__(options)
+    def __setstate__(self, options: Options) -> None:
+        Pool.__init__(self, options)
 
     def _forget_after_fork(self) -> None:
         """Closes a child's copies of its parent's sockets. The lock may have been held by a thread that is gone."""

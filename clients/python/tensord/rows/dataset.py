@@ -9,7 +9,7 @@ import operator
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
 
 from .. import errors
 from ..address import Urls, dataset_path, parse
@@ -341,7 +341,7 @@ class Dataset:
 
     def _decoded(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
         made = self._finished(self._decode_all(rows, numbers))
-        if not self._as_folder:
+        if self._folder is None or not self._as_folder:
             return made
         dicts = [self._folder.row(numbers[place], image) for place, image in enumerate(made)]
         return [decoding.pick(row, self._columns) for row in dicts]
@@ -400,7 +400,7 @@ class Dataset:
         return [table_of(stream, self.id) for stream in streams]
 
     def task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
-             numbers: Any = None) -> Any:
+             numbers: Any = None) -> Callable[[], List[Any]]:
         """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
         known = range(start, start + count) if numbers is None else numbers
         if self.grouped is not None:
@@ -421,7 +421,7 @@ def _remote_of(url: Union[Urls, RemoteSplit, Named], options: Options) -> Remote
     return RemoteSplit(Session(place.endpoints, options), check_named(place.dataset), place.split)
 
 
-def _open(remote: RemoteSplit, split: Optional[str]) -> Any:
+def _open(remote: RemoteSplit, split: Optional[str]) -> Tuple[DatasetInfo, SplitInfo]:
     """Returns a dataset's description and that of a split whose index is there; waits for it."""
     info = read_info(remote.session, remote.id)
     found = info.split(split if split is not None else remote.split)

@@ -54,8 +54,9 @@ def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: it is for "
                          "folders of images")
     made = _MAKERS[name](split)
-    own = made is None or name == "imagefolder"  # Dataset makes the dicts and picks their columns
-    return name, made if own or columns is None else _Chosen(made, columns)
+    if made is None or name == "imagefolder" or columns is None:  # Dataset makes the dicts and picks their columns
+        return name, made
+    return name, _Chosen(made, columns)
 
 
 def _name_of(function: Any) -> str:
@@ -84,7 +85,7 @@ def pick(value: Any, columns: Optional[Sequence[str]]) -> Any:
     return {name: value[name] for name in columns}
 
 
-_scan_json = json.JSONDecoder().scan_once
+_scan_json: Callable[[str, int], Tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def decode_json(row: bytes) -> Any:
@@ -224,7 +225,7 @@ def _mds_array(encoding: str) -> Tuple[str, Tuple[int, ...]]:
     kind, dtype, shape, *more = *encoding.split(":"), "", ""
     if kind != "ndarray":
         return "", ()
-    if len(more) > 2 or dtype and dtype not in _MDS_ARRAYS.values():
+    if len(more) > 2 or (dtype and dtype not in _MDS_ARRAYS.values()):
         raise ValueError(f"the encoding {encoding!r} of MDS is not known: decode=None reads the bytes")
     return dtype, tuple(int(one) for one in shape.split(",")) if shape else ()
 
@@ -260,7 +261,7 @@ def _image_decoder(split: SplitInfo) -> Decoder:
 def _arrow_decoder(split: SplitInfo) -> None:
     import pyarrow  # noqa: F401
 
-    return None
+    return
 
 
 _MAKERS: Dict[str, Callable[[SplitInfo], Optional[Decoder]]] = {

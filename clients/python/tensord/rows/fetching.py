@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import re
@@ -65,7 +66,8 @@ class Fetcher:
         """Returns rows in the order of a list, by one POST. Raises as `read_range`."""
         job = self._list(rows, False)
         self._run(job, stopping)
-        return job.result()
+        found: List[bytes] = job.result()
+        return found
 
     # ---- Arrow: answers of rows as one stream
 
@@ -87,7 +89,7 @@ class Fetcher:
         """Returns rows in the order of a list, as a stream of Arrow's IPC. Raises as `read_range`."""
         job = self._list(rows, True)
         self._run(job, stopping)
-        return job.result()
+        return job.data
 
     def _list(self, rows: Sequence[int], as_arrow: bool) -> "_Post":
         path = self.path("rows:batchGet", format="arrow" if as_arrow else "frame")
@@ -112,22 +114,22 @@ class Fetcher:
         """Returns what `read(start, count, stopping=)` returns for each part of a range, over several connections."""
         size = self.part_rows()
         parts = [(at, min(size, start + count - at)) for at in range(start, start + count, size)]
-        return self._at_once([lambda stopping, part=part: read(*part, stopping=stopping) for part in parts])
+        return self._at_once([functools.partial(read, *part) for part in parts])
 
     def lists(self, rows: Sequence[int], read: Callable[..., Any]) -> List[Any]:
         """Returns what `read(rows, stopping=)` returns for each part of a list, over several connections."""
         size = self.part_rows()
         parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-        return self._at_once([lambda stopping, part=part: read(part, stopping=stopping) for part in parts])
+        return self._at_once([functools.partial(read, part) for part in parts])
 
     def list_parts(self, rows: Sequence[int], as_arrow: bool) -> List[Any]:
         """Returns the parts of a list of rows, each as `arrow_list` or `read_list` returns it."""
         return self.lists(rows, self.arrow_list if as_arrow else self.read_list)
 
-    def _at_once(self, calls: Sequence[Callable[[threading.Event], Any]]) -> List[Any]:
+    def _at_once(self, calls: Sequence[Callable[..., Any]]) -> List[Any]:
         stopping = threading.Event()
         depth = min(self.session.options.connections, len(calls)) - 1
-        return list(ahead([lambda call=call: call(stopping) for call in calls], depth, stopping))
+        return list(ahead([functools.partial(call, stopping=stopping) for call in calls], depth, stopping))
 
     def path(self, what: str, **query: Any) -> str:
         """Returns the path of something of the split, with its fingerprint and further parameters."""
@@ -176,7 +178,7 @@ def parse_frame(data: bytearray, count: int, where: str) -> List[bytes]:
     return _cut(data, begin, offsets, count)
 
 
-def _offsets_of(data: bytearray, count: int, where: str) -> array:
+def _offsets_of(data: bytearray, count: int, where: str) -> "array[int]":
     """Returns the offsets at the start of a frame. Raises ProtocolError."""
     if len(data) < 8 * (count + 2):
         raise errors.ProtocolError(f"{where} answered {len(data)} bytes, too few for a frame of {count} rows")
@@ -191,7 +193,7 @@ def _offsets_of(data: bytearray, count: int, where: str) -> array:
     return table
 
 
-def _cut(data: bytearray, begin: int, offsets: array, count: int) -> List[bytes]:
+def _cut(data: bytearray, begin: int, offsets: "array[int]", count: int) -> List[bytes]:
     """Returns the first rows of a frame whose row area begins at `begin`."""
     rows = memoryview(data)[begin:]
     return [bytes(rows[offsets[k] : offsets[k + 1]]) for k in range(count)]

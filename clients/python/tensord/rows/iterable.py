@@ -187,7 +187,7 @@ class _Lazily:
         self._order, self._start = order, start
 
     def __getitem__(self, position: int) -> int:
-        return self._order.take(self._start + position, 1)[0]
+        return int(self._order.take(self._start + position, 1)[0])
 
 
 def _shared(epoch: int) -> Any:

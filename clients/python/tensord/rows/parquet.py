@@ -117,7 +117,7 @@ class _Bytes(io.RawIOBase):
         self._place = max(0, base + offset)
         return self._place
 
-    def read(self, size: Optional[int] = -1) -> bytearray:  # type: ignore[override]
+    def read(self, size: Optional[int] = -1) -> bytearray:
         left = max(0, self._nbytes - self._place)
         data = empty_bytes(left if size is None or size < 0 else min(size, left))
         if data:

@@ -96,11 +96,12 @@ class Permutation:
         if start < 0 or count < 0:
             raise ValueError(f"positions [{start}, {start + count}) are none")
         positions = range(start * world + rank, end * world + rank, world) if start < end else range(0)
-        if importlib.util.find_spec("numpy") is None or len(positions) < 8 and self.rows >= SMALL_ROWS:
+        if importlib.util.find_spec("numpy") is None or (len(positions) < 8 and self.rows >= SMALL_ROWS):
             return self._take_plain(positions)
         if self.rows < SMALL_ROWS:
             return self._take_small(positions)
-        return self._take_numpy(positions).tolist()
+        rows: List[int] = self._take_numpy(positions).tolist()
+        return rows
 
     def walk(self, start: int = 0, rank: int = 0, world: int = 1) -> Iterator[int]:
         """Yields the rows of a shard from a position on, which are computed some thousands at a time."""
@@ -145,7 +146,7 @@ class Permutation:
         """Returns what `_take_plain` does, as an array of 64 bits."""
         import numpy
 
-        x = numpy.arange(len(positions), dtype=numpy.uint64)
+        x: Any = numpy.arange(len(positions), dtype=numpy.uint64)
         x *= numpy.uint64(positions.step)
         x += numpy.uint64(positions.start)
         out = self._evaluate_numpy(x, numpy)

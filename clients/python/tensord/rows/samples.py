@@ -89,7 +89,7 @@ def _files(row: bytes) -> Iterator[Tuple[str, bytes]]:
             _take_extension(following, kind, data)
             continue
         name = header[:100].split(b"\0", 1)[0]
-        is_folder = kind == b"5" or kind == b"\0" and name.endswith(b"/")
+        is_folder = kind == b"5" or (kind == b"\0" and name.endswith(b"/"))
         if kind == b"S":
             raise ValueError("a member of it is sparse")
         if (is_folder or b"1" <= kind <= b"6") and size:

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict
 
-from . import is_url, safe_open
+from ..address import is_url
+from . import safe_open
 
 if TYPE_CHECKING:
     from safetensors.numpy import load, save, save_file
@@ -23,7 +24,9 @@ def load_file(filename: Any, **options: Any) -> Dict[str, Any]:
     """Returns all tensors of a file or of a model by name. `options` and errors as of `safe_open`."""
     if is_url(filename):
         with safe_open(filename, "np", **options) as file:
-            return file.get_tensors()
+            tensors: Dict[str, Any] = file.get_tensors()
+            return tensors
     import safetensors.numpy
 
-    return safetensors.numpy.load_file(filename, **options)
+    loaded: Dict[str, Any] = safetensors.numpy.load_file(filename, **options)
+    return loaded

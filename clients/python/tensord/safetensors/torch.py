@@ -4,7 +4,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
-from . import is_url, safe_open
+from ..address import is_url
+from . import safe_open
 
 if TYPE_CHECKING:
     from safetensors.torch import load, save, save_file, save_model
@@ -25,10 +26,12 @@ def load_file(filename: Any, device: Any = "cpu", **options: Any) -> Dict[str, A
     `safe_open`."""
     if is_url(filename):
         with safe_open(filename, "pt", device, **options) as file:
-            return file.get_tensors()
+            tensors: Dict[str, Any] = file.get_tensors()
+            return tensors
     import safetensors.torch
 
-    return safetensors.torch.load_file(filename, device, **options)
+    loaded: Dict[str, Any] = safetensors.torch.load_file(filename, device, **options)
+    return loaded
 
 
 def load_model(model: Any, filename: Any, strict: bool = True, device: Any = "cpu",
@@ -39,11 +42,13 @@ def load_model(model: Any, filename: Any, strict: bool = True, device: Any = "cp
     """
     import safetensors.torch
 
-    real = safetensors.torch.load_model
+    real: Any = safetensors.torch.load_model
     if not is_url(filename):
-        return real(model, filename, strict, device, **options)
+        missing, unexpected = real(model, filename, strict, device, **options)
+        return missing, unexpected
     # safetensors' own function, whose rules for shared tensors count here too, with another load_file.
     names = {**vars(safetensors.torch), "load_file": lambda url, device="cpu", **_: load_file(url, device, **options)}
     function = types.FunctionType(real.__code__, names, "load_model", real.__defaults__)
     function.__kwdefaults__ = real.__kwdefaults__
-    return function(model, filename, strict, device)
+    missing, unexpected = function(model, filename, strict, device)
+    return missing, unexpected

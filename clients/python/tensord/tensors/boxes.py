@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _takes_one(item: Any) -> bool:
     return hasattr(item, "__index__") or hasattr(item, "ndim")
 
 
-def _part_of(item: Any, size: int):
+def _part_of(item: Any, size: int) -> Optional[Tuple[int, int, Any]]:
     """Returns start, size and what is left of one item for a dimension of that size; None: read it whole."""
     if isinstance(item, slice):
         try:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from ..errors import TensordError
 
@@ -48,7 +48,7 @@ def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
     return math.prod(shape) * bits // 8
 
 
-def torch_dtype(dtype: str):
+def torch_dtype(dtype: str) -> Any:
     """Returns torch's type. Raises TensordError when torch, or this release of it, has none."""
     import torch
 
@@ -66,23 +66,23 @@ def torch_shape(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     return (*shape[:-1], shape[-1] // 2)
 
 
-def numpy_dtype(dtype: str):
+def numpy_dtype(dtype: str) -> Any:
     """Returns numpy's type, or that of ml_dtypes. Raises TensordError when there is none."""
     import numpy
 
     row = _TABLE.get(dtype)
-    if dtype in _ML_DTYPES and row:
+    if not row or not row[2]:
+        raise TensordError(f"numpy has no type for {dtype}: read the tensor's bytes by read_bytes")
+    if dtype in _ML_DTYPES:
         try:
             import ml_dtypes
         except ImportError:
             raise TensordError(f"numpy has no type for {dtype}: pip install ml_dtypes, or use torch") from None
         return numpy.dtype(getattr(ml_dtypes, row[2]))
-    if not row or not row[2]:
-        raise TensordError(f"numpy has no type for {dtype}: read the tensor's bytes by read_bytes")
     return numpy.dtype(row[2])
 
 
-def name_of_torch(dtype) -> Optional[str]:
+def name_of_torch(dtype: Any) -> Optional[str]:
     """Returns the name of a type of torch; None if manifests have no name for it."""
     attribute = str(dtype).rpartition(".")[2]
     for name, row in _TABLE.items():

@@ -16,7 +16,7 @@ def check_index(info: TensorInfo, index: Any, framework: str) -> Optional[Tuple[
     if framework == "np":
         import numpy
 
-        return numpy.broadcast_to(numpy.empty((), dtype=numpy.uint8), info.shape)[index].shape
+        return tuple(numpy.broadcast_to(numpy.empty((), dtype=numpy.uint8), info.shape)[index].shape)
     import torch
 
     stand_in = torch.empty(dtypes.torch_shape(info.dtype, info.shape), dtype=torch.uint8, device="meta")

@@ -70,10 +70,10 @@ class Manifest:
             tensors = {info.name: info for info in infos}
             if len(tensors) != len(infos):
                 raise TypeError("a name that two tensors have")
-            named = [text[key] for key in ("model", "checkpoint", "format", "etag")]
-            if not all(type(one) is str for one in named) or type(text["metadata"]) is not dict:
+            named = {key: text[key] for key in ("model", "checkpoint", "format", "etag")}
+            if not all(type(value) is str for value in named.values()) or type(text["metadata"]) is not dict:
                 raise TypeError("its description")
-            return Manifest(*named, text["metadata"], tensors)
+            return Manifest(**named, metadata=text["metadata"], tensors=tensors)
         except (KeyError, TypeError, ValueError) as error:
             raise errors.ProtocolError(f"the manifest is not one of tensord: {error} is missing or wrong") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 from .. import errors
 from . import dtypes, huge_pages
@@ -58,7 +58,7 @@ def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memory
         return tensor, view_of_torch(tensor)
     import numpy
 
-    array = numpy.empty(tuple(shape), dtype=dtypes.numpy_dtype(dtype))
+    array: Any = numpy.empty(tuple(shape), dtype=dtypes.numpy_dtype(dtype))
     if array.nbytes == 0:
         return array, memoryview(bytearray())
     flat = array.reshape(-1).view(numpy.uint8)
@@ -159,7 +159,7 @@ class _TorchCopy:
             return _copy_to_gpu(bytes_.view(self.source).view(shape), place, self._before)
 
 
-_streams: dict = {}
+_streams: Dict[Any, Any] = {}
 
 
 def _event_on(device: Any) -> Any:
@@ -182,4 +182,5 @@ def _copy_to_gpu(values: Any, place: Any, before: Any) -> Callable[[], None]:
         place.copy_(values, non_blocking=True)
         event = torch.cuda.Event()
         event.record(stream)
-    return event.synchronize
+    wait: Callable[[], None] = event.synchronize
+    return wait

@@ -1,7 +1,7 @@
 """`Model` is one checkpoint of one model at one version."""
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .. import errors
 from ..address import Endpoint
@@ -154,7 +154,8 @@ class Model:
         self.reader().read(wants, f"{len(wants)} boxes", stop)
         return [finish() for finish in results]
 
-    def _part(self, info: TensorInfo, index: Any, framework: str, target: Any):
+    def _part(self, info: TensorInfo, index: Any, framework: str,
+              target: Any) -> Tuple[Want, Callable[[], Any], Any]:
         """Returns the Want that reads an indexed part, a function that returns the part once it is read, and the tensor
         allocated for it (None if the part is read into the target)."""
         shape = indexing.check_index(info, index, framework)
@@ -166,7 +167,7 @@ class Model:
                 return memory.want_into(target, box, info.dtype), lambda: target, None
         tensor, view = memory.empty(framework, info.dtype, box.sizes)
 
-        def finish():
+        def finish() -> Any:
             part = indexing.apply(tensor, rest)
             return part if target is None else indexing.copy(part, target)
 
@@ -245,7 +246,7 @@ class Model:
             if not hasattr(tensor, "element_size"):
                 raise TypeError(f"{name} is of type {type(tensor).__name__}: load_into fills tensors of torch")
         offered = set(self.names(match))
-        source_of = {name: (names or {}).get(name, name) for name in tensors}
+        source_of = {name: names[name] if names and name in names else name for name in tensors}
         missing = [name for name in tensors if source_of[name] not in offered]
         unexpected = sorted(offered - set(source_of.values()))
         if strict and (missing or unexpected):

@@ -6,10 +6,12 @@ import struct
 from typing import Any, BinaryIO, Dict, List, Tuple
 
 from .. import errors
+from ..address import Endpoint
 from ..net import transfer
 from ..net.progress import Progress
 from ..net.resources import read_resource, write_resource
 from ..net.retry import Patience
+from ..net.session import Session
 from . import dtypes, memory
 from .model import Model
 from .reading import plan_resource
@@ -60,7 +62,7 @@ def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:
         raise ValueError(f"rank {rank} is not one of {tp}: ranks count from 0")
     reader = model.reader()
 
-    def locate(endpoint):
+    def locate(endpoint: Endpoint) -> transfer.Resource:
         body = {"engine": engine, "tp_size": tp, "manifest": reader.manifest.etag}
         plan = reader.session.ask_json("POST", reader.path("plans"), body, endpoint=endpoint, once=True)
         return plan_resource(plan, rank, endpoint)
@@ -68,7 +70,7 @@ def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:
     return transfer.Source(reader.session.endpoints, locate, one_tag=True)
 
 
-def _read_header(session, source) -> Tuple[List[Tuple[str, Any]], int]:
+def _read_header(session: Session, source: transfer.Source) -> Tuple[List[Tuple[str, Any]], int]:
     """Reads the header of the file. Returns its tensors, and where their bytes begin."""
     length = bytearray(8)
     read_resource(session, source, [memoryview(length)], 0)

@@ -58,8 +58,8 @@ class Reader:
         """
         direct = [_Piece(want, want.box, self._nbytes(want.box)) for want in wants if want.copy is None]
         for piece in direct:
-            if len(piece.want.view) != piece.nbytes:
-                raise ValueError(f"{piece.box.name}: the destination has {len(piece.want.view)} bytes, where the box "
+            if len(piece.view) != piece.nbytes:
+                raise ValueError(f"{piece.box.name}: the destination has {len(piece.view)} bytes, where the box "
                                  f"has {piece.nbytes}")
         staged_bytes = sum(self._nbytes(want.box) for want in wants if want.copy is not None)
         total = staged_bytes + sum(piece.nbytes for piece in direct)
@@ -121,14 +121,14 @@ class Reader:
             return
         source = transfer.Source(self.session.endpoints, lambda endpoint: self._register(endpoint, pieces, total))
         if memory is None:
-            read_resource(self.session, source, [piece.want.view for piece in pieces], 0, progress, stop)
+            read_resource(self.session, source, [piece.view for piece in pieces], 0, progress, stop)
         else:
             jobs = list(_staged_jobs(pieces, memory))
             transfer.read(self.session, source, jobs, progress, memory.borrow, stop)
 
     def _read_at_once(self, pieces: List["_Piece"], total: int, progress: Progress) -> None:
         staging = bytearray(total) if any(piece.want.copy for piece in pieces) else None
-        views = [memoryview(staging)] if staging is not None else [piece.want.view for piece in pieces]
+        views = [memoryview(staging)] if staging is not None else [piece.view for piece in pieces]
 
         def receive(answer: http.Answer) -> None:
             if answer.status != 200 or answer.length != total:
@@ -145,7 +145,7 @@ class Reader:
         progress.add(total)
         at = 0
         for piece in pieces if staging is not None else ():
-            done = piece.want.copy(views[0][at : at + piece.nbytes], piece.box)
+            done = piece.copy(views[0][at : at + piece.nbytes])
             if done is not None:
                 done()
             at += piece.nbytes
@@ -196,6 +196,18 @@ class _Piece:
     nbytes: int
     bits: int = 8
 
+    @property
+    def view(self) -> memoryview:
+        """Returns the destination of a want without `copy`."""
+        assert self.want.view is not None
+        return self.want.view
+
+    def copy(self, memory: memoryview) -> Optional[Callable[[], None]]:
+        """Copies the piece to a want with `copy`. Returns a function that waits for the end of the copy; None: it has
+        ended."""
+        assert self.want.copy is not None
+        return self.want.copy(memory, self.box)
+
 
 def _plans(pieces: Sequence[_Piece]) -> Iterator[List[_Piece]]:
     """Cuts a list into plans that a server takes as one body."""
@@ -227,15 +239,20 @@ def _staged_jobs(pieces: Sequence[_Piece], memory: ring.Ring) -> Iterator[transf
 
 def _copier(pieces: Sequence[_Piece], memory: ring.Ring) -> Callable[[memoryview], None]:
     def finish(lent: memoryview) -> None:
-        waits = []
+        waits: List[Callable[[], None]] = []
+
+        def wait_for_all() -> None:
+            for wait in waits:
+                wait()
+
         try:
             at = 0
             for piece in pieces:
-                wait = piece.want.copy(lent[at : at + piece.nbytes], piece.box)
+                wait = piece.copy(lent[at : at + piece.nbytes])
                 if wait is not None:
                     waits.append(wait)
                 at += piece.nbytes
         finally:
-            memory.give(lent, (lambda: [wait() for wait in waits]) if waits else None)
+            memory.give(lent, wait_for_all if waits else None)
 
     return finish
