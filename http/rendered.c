@@ -291,8 +291,7 @@ bool td_rendered_create(const struct td_rendered_class *class, void *context, co
         class->destroy(context);
         return td_error_no_memory(err);
     }
-    text->blob.class = &rendered_class;
-    atomic_init(&text->blob.refs, 1);
+    td_blob_init(&text->blob, &rendered_class, 0); /* the length is known below */
     text->class = class;
     text->context = context;
     td_buffer_init(&text->kept);

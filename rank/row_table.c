@@ -110,9 +110,7 @@ static bool append_column(const struct td_split_view *view, enum column number, 
     }
     column->files.closes = true;
     (void)td_snapshot_ref(view->snapshot);
-    column->blob =
-        (struct td_blob){.class = &column_class, .len_bytes = view->rows->row_count * columns[number].item_bytes};
-    atomic_init(&column->blob.refs, 1);
+    td_blob_init(&column->blob, &column_class, view->rows->row_count * columns[number].item_bytes);
     bool ok = td_body_append(body, &column->blob, 0, column->blob.len_bytes, err);
     td_blob_unref(&column->blob);
     return ok;

@@ -8,6 +8,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+void td_blob_init(struct td_blob *blob, const struct td_blob_class *class, uint64_t len_bytes)
+{
+    blob->class = class;
+    atomic_init(&blob->refs, 1);
+    blob->bytes = NULL;
+    blob->len_bytes = len_bytes;
+}
+
 struct td_blob *td_blob_ref(struct td_blob *blob)
 {
     atomic_fetch_add_explicit(&blob->refs, 1, memory_order_relaxed);
@@ -114,10 +122,8 @@ bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struc
         return td_error_no_memory(err);
     }
     mine->budget = budget;
-    mine->blob.class = &budgeted_class;
-    atomic_init(&mine->blob.refs, 1);
+    td_blob_init(&mine->blob, &budgeted_class, len);
     mine->blob.bytes = (const uint8_t *)data;
-    mine->blob.len_bytes = len;
     *out = &mine->blob;
     return true;
 }
@@ -129,10 +135,8 @@ bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_e
         free(data);
         return td_error_no_memory(err);
     }
-    blob->class = &heap_class;
-    atomic_init(&blob->refs, 1);
+    td_blob_init(blob, &heap_class, len);
     blob->bytes = (const uint8_t *)data;
-    blob->len_bytes = len;
     *out = blob;
     return true;
 }
@@ -142,10 +146,57 @@ bool td_blob_is_resident(struct td_blob *blob, uint64_t off, uint64_t len)
     return blob->class->resident == NULL || blob->class->resident(blob, off, len);
 }
 
+void td_blob_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    if (blob->class->prefetch != NULL)
+        blob->class->prefetch(blob, off, len);
+}
+
 void td_blob_will_need(const struct td_blob *blob, uint64_t off, uint64_t len)
 {
     bool is_mapped = blob->class->descriptor != NULL && blob->bytes != NULL;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)blob->bytes + off) & ~(page - 1);
     if (is_mapped && len > 0)
         (void)madvise((void *)begin, (size_t)((uintptr_t)blob->bytes + off + len - begin), MADV_WILLNEED);
+}
+
+/* ---- blobs over a blob ---------------------------------------------------------------------------------- */
+
+static struct td_blob_over *over_of(struct td_blob *blob)
+{
+    return (struct td_blob_over *)(void *)blob;
+}
+
+void td_blob_over_init(struct td_blob_over *over, const struct td_blob_class *class, uint64_t len_bytes,
+                       struct td_blob *source, uint64_t off)
+{
+    td_blob_init(&over->blob, class, len_bytes);
+    over->source = td_blob_ref(source);
+    over->off = off;
+}
+
+void td_blob_over_destroy(struct td_blob *blob)
+{
+    td_blob_unref(over_of(blob)->source);
+    free(blob);
+}
+
+bool td_blob_over_unchanged(struct td_blob *blob)
+{
+    return td_blob_unchanged(over_of(blob)->source);
+}
+
+bool td_blob_over_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    return td_blob_is_resident(over_of(blob)->source, over_of(blob)->off + off, len);
+}
+
+void td_blob_over_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    td_blob_prefetch(over_of(blob)->source, over_of(blob)->off + off, len);
+}
+
+bool td_blob_over_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+{
+    return td_blob_prepare(over_of(blob)->source, over_of(blob)->off + off, len, for_head, err);
 }

@@ -58,6 +58,32 @@ struct td_blob {
     uint64_t len_bytes;
 };
 
+/* Sets the members of a blob that makes its bytes when they are read, with one reference for the caller. */
+void td_blob_init(struct td_blob *blob, const struct td_blob_class *class, uint64_t len_bytes);
+
+/* The base of a generated blob over the bytes of another blob, from a place in it on. It is the first member of the
+ * kind's struct, which is one allocation and owns nothing else, unless the kind has a `destroy` of its own that ends
+ * with td_blob_over_destroy. */
+struct td_blob_over {
+    struct td_blob blob;
+    struct td_blob *source; /* one reference */
+    uint64_t off;           /* of the first byte in source */
+};
+
+/* As td_blob_init. Takes a reference on the source. */
+void td_blob_over_init(struct td_blob_over *over, const struct td_blob_class *class, uint64_t len_bytes,
+                       struct td_blob *source, uint64_t off);
+
+/* Operations that all kinds of such blobs share. `destroy` drops the source and frees the blob; a blob is `unchanged`
+ * as its source is. */
+void td_blob_over_destroy(struct td_blob *blob);
+bool td_blob_over_unchanged(struct td_blob *blob);
+
+/* Operations of kinds whose byte i is made of the source's bytes around off + i. */
+bool td_blob_over_resident(struct td_blob *blob, uint64_t off, uint64_t len);
+void td_blob_over_prefetch(struct td_blob *blob, uint64_t off, uint64_t len);
+bool td_blob_over_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
+
 /* Takes a reference for the caller. Returns `blob`. */
 struct td_blob *td_blob_ref(struct td_blob *blob);
 
@@ -83,6 +109,9 @@ bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_
 
 /* Returns whether all of the range, which is not empty, is in memory (see `resident` of td_blob_class). */
 bool td_blob_is_resident(struct td_blob *blob, uint64_t off, uint64_t len);
+
+/* Brings the range into memory and waits for the disk (see `prefetch` of td_blob_class). */
+void td_blob_prefetch(struct td_blob *blob, uint64_t off, uint64_t len);
 
 /* Has the kernel begin to read the range of a mapped blob into memory. Does not wait, and does nothing for other blobs.
  */

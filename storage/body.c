@@ -265,8 +265,7 @@ static uint64_t prefetch_extent(const struct td_extent *extent, uint64_t len)
     uint64_t piece = dense ? extent->stride * (extent->count - 1) + extent->len : extent->len;
     for (uint64_t run = 0; run < (dense ? 1 : extent->count) && done < len; run++) {
         uint64_t n = piece < len - done ? piece : len - done;
-        if (extent->blob->class->prefetch != NULL)
-            extent->blob->class->prefetch(extent->blob, extent->off + run * extent->stride, n);
+        td_blob_prefetch(extent->blob, extent->off + run * extent->stride, n);
         done += n;
     }
     return done;

@@ -423,9 +423,7 @@ bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *o
         opener->close(opener->context);
         return td_error_no_memory(err);
     }
-    c->blob.class = &composed_class;
-    atomic_init(&c->blob.refs, 1);
-    c->blob.len_bytes = layout->total_bytes;
+    td_blob_init(&c->blob, &composed_class, layout->total_bytes);
     c->layout = td_layout_ref(layout);
     c->opener = *opener;
     *out = &c->blob;

@@ -8,7 +8,7 @@
 
 /* A decoded blob. */
 struct decoded {
-    struct td_blob blob;
+    struct td_blob_over over;
     struct td_decoding decoding;
     struct td_decoded_owner owner;
 };
@@ -20,15 +20,9 @@ static struct decoded *decoded_of(struct td_blob *blob)
 
 static void decoded_destroy(struct td_blob *blob)
 {
-    struct decoded *d = decoded_of(blob);
-    td_blob_unref(d->decoding.source);
+    const struct decoded *d = decoded_of(blob);
     d->owner.release(d->owner.context);
-    free(d);
-}
-
-static bool decoded_unchanged(struct td_blob *blob)
-{
-    return td_blob_unchanged(decoded_of(blob)->decoding.source);
+    td_blob_over_destroy(blob);
 }
 
 /* Copies the error to err as td_decoding_report does, and adds the names of the tensor and its file to damage. */
@@ -74,7 +68,7 @@ static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
 }
 
 static const struct td_blob_class decoded_class = {
-    .destroy = decoded_destroy, .read = decoded_read, .unchanged = decoded_unchanged, .prepare = decoded_prepare};
+    .destroy = decoded_destroy, .read = decoded_read, .unchanged = td_blob_over_unchanged, .prepare = decoded_prepare};
 
 static bool is_sound(const struct td_coding *coding)
 {
@@ -95,15 +89,13 @@ bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uin
         return is_sound(coding) ? td_error_no_memory(err)
                                 : td_error_set(err, TD_INTERNAL, "a tensor is stored in an unknown way");
     }
-    d->blob.class = &decoded_class;
-    atomic_init(&d->blob.refs, 1);
-    d->blob.len_bytes = coding->size_bytes;
-    d->decoding = (struct td_decoding){.source = td_blob_ref(source),
+    td_blob_over_init(&d->over, &decoded_class, coding->size_bytes, source, 0);
+    d->decoding = (struct td_decoding){.source = source,
                                        .coding = coding,
                                        .cache = cache,
                                        .cancel = owner->cancel,
                                        .key = {.file = file, .coding = coding->number}};
     d->owner = *owner;
-    *out = &d->blob;
+    *out = &d->over.blob;
     return true;
 }

@@ -432,10 +432,8 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
             goto fail;
         }
     }
-    mapping->blob.class = &mapping_class;
-    atomic_init(&mapping->blob.refs, 1);
+    td_blob_init(&mapping->blob, &mapping_class, id.size_bytes);
     mapping->blob.bytes = bytes;
-    mapping->blob.len_bytes = id.size_bytes;
     mapping->fd = fd;
     mapping->id = id;
     mapping->cache = cache;

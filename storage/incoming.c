@@ -173,9 +173,7 @@ bool td_incoming_create(uint64_t len_bytes, bool has_sha256, uint64_t stall_ns, 
     in->fd = -1;
     in->has_sha256 = has_sha256;
     in->stall_ns = stall_ns;
-    in->blob.class = &incoming_class;
-    atomic_init(&in->blob.refs, 1);
-    in->blob.len_bytes = len_bytes;
+    td_blob_init(&in->blob, &incoming_class, len_bytes);
     *out = &in->blob;
     return true;
 }
@@ -254,8 +252,7 @@ bool td_incoming_take_wanted(struct td_blob *blob)
 
 /* An incoming blob as one answer reads it: for as long as the answer's client is there. */
 struct answered {
-    struct td_blob blob;            /* first, as in struct incoming */
-    struct td_blob *of;             /* one reference */
+    struct td_blob_over over;       /* the source is the incoming blob */
     const struct td_cancel *cancel; /* NULL: none */
     bool is_held;                   /* no byte is given out before the writer has finished */
 };
@@ -265,38 +262,27 @@ static struct answered *answered_of(struct td_blob *blob)
     return (struct answered *)(void *)blob;
 }
 
-static void answered_destroy(struct td_blob *blob)
-{
-    td_blob_unref(answered_of(blob)->of);
-    free(blob);
-}
-
 /* The blob behind it gives its last byte out only when all bytes are right. */
 static bool answered_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     const struct answered *answered = answered_of(blob);
-    struct incoming *in = incoming_of(answered->of);
+    struct incoming *in = incoming_of(answered->over.source);
     uint8_t last;
     return (!answered->is_held || read_arrived(in, blob->len_bytes - 1, &last, 1, answered->cancel, err)) &&
            read_arrived(in, off, out, len, answered->cancel, err);
-}
-
-static bool answered_unchanged(struct td_blob *blob)
-{
-    return incoming_unchanged(answered_of(blob)->of);
 }
 
 static bool answered_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     const struct answered *answered = answered_of(blob);
     (void)len;
-    return prepare_byte(incoming_of(answered->of), answered->is_held ? blob->len_bytes - 1 : off, for_head,
+    return prepare_byte(incoming_of(answered->over.source), answered->is_held ? blob->len_bytes - 1 : off, for_head,
                         answered->cancel, err);
 }
 
-static const struct td_blob_class answered_class = {.destroy = answered_destroy,
+static const struct td_blob_class answered_class = {.destroy = td_blob_over_destroy,
                                                     .read = answered_read,
-                                                    .unchanged = answered_unchanged,
+                                                    .unchanged = td_blob_over_unchanged,
                                                     .pinned = never_pinned,
                                                     .resident = never_resident,
                                                     .prepare = answered_prepare};
@@ -307,13 +293,10 @@ static struct td_blob *create_answered(struct td_blob *of, const struct td_cance
     struct answered *answered = calloc(1, sizeof *answered);
     if (answered == NULL)
         return NULL;
-    answered->of = td_blob_ref(of);
+    td_blob_over_init(&answered->over, &answered_class, of->len_bytes, of, 0);
     answered->cancel = cancel;
     answered->is_held = is_held;
-    answered->blob.class = &answered_class;
-    atomic_init(&answered->blob.refs, 1);
-    answered->blob.len_bytes = of->len_bytes;
-    return &answered->blob;
+    return &answered->over.blob;
 }
 
 /* Puts an answer's blobs in the place of incoming ones. */
@@ -343,7 +326,7 @@ static bool extent_is_awaited(const struct td_extent *extent)
     if (extent->blob->class != &answered_class)
         return false;
     const struct answered *answered = answered_of(extent->blob);
-    struct incoming *in = incoming_of(answered->of);
+    struct incoming *in = incoming_of(answered->over.source);
     uint64_t end = extent->off + (extent->count - 1) * extent->stride + extent->len; /* td_body has checked it */
     pthread_mutex_lock(&in->lock);
     bool is_awaited = in->error.code == TD_OK && readable(in) < (answered->is_held ? in->blob.len_bytes : end);

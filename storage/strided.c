@@ -11,9 +11,7 @@ struct dim {
 
 /* The dimensions, outermost first. Inner dimensions that are contiguous in the source are folded into the unit. */
 struct strided {
-    struct td_blob blob;
-    struct td_blob *source;
-    uint64_t off;
+    struct td_blob_over over;
     uint64_t unit_bytes; /* contiguous in source */
     uint32_t rank;
     struct dim dims[];
@@ -24,31 +22,20 @@ static struct strided *strided_of(struct td_blob *blob)
     return (struct strided *)(void *)blob;
 }
 
-static void strided_destroy(struct td_blob *blob)
-{
-    td_blob_unref(strided_of(blob)->source);
-    free(blob);
-}
-
-static bool strided_unchanged(struct td_blob *blob)
-{
-    return td_blob_unchanged(strided_of(blob)->source);
-}
-
 /* Prepares the first byte of the source, because a byte of the array may be anywhere in it. */
 static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     const struct strided *s = strided_of(blob);
     (void)off;
     (void)len;
-    return td_blob_prepare(s->source, s->off, 1, for_head, err);
+    return td_blob_prepare(s->over.source, s->over.off, 1, for_head, err);
 }
 
 /* Returns the offset of unit number `unit` in the source. Sets *in_row to the number of units from there on that lie at
  * equal distances, and *stride_bytes to the distance (0 when there are no dimensions). */
 static uint64_t locate(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
 {
-    uint64_t at = s->off;
+    uint64_t at = s->over.off;
     *in_row = 1;
     *stride_bytes = 0;
     for (uint32_t i = s->rank; i-- > 0;) {
@@ -77,10 +64,10 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
         bool ok;
         if (within > 0 || whole == 0) { /* a part of one unit */
             taken = s->unit_bytes - within < len ? s->unit_bytes - within : len;
-            ok = td_blob_read(s->source, at + within, to, (size_t)taken, err);
+            ok = td_blob_read(s->over.source, at + within, to, (size_t)taken, err);
         } else {
             taken = whole * s->unit_bytes;
-            ok = td_blob_gather(s->source, at, s->unit_bytes, whole, stride_bytes, to, err);
+            ok = td_blob_gather(s->over.source, at, s->unit_bytes, whole, stride_bytes, to, err);
         }
         if (!ok)
             return false;
@@ -91,8 +78,10 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return true;
 }
 
-static const struct td_blob_class strided_class = {
-    .destroy = strided_destroy, .read = strided_read, .unchanged = strided_unchanged, .prepare = strided_prepare};
+static const struct td_blob_class strided_class = {.destroy = td_blob_over_destroy,
+                                                   .read = strided_read,
+                                                   .unchanged = td_blob_over_unchanged,
+                                                   .prepare = strided_prepare};
 
 /* Leaves out dimensions of size 1, and joins a dimension with its inner neighbour where they are one progression. */
 static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides)
@@ -146,13 +135,9 @@ bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, 
     struct strided *s = calloc(1, sizeof *s + rank * sizeof *s->dims);
     if (s == NULL)
         return td_error_no_memory(err);
-    s->blob.class = &strided_class;
-    atomic_init(&s->blob.refs, 1);
-    s->blob.len_bytes = bytes;
-    s->source = td_blob_ref(source);
-    s->off = off;
+    td_blob_over_init(&s->over, &strided_class, bytes, source, off);
     if (bytes > 0)
         fold(s, elem_bytes, rank, shape, strides);
-    *out = &s->blob;
+    *out = &s->over.blob;
     return true;
 }

@@ -6,9 +6,7 @@
 #include <string.h>
 
 struct swapped {
-    struct td_blob blob;
-    struct td_blob *source;
-    uint64_t off;
+    struct td_blob_over over;
     struct td_swap swap;
 };
 
@@ -17,42 +15,12 @@ static struct swapped *swapped_of(struct td_blob *blob)
     return (struct swapped *)(void *)blob;
 }
 
-static void swapped_destroy(struct td_blob *blob)
-{
-    td_blob_unref(swapped_of(blob)->source);
-    free(blob);
-}
-
-static bool swapped_unchanged(struct td_blob *blob)
-{
-    return td_blob_unchanged(swapped_of(blob)->source);
-}
-
-static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
-{
-    const struct swapped *s = swapped_of(blob);
-    return td_blob_prepare(s->source, s->off + off, len, for_head, err);
-}
-
-static bool swapped_resident(struct td_blob *blob, uint64_t off, uint64_t len)
-{
-    const struct swapped *s = swapped_of(blob);
-    return s->source->class->resident == NULL || s->source->class->resident(s->source, s->off + off, len);
-}
-
-static void swapped_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
-{
-    const struct swapped *s = swapped_of(blob);
-    if (s->source->class->prefetch != NULL)
-        s->source->class->prefetch(s->source, s->off + off, len);
-}
-
 /* Copies bytes [within, within+len) of the block at `at`, swapped, to out. */
 static bool read_part(const struct swapped *s, uint64_t at, size_t within, uint8_t *out, size_t len,
                       struct td_error *err)
 {
     uint8_t block[TD_SWAPPED_BLOCK_MAX_BYTES];
-    if (!td_blob_read(s->source, at, block, s->swap.block_bytes, err))
+    if (!td_blob_read(s->over.source, at, block, s->swap.block_bytes, err))
         return false;
     td_swap_blocks(&s->swap, block, 1);
     memcpy(out, block + within, len);
@@ -66,14 +34,14 @@ static bool swapped_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     uint8_t *to = out;
     while (len > 0) {
         size_t within = (size_t)(off % block);
-        uint64_t at = s->off + (off - within);
+        uint64_t at = s->over.off + (off - within);
         size_t taken = len / block * block;
         if (within > 0 || taken == 0) {
             taken = block - within < len ? block - within : len;
             if (!read_part(s, at, within, to, taken, err))
                 return false;
         } else {
-            if (!td_blob_read(s->source, at, to, taken, err))
+            if (!td_blob_read(s->over.source, at, to, taken, err))
                 return false;
             td_swap_blocks(&s->swap, to, taken / block);
         }
@@ -92,7 +60,7 @@ static bool swapped_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     size_t block = s->swap.block_bytes;
     uint8_t *to = out;
     if (off % block == 0 && len % block == 0 && stride % block == 0) {
-        if (!td_blob_gather(s->source, s->off + off, len, count, stride, out, err))
+        if (!td_blob_gather(s->over.source, s->over.off + off, len, count, stride, out, err))
             return false;
         td_swap_blocks(&s->swap, out, (size_t)(len * count / block));
         return true;
@@ -103,13 +71,13 @@ static bool swapped_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return true;
 }
 
-static const struct td_blob_class swapped_class = {.destroy = swapped_destroy,
+static const struct td_blob_class swapped_class = {.destroy = td_blob_over_destroy,
                                                    .read = swapped_read,
                                                    .gather = swapped_gather,
-                                                   .unchanged = swapped_unchanged,
-                                                   .resident = swapped_resident,
-                                                   .prefetch = swapped_prefetch,
-                                                   .prepare = swapped_prepare};
+                                                   .unchanged = td_blob_over_unchanged,
+                                                   .resident = td_blob_over_resident,
+                                                   .prefetch = td_blob_over_prefetch,
+                                                   .prepare = td_blob_over_prepare};
 
 static bool is_sound(const struct td_swap *swap)
 {
@@ -125,11 +93,8 @@ bool td_blob_swapped(struct td_blob *source, uint64_t off, uint64_t len, const s
     struct swapped *s = malloc(sizeof *s);
     if (s == NULL)
         return td_error_no_memory(err);
-    *s = (struct swapped){.source = td_blob_ref(source), .off = off, .swap = *swap};
-    s->blob.class = &swapped_class;
-    atomic_init(&s->blob.refs, 1);
-    s->blob.bytes = NULL;
-    s->blob.len_bytes = len;
-    *out = &s->blob;
+    td_blob_over_init(&s->over, &swapped_class, len, source, off);
+    s->swap = *swap;
+    *out = &s->over.blob;
     return true;
 }

@@ -328,8 +328,7 @@ bool td_blob_tiled(struct td_grid *grid, struct td_blob *const *sources, struct 
     struct tiled *t = malloc(sizeof *t + grid->part_count * sizeof(t->sources[0]));
     if (t == NULL)
         return td_error_no_memory(err);
-    t->blob = (struct td_blob){.class = &tiled_class, .len_bytes = grid->len_bytes};
-    atomic_init(&t->blob.refs, 1);
+    td_blob_init(&t->blob, &tiled_class, grid->len_bytes);
     t->grid = td_grid_ref(grid);
     for (size_t i = 0; i < grid->part_count; i++)
         t->sources[i] = td_blob_ref(sources[i]);

@@ -46,9 +46,7 @@ bool td_late_file(struct td_mapping_cache *maps, struct td_root *root, struct td
     struct late_file *late = calloc(1, sizeof *late);
     if (late == NULL)
         return td_error_no_memory(err);
-    late->blob.class = &late_class;
-    atomic_init(&late->blob.refs, 1);
-    late->blob.len_bytes = file->source.id.size_bytes;
+    td_blob_init(&late->blob, &late_class, file->source.id.size_bytes);
     late->maps = maps;
     late->root = td_root_ref(root);
     late->file = td_file_ref(file);

@@ -88,7 +88,8 @@ static void data_is_owned_on_failure_too(void **state)
 struct counted {
     struct td_blob blob;
     int destroyed;
-    bool unchanged, pinned;
+    bool unchanged, pinned, resident;
+    uint64_t asked_off, asked_len; /* by the latest call with a range */
 };
 
 static void count_destroy(struct td_blob *blob)
@@ -106,8 +107,61 @@ static bool say_pinned(struct td_blob *blob)
     return ((struct counted *)(void *)blob)->pinned;
 }
 
-static const struct td_blob_class counted_class = {
-    .destroy = count_destroy, .unchanged = say_unchanged, .pinned = say_pinned};
+static void note_range(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    ((struct counted *)(void *)blob)->asked_off = off;
+    ((struct counted *)(void *)blob)->asked_len = len;
+}
+
+static bool say_resident(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    note_range(blob, off, len);
+    return ((struct counted *)(void *)blob)->resident;
+}
+
+static bool refuse_to_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
+{
+    note_range(blob, off, len);
+    return td_error_set(err, TD_IO, for_head ? "head" : "body");
+}
+
+static const struct td_blob_class counted_class = {.destroy = count_destroy,
+                                                   .unchanged = say_unchanged,
+                                                   .pinned = say_pinned,
+                                                   .resident = say_resident,
+                                                   .prefetch = note_range,
+                                                   .prepare = refuse_to_prepare};
+
+static const struct td_blob_class over_class = {.destroy = td_blob_over_destroy,
+                                                .unchanged = td_blob_over_unchanged,
+                                                .resident = td_blob_over_resident,
+                                                .prefetch = td_blob_over_prefetch,
+                                                .prepare = td_blob_over_prepare};
+
+static void a_blob_over_another_asks_it(void **state)
+{
+    struct counted source = {.blob = {.class = &counted_class, .refs = 1, .len_bytes = 100}};
+    struct td_blob_over *over = malloc(sizeof *over);
+    struct td_error err = TD_ERROR_INIT;
+    (void)state;
+    assert_non_null(over);
+    td_blob_over_init(over, &over_class, 20, &source.blob, 70);
+    assert_true(over->blob.len_bytes == 20 && over->blob.bytes == NULL && td_blob_is_shared(&source.blob));
+    for (int truth = 0; truth < 2; truth++) {
+        source.unchanged = source.resident = truth == 1;
+        assert_int_equal(td_blob_unchanged(&over->blob), truth);
+        assert_int_equal(td_blob_is_resident(&over->blob, 5, 3), truth);
+        assert_true(source.asked_off == 75 && source.asked_len == 3);
+    }
+    td_blob_prefetch(&over->blob, 6, 4);
+    assert_true(source.asked_off == 76 && source.asked_len == 4);
+    assert_false(td_blob_prepare(&over->blob, 7, 5, true, &err));
+    assert_true(source.asked_off == 77 && source.asked_len == 5);
+    assert_string_equal(err.message, "head");
+    td_blob_unref(&over->blob); /* frees it, and drops its reference */
+    assert_int_equal(source.destroyed, 0);
+    assert_false(td_blob_is_shared(&source.blob));
+}
 
 static void class_answers_are_passed_on(void **state)
 {
@@ -152,7 +206,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(empty_blob_needs_no_memory),
         cmocka_unit_test(budgets_get_it_back),          cmocka_unit_test(data_is_owned_on_failure_too),
-        cmocka_unit_test(class_answers_are_passed_on),  cmocka_unit_test(last_reference_destroys_once),
+        cmocka_unit_test(a_blob_over_another_asks_it),  cmocka_unit_test(class_answers_are_passed_on),
+        cmocka_unit_test(last_reference_destroys_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
