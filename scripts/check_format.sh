@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 longest=120
 mapfile -t files < <(
-    find api bench catalog core http parser rank server slicing storage tests \
+    find api bench catalog core http parser rank server slicing storage work tests \
         -name '*.[ch]' -not -path '*/node_modules/*' | sort
 )
 [ "${#files[@]}" -gt 0 ] || { echo "check_format.sh: found no C files" >&2; exit 1; }

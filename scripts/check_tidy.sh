@@ -8,7 +8,7 @@ build=${1:-build-clang}
     echo "check_tidy.sh: $build is not configured: cmake -S . -B $build -DCMAKE_C_COMPILER=clang-14" >&2
     exit 1
 }
-mapfile -t files < <(find api catalog core http parser rank server slicing storage -name '*.c' 2>/dev/null | sort)
+mapfile -t files < <(find api catalog core http parser rank server slicing storage work -name '*.c' 2>/dev/null | sort)
 [ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" \
     2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)

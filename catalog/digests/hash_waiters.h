@@ -1,4 +1,4 @@
-/* Files that callers wait for. Two threads of ordinary priority hash them, each from a queue of its own: the quick one
+/* Files that callers wait for. Two threads of ordinary priority hash them, each from a level of its own: the quick one
  * those that it will have hashed in time, the slow one the others, so that whoever can be served in time does not wait
  * behind whoever cannot. A file that another thread hashes already, and will be done with in half the time, is
  * left to that thread. Thread-safe. */
@@ -15,18 +15,26 @@ struct td_digest_wait {
     bool takes_any;                 /* also a file that cannot be hashed in time, and that the caller asks for again */
 };
 
-struct td_hash_waiters;
+struct td_hash_waiters {
+    struct td_hash_work *work;
+    uint64_t rate; /* of the quick level's thread, bytes per microsecond, at least 1; under the lock of the queue */
+};
 
-/* Starts both threads. `work` is borrowed, and outlives them. Fails with TD_RESOURCE_EXHAUSTED, after
- * td_hash_work_stop: all other threads of `work` end, too. */
-bool td_hash_waiters_create(struct td_hash_work *work, struct td_hash_waiters **out, struct td_error *err);
+/* Prepares the estimates. `work` is borrowed. */
+void td_hash_waiters_init(struct td_hash_waiters *waiters, struct td_hash_work *work);
 
-/* Waits for the end of both threads, after td_hash_work_stop, and frees the queues. NULL: does nothing. */
-void td_hash_waiters_destroy(struct td_hash_waiters *waiters);
+/* Starts both threads, in the queue of `work`. Errors as td_work_queue_start. */
+bool td_hash_waiters_start(const struct td_hash_waiters *waiters, struct td_error *err);
+
+/* For the queue: returns whether a job of one of the two levels is not left to another thread. Under the lock. */
+bool td_hash_waiters_may_begin(const struct td_hash_waiters *waiters, const struct td_hash_job *job);
+
+/* For the queue: runs a job of one of the two levels. Without the lock. */
+void td_hash_waiters_run(struct td_hash_waiters *waiters, struct td_hash_job *job);
 
 /* Has a file of this root hashed before all that nobody waits for, and waits for the digest. Returns whether the
  * SHA-256 is known; returns false at once when hashing cannot end in time, unless how->takes_any: hashing then goes on
- * when the wait is over. Returns false at once when too many files wait. */
+ * when the wait is over. Returns false at once when too many files wait, or memory is short. */
 bool td_hash_waiters_wait(struct td_hash_waiters *waiters, struct td_root *root, struct td_file *file,
                           const struct td_digest_wait *how);
 

@@ -1,12 +1,13 @@
-/* Plan: background workers go over the entries of the snapshot twice, first over the files up to 1 MiB, then over the
- * rest. A worker claims a few entries under the lock, and hashes them without it (hash_work), on an idle thread. When
- * all are done and a digest is new, one worker flushes and compacts the log of digests and calls on_known, which
- * rescans so that tags use the digests. Files that callers wait for are hashed beside that (hash_waiters).
+/* Plan: one queue (work/work_queue) has all jobs. The background goes over the entries of the snapshot twice, first
+ * over the files up to 1 MiB, then over the rest: a background thread without a job adds jobs for the next few entries.
+ * When all are done and a digest is new, one of these threads flushes and compacts the log of digests and calls
+ * on_known, which rescans so that tags use the digests. Files that callers wait for have levels of their own
+ * (hash_waiters).
  *
  * Hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so each
- * worker has a thread that only reads and hashes (idle_thread). (2) One content under several names, or one that a
- * caller waits for: a worker skips a file whose identity another thread is hashing, and looks for it in the log in a
- * later pass. */
+ * background thread has another one that only reads and hashes (work/idle_thread). (2) One content under several names,
+ * or one that a caller waits for: a background job whose identity another thread is hashing may not begin before that
+ * thread is done; it then finds the digest in the log. */
 #include "catalog/digests/hasher.h"
 
 #include "core/waiting.h"
@@ -18,73 +19,21 @@ enum {
     SMALL_BYTES = 1024 * 1024, /* files up to this size come first, because clients look at them first */
 };
 
-/* A background thread, and the one that reads and hashes for it when nothing else wants to run. */
-struct worker {
-    struct td_hasher *hasher;
-    pthread_t thread;
-    struct td_idle_thread reader;
-    struct td_hash_run run;
-};
+/* The passes of the background over the entries of a snapshot. */
+enum { SMALL_FILES, LARGE_FILES, PASSES };
 
 struct td_hasher {
     struct td_hasher_config config;
-    struct worker workers[TD_HASHER_MAX_THREADS];
-    size_t worker_count;
-    struct td_hash_waiters *waiters; /* NULL: nothing is hashed */
+    bool is_enabled; /* threads run */
     struct td_hash_work work;
-    /* under the lock of `work` */
+    struct td_hash_waiters waiters;
+    /* under the lock of the queue */
     struct td_snapshot *snapshot;
-    size_t next_entry;   /* the next entry of this pass */
-    bool small_are_done; /* the pass over small files is over */
-    bool was_skipped;    /* a file was skipped, because its content was being hashed by another thread */
-    size_t claim_count;  /* background threads at work */
-    size_t file_count;   /* of the snapshot */
+    int pass;
+    size_t next_entry; /* the next entry of this pass */
+    size_t file_count; /* of the snapshot */
     uint64_t file_bytes;
 };
-
-/* ---- claims -------------------------------------------------------------------------------------------- */
-
-/* Entries that a worker has claimed, of a snapshot on which it holds a reference. */
-struct claim {
-    struct td_snapshot *snapshot;
-    size_t first, end;
-    bool small;
-};
-
-static void begin_pass(struct td_hasher *hasher)
-{
-    hasher->next_entry = 0;
-    hasher->small_are_done = false;
-    hasher->was_skipped = false;
-}
-
-/* Claims the next entries. Returns false when none are left. Small files are claimed together, large ones one by one.
- * Under the lock. */
-static bool claim_files(struct td_hasher *hasher, struct claim *claim)
-{
-    enum { AT_ONCE = 64 };
-    struct td_snapshot *snapshot = hasher->snapshot;
-    if (snapshot == NULL)
-        return false;
-    if (hasher->next_entry >= snapshot->entry_count && !hasher->small_are_done) {
-        hasher->small_are_done = true;
-        hasher->next_entry = 0;
-    }
-    bool nothing_runs = hasher->claim_count == 0 && hasher->work.runs == NULL;
-    if (hasher->next_entry >= snapshot->entry_count && hasher->was_skipped && nothing_runs)
-        begin_pass(hasher);
-    size_t left = snapshot->entry_count - hasher->next_entry;
-    size_t most = hasher->small_are_done ? 1 : AT_ONCE;
-    if (left == 0)
-        return false;
-    *claim = (struct claim){.snapshot = td_snapshot_ref(snapshot),
-                            .first = hasher->next_entry,
-                            .end = hasher->next_entry + (left < most ? left : most),
-                            .small = !hasher->small_are_done};
-    hasher->next_entry = claim->end;
-    hasher->claim_count++;
-    return true;
-}
 
 /* ---- digests of files that are gone -------------------------------------------------------------------- */
 
@@ -127,80 +76,90 @@ static void report(struct td_hasher *hasher)
 {
     hasher->work.has_news = false;
     struct td_snapshot *snapshot = td_snapshot_ref(hasher->snapshot);
-    pthread_mutex_unlock(&hasher->work.lock);
+    td_work_queue_unlock(hasher->work.queue);
     td_digest_log_flush(hasher->work.log);
     compact(hasher, snapshot);
     td_snapshot_unref(snapshot);
     if (hasher->config.on_known != NULL)
         hasher->config.on_known(hasher->config.context);
-    pthread_mutex_lock(&hasher->work.lock);
+    td_work_queue_lock(hasher->work.queue);
 }
 
-/* ---- the background ------------------------------------------------------------------------------------ */
+/* ---- the background; all under the lock ------------------------------------------------------------------ */
 
-/* Notes that the worker hashes the file. Returns false when another thread hashes the same content, for a caller that
- * waits or under another name. */
-static bool begin_file(struct td_hasher *hasher, struct worker *worker, const struct td_file *file)
+static void begin_passes(struct td_hasher *hasher)
 {
-    struct td_hash_work *work = &hasher->work;
-    pthread_mutex_lock(&work->lock);
-    bool is_taken = td_hash_work_is_running(work, &file->source.id);
-    if (is_taken)
-        hasher->was_skipped = true; /* a later pass finds it in the log */
-    else
-        td_hash_work_begin(work, &worker->run, file);
-    pthread_mutex_unlock(&work->lock);
-    return !is_taken;
+    hasher->pass = SMALL_FILES;
+    hasher->next_entry = 0;
 }
 
-/* Notes that the worker is done with a file. Returns false when there is a new snapshot, which is worked on from its
- * beginning. */
-static bool end_file(struct td_hasher *hasher, struct worker *worker, const struct claim *claim)
+/* Returns the next file that is to be hashed, or NULL after the last pass. */
+static struct td_file *next_file(struct td_hasher *hasher)
 {
-    pthread_mutex_lock(&hasher->work.lock);
-    td_hash_work_end(&hasher->work, &worker->run);
-    bool is_current = hasher->snapshot == claim->snapshot;
-    pthread_mutex_unlock(&hasher->work.lock);
-    return is_current;
-}
-
-static void hash_claimed(struct td_hasher *hasher, struct worker *worker, const struct claim *claim)
-{
-    for (size_t i = claim->first; i < claim->end && !atomic_load(&hasher->work.stop); i++) {
-        struct td_file *file = claim->snapshot->entries[i].file;
-        const struct td_hash_job job = {.root = claim->snapshot->root, .file = file};
-        bool small = file->source.id.size_bytes <= SMALL_BYTES;
-        if (td_file_sha256(file) != NULL || small != claim->small || atomic_load(&file->hash_failed) ||
-            !begin_file(hasher, worker, file))
-            continue;
-        (void)td_hash_work_do(&hasher->work, &worker->run, &job, &worker->reader);
-        if (!end_file(hasher, worker, claim))
-            return;
-    }
-}
-
-static void *background_main(void *argument)
-{
-    struct worker *worker = argument;
-    struct td_hasher *hasher = worker->hasher;
-    struct claim claim;
-    pthread_mutex_lock(&hasher->work.lock);
-    while (!atomic_load(&hasher->work.stop)) {
-        if (claim_files(hasher, &claim)) {
-            pthread_mutex_unlock(&hasher->work.lock);
-            hash_claimed(hasher, worker, &claim);
-            td_snapshot_unref(claim.snapshot);
-            pthread_mutex_lock(&hasher->work.lock);
-            hasher->claim_count--;
-        } else if (hasher->work.has_news && hasher->claim_count == 0 && hasher->snapshot != NULL) {
-            report(hasher);
-        } else {
-            hasher->work.end_is_awaited = hasher->work.end_is_awaited || hasher->was_skipped;
-            pthread_cond_wait(&hasher->work.work, &hasher->work.lock);
+    const struct td_snapshot *snapshot = hasher->snapshot;
+    for (; snapshot != NULL && hasher->pass < PASSES; hasher->pass++, hasher->next_entry = 0)
+        while (hasher->next_entry < snapshot->entry_count) {
+            struct td_file *file = snapshot->entries[hasher->next_entry++].file;
+            int pass = file->source.id.size_bytes <= SMALL_BYTES ? SMALL_FILES : LARGE_FILES;
+            if (pass == hasher->pass && td_file_sha256(file) == NULL && !atomic_load(&file->hash_failed))
+                return file;
         }
-    }
-    pthread_mutex_unlock(&hasher->work.lock);
     return NULL;
+}
+
+/* Adds jobs for the next files. Returns false when none is left. When memory is short, files are left out until the
+ * next snapshot. */
+static bool add_next_files(struct td_hasher *hasher)
+{
+    enum { AT_ONCE = 64 };
+    struct td_file *file = next_file(hasher);
+    bool is_any_left = file != NULL;
+    for (size_t i = 1; file != NULL; i++) {
+        struct td_hash_job *job = td_hash_job_create(hasher->snapshot->root, file);
+        if (job != NULL)
+            td_work_queue_add(hasher->work.queue, &job->work, TD_HASH_BACKGROUND);
+        file = i < AT_ONCE ? next_file(hasher) : NULL;
+    }
+    return is_any_left;
+}
+
+static bool is_background(const void *context, const struct td_work_job *job)
+{
+    (void)context;
+    return job->level == TD_HASH_BACKGROUND;
+}
+
+/* Adds more jobs of the background, or reports when all are done. */
+static bool add_or_report(void *context)
+{
+    struct td_hasher *hasher = context;
+    if (add_next_files(hasher))
+        return true;
+    bool is_due = hasher->work.has_news && hasher->snapshot != NULL &&
+                  td_work_queue_find(hasher->work.queue, is_background, NULL) == NULL;
+    if (is_due)
+        report(hasher);
+    return is_due;
+}
+
+static bool may_begin(void *context, const struct td_work_job *work)
+{
+    const struct td_hasher *hasher = context;
+    const struct td_hash_job *job = td_hash_job_of(work);
+    return work->level == TD_HASH_BACKGROUND ? !td_hash_work_is_running(&hasher->work, &job->file->source.id)
+                                             : td_hash_waiters_may_begin(&hasher->waiters, job);
+}
+
+/* Runs a job, without the lock. */
+static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
+{
+    struct td_hasher *hasher = context;
+    struct td_hash_job *job = td_hash_job_of(work);
+    if (work->level != TD_HASH_BACKGROUND)
+        td_hash_waiters_run(&hasher->waiters, job);
+    else if (td_file_sha256(job->file) == NULL && !atomic_load(&job->file->hash_failed))
+        (void)td_hash_work_do(&hasher->work, job, thread->idle);
+    return true;
 }
 
 /* ---- use ----------------------------------------------------------------------------------------------- */
@@ -210,8 +169,8 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
 {
     if (td_file_sha256(file) != NULL)
         return true;
-    return hasher != NULL && hasher->waiters != NULL && td_may_wait(NULL) &&
-           td_hash_waiters_wait(hasher->waiters, root, file, how);
+    return hasher != NULL && hasher->is_enabled && td_may_wait(NULL) &&
+           td_hash_waiters_wait(&hasher->waiters, root, file, how);
 }
 
 void td_hasher_recall(struct td_hasher *hasher, struct td_file *file)
@@ -234,7 +193,7 @@ void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapsh
     size_t known_count = 0;
     uint64_t file_bytes = 0;
     uint64_t known_bytes = 0;
-    pthread_mutex_lock(&hasher->work.lock); /* under which files become known: each one counts once */
+    td_work_queue_lock(hasher->work.queue); /* under which files become known: each one counts once */
     for (size_t i = 0; i < snapshot->entry_count; i++) {
         const struct td_file *file = snapshot->entries[i].file;
         bool is_known = td_file_sha256(file) != NULL;
@@ -243,14 +202,16 @@ void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapsh
         known_bytes += is_known ? file->source.id.size_bytes : 0;
     }
     struct td_snapshot *old = hasher->snapshot;
+    struct td_work_job *old_jobs = td_work_queue_clear(hasher->work.queue, TD_HASH_BACKGROUND);
     hasher->snapshot = td_snapshot_ref(snapshot);
-    begin_pass(hasher);
+    begin_passes(hasher);
     hasher->file_count = snapshot->entry_count;
     hasher->file_bytes = file_bytes;
     hasher->work.counts.known_count = known_count;
     hasher->work.counts.known_bytes = known_bytes;
-    pthread_cond_broadcast(&hasher->work.work);
-    pthread_mutex_unlock(&hasher->work.lock);
+    td_work_queue_wake(hasher->work.queue);
+    td_work_queue_unlock(hasher->work.queue);
+    td_work_jobs_drop(hasher->work.queue, old_jobs);
     td_snapshot_unref(old);
 }
 
@@ -259,51 +220,38 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
     memset(status, 0, sizeof *status);
     if (hasher == NULL)
         return;
-    pthread_mutex_lock(&hasher->work.lock);
+    td_work_queue_lock(hasher->work.queue);
     const struct td_hash_counts *counts = &hasher->work.counts;
     *status = (struct td_hasher_status){
-        .enabled = hasher->waiters != NULL,
+        .enabled = hasher->is_enabled,
         .file_count = hasher->file_count,
         .file_bytes = hasher->file_bytes,
         /* files of the snapshot before may have become known meanwhile */
         .known_count = counts->known_count < hasher->file_count ? counts->known_count : hasher->file_count,
         .known_bytes = counts->known_bytes < hasher->file_bytes ? counts->known_bytes : hasher->file_bytes,
-        .hashed_bytes = td_hash_work_hashed_bytes(&hasher->work),
+        .hashed_bytes = td_work_queue_done_bytes(hasher->work.queue),
         .failed_count = counts->failed_count,
         .mismatch_count = counts->mismatch_count,
     };
-    pthread_mutex_unlock(&hasher->work.lock);
+    td_work_queue_unlock(hasher->work.queue);
     status->stored = td_digest_log_is_stored(hasher->work.log);
 }
 
 /* ---- beginning and end --------------------------------------------------------------------------------- */
 
-static bool start_worker(struct td_hasher *hasher)
-{
-    struct worker *worker = &hasher->workers[hasher->worker_count];
-    worker->hasher = hasher;
-    if (!td_idle_thread_start(&worker->reader))
-        return false;
-    if (pthread_create(&worker->thread, NULL, background_main, worker) != 0) {
-        td_idle_thread_stop(&worker->reader);
-        return false;
-    }
-    hasher->worker_count++;
-    return true;
-}
-
 /* Starts the threads. */
 static bool start_threads(struct td_hasher *hasher, struct td_error *err)
 {
-    size_t wanted = hasher->config.threads < TD_HASHER_MAX_THREADS ? hasher->config.threads : TD_HASHER_MAX_THREADS;
-    if (wanted == 0)
-        return true;
-    if (!td_hash_waiters_create(&hasher->work, &hasher->waiters, err))
-        return false;
-    bool ok = true;
-    while (ok && hasher->worker_count < wanted)
-        ok = start_worker(hasher);
-    return ok || td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads", 2 * wanted);
+    const struct td_work_pool background = {
+        .purpose = "hash files (--hash-threads)",
+        .thread_count = hasher->config.threads < TD_HASHER_MAX_THREADS ? hasher->config.threads : TD_HASHER_MAX_THREADS,
+        .levels = {TD_HASH_BACKGROUND},
+        .level_count = 1,
+        .is_idle = true,
+        .more = add_or_report};
+    hasher->is_enabled = background.thread_count > 0;
+    return !hasher->is_enabled ||
+           (td_hash_waiters_start(&hasher->waiters, err) && td_work_queue_start(hasher->work.queue, &background, err));
 }
 
 bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err)
@@ -311,12 +259,12 @@ bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **
     struct td_hasher *hasher = calloc(1, sizeof *hasher);
     if (hasher == NULL)
         return td_error_no_memory(err);
+    const struct td_work_config queue = {
+        .run = run_job, .free = td_hash_job_free, .may_begin = may_begin, .context = hasher};
     hasher->config = *config;
-    if (!td_hash_work_init(&hasher->work)) {
-        free(hasher);
-        return td_error_no_memory(err);
-    }
-    if (!td_digest_log_open(config->state_dir, config->root, TD_DIGEST_LOG_WRITE, &hasher->work.log, err) ||
+    td_hash_waiters_init(&hasher->waiters, &hasher->work);
+    if (!td_work_queue_create(&queue, &hasher->work.queue, err) ||
+        !td_digest_log_open(config->state_dir, config->root, TD_DIGEST_LOG_WRITE, &hasher->work.log, err) ||
         !start_threads(hasher, err)) {
         td_hasher_destroy(hasher);
         return false;
@@ -329,13 +277,8 @@ void td_hasher_destroy(struct td_hasher *hasher)
 {
     if (hasher == NULL)
         return;
-    td_hash_work_stop(&hasher->work);
-    for (size_t i = 0; i < hasher->worker_count; i++) {
-        (void)pthread_join(hasher->workers[i].thread, NULL);
-        td_idle_thread_stop(&hasher->workers[i].reader);
-    }
-    td_hash_waiters_destroy(hasher->waiters);
+    td_work_queue_destroy(hasher->work.queue);
+    td_digest_log_close(hasher->work.log);
     td_snapshot_unref(hasher->snapshot);
-    td_hash_work_fini(&hasher->work);
     free(hasher);
 }

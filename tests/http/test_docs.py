@@ -115,7 +115,7 @@ def bare(word):
 def program_words():
     """The words of all texts in the program. A NUL stands for what is put into a text when the program runs."""
     words = []
-    for folder in "core parser storage slicing catalog http rank api server".split():
+    for folder in "core parser storage slicing work catalog http rank api server".split():
         for path in sorted((REPO / folder).rglob("*.[ch]")):
             source = re.sub(r"\bPRI\w+", '""', re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL))
             for literals in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+', source):
@@ -176,7 +176,7 @@ NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 @pytest.mark.parametrize("name", ["architecture.md", "contributing.md"])
 def test_identifiers_exist(name):
     """Every word in backquotes with an underscore stands in the program, the tests or the build."""
-    folders = "core parser storage slicing catalog http rank api server tests scripts bench docker".split()
+    folders = "core parser storage slicing work catalog http rank api server tests scripts bench docker".split()
     files = [p for f in folders for p in (REPO / f).rglob("*")]
     sources = [p for p in files if p.suffix in (".c", ".h", ".py", ".sh", ".txt", ".yaml") and p.name != "test_docs.py"]
     sources += [REPO / "CMakeLists.txt", *REPO.glob("*.sh")]

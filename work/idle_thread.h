@@ -1,8 +1,8 @@
 /* A thread that runs tasks only when nothing else wants the processor or the disk (SCHED_IDLE, idle class of ioprio),
  * as far as the host allows. While others keep it from running, everybody who wants a lock that it holds would wait. So
  * a task takes no lock that other threads take, and the owner and this thread talk by two semaphores. */
-#ifndef TD_CATALOG_DIGESTS_IDLE_THREAD_H
-#define TD_CATALOG_DIGESTS_IDLE_THREAD_H
+#ifndef TD_WORK_IDLE_THREAD_H
+#define TD_WORK_IDLE_THREAD_H
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,4 +1,4 @@
-#include "catalog/digests/idle_thread.h"
+#include "work/idle_thread.h"
 
 #include <sched.h>
 #include <stddef.h>
