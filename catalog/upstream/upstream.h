@@ -8,6 +8,7 @@
 #define TD_CATALOG_UPSTREAM_UPSTREAM_H
 
 #include "catalog/upstream/upstream_config.h"
+#include "catalog/upstream/upstream_store.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,10 +4,11 @@
 
 #include "catalog/catalog.h"
 #include "catalog/upstream/upstream_source.h"
-#include "catalog/upstream/upstream_store.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+struct td_upstream_store; /* catalog/upstream/upstream_store.h */
 
 enum {
     TD_UPSTREAM_MODELS = 4,           /* models that are listed and fetched at once; more wait */
