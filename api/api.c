@@ -1,7 +1,7 @@
 #include "api/api.h"
 
-#include "api/access.h"
-#include "api/call.h"
+#include "api/call/access.h"
+#include "api/call/call.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"

@@ -4,7 +4,7 @@
 #ifndef TD_API_API_H
 #define TD_API_API_H
 
-#include "api/state.h"
+#include "api/call/state.h"
 #include "http/facade.h"
 #include "http/request.h"
 #include "http/response.h"

@@ -10,7 +10,7 @@ document["info"]["version"] = sys.argv[2]
 text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 with open(sys.argv[3], "w", encoding="ascii") as out:
     out.write("/* Made from api/openapi.yaml by embed_openapi.py. */\n")
-    out.write("#include \"api/openapi_text.h\"\n\n")
+    out.write("#include \"api/native/openapi_text.h\"\n\n")
     out.write("const unsigned char td_openapi_json[] = {\n")
     for at in range(0, len(text), 20):
         out.write("    " + ", ".join(str(byte) for byte in text[at:at + 20]) + ",\n")

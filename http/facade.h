@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-struct td_call; /* api/call.h */
+struct td_call; /* api/call/call.h */
 
 /* An error on its way to the client. All texts are borrowed. */
 struct td_failure {
@@ -34,7 +34,7 @@ struct td_facade {
     bool (*is_text)(struct td_text raw_path);
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);
-    /* Decides who sent a call to a server that has tokens, and fills in call->caller (api/access.h). Returns false
+    /* Decides who sent a call to a server that has tokens, and fills in call->caller (api/call/access.h). Returns false
      * after it answered a refusal, in the facade's form. NULL is not allowed for a facade that answers calls. */
     bool (*admit)(struct td_call *call);
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot

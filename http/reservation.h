@@ -4,7 +4,7 @@
 #ifndef TD_HTTP_RESERVATION_H
 #define TD_HTTP_RESERVATION_H
 
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "http/response.h"
 
 /* The size of that budget. */

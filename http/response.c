@@ -8,7 +8,7 @@
 
 #include "core/clock.h"
 #include "core/digest.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
 #include "http/facade.h"
 

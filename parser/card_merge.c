@@ -1,7 +1,7 @@
 #include "parser/card_merge.h"
 
 #include "core/array.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TD_PARSER_FORMATS_H
 #define TD_PARSER_FORMATS_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 #include <stddef.h>
 

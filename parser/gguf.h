@@ -5,7 +5,7 @@
 #ifndef TD_PARSER_GGUF_H
 #define TD_PARSER_GGUF_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 extern const struct td_format td_format_gguf;
 

@@ -2,7 +2,7 @@
 #include "parser/keras.h"
 
 #include "core/buffer.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/zip/zip.h"
 #include "parser/zip/zip_unpack.h"

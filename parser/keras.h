@@ -3,7 +3,7 @@
 #ifndef TD_PARSER_KERAS_H
 #define TD_PARSER_KERAS_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 /* "keras": lists the tensors and the metadata of model.weights.h5 (hdf5.h). Before that metadata come the members of
  * metadata.json: keras_version, date_saved. config.json, the model's architecture, is not read. */

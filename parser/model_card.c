@@ -6,7 +6,7 @@
 #include "parser/model_card.h"
 
 #include "core/array.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/card_anchors.h"
 #include "parser/card_merge.h"
 

@@ -4,7 +4,7 @@
 #define TD_PARSER_NPY_H
 
 #include "core/arena.h"
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 #include <stdbool.h>
 #include <stdint.h>

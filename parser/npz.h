@@ -3,7 +3,7 @@
 #ifndef TD_PARSER_NPZ_H
 #define TD_PARSER_NPZ_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 /* "npz": lists a tensor per array, under the member's name without ".npy". Skips members that are no .npy files, which
  * numpy.load returns as bytes. Unpacks only the header of a deflated array. */

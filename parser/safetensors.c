@@ -11,9 +11,9 @@
 #include "parser/safetensors.h"
 
 #include "core/checked.h"
-#include "core/json.h"
-#include "parser/metadata.h"
-#include "parser/names.h"
+#include "core/json/json.h"
+#include "parser/format/metadata.h"
+#include "parser/format/names.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef TD_PARSER_SAFETENSORS_H
 #define TD_PARSER_SAFETENSORS_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 extern const struct td_format td_format_safetensors;
 

@@ -3,8 +3,8 @@
 
 #include "core/array.h"
 #include "core/checked.h"
-#include "core/json.h"
-#include "parser/names.h"
+#include "core/json/json.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "rank/config_text.h"
 
 #include "parser/lfs_pointer.h"
-#include "slicing/model_config.h"
+#include "slicing/engine/model_config.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

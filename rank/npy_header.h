@@ -5,7 +5,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
-#include "parser/dtype.h"
+#include "parser/format/dtype.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,7 +12,7 @@
 
 #include "core/budget.h"
 #include "core/buffer.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
  * rows, and finds them anew whenever it is read, so that its memory does not grow with the rows. */
 #include "rank/row_table.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TD_SLICING_BOX_FILE_H
 #define TD_SLICING_BOX_FILE_H
 
-#include "slicing/plan_items.h"
+#include "slicing/plan/plan_items.h"
 #include "slicing/rank_file.h"
 
 /* Makes the file of the boxes: items without `as`, whose names may recur. An item without a slice is the whole tensor.

@@ -8,10 +8,10 @@
 #ifndef TD_SLICING_PLAN_SPEC_H
 #define TD_SLICING_PLAN_SPEC_H
 
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "core/text.h"
 #include "slicing/engine/engine.h"
-#include "slicing/plan_items.h"
+#include "slicing/plan/plan_items.h"
 
 /* An explicit list of tensors, or of boxes. */
 struct td_plan_items {

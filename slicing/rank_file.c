@@ -2,8 +2,8 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "core/json.h"
-#include "slicing/plan_match.h"
+#include "core/json/json.h"
+#include "slicing/plan/plan_match.h"
 #include "slicing/runs.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #ifndef TD_SLICING_RANK_FILE_H
 #define TD_SLICING_RANK_FILE_H
 
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 #include "storage/composed.h"
 
 /* Source numbers of the layout: 0 is the file's own bytes, 1 + i is tensor i of the list, with its bytes in logical

@@ -2,8 +2,8 @@
 #ifndef TD_SLICING_RULE_JSON_H
 #define TD_SLICING_RULE_JSON_H
 
-#include "core/json_document.h"
-#include "slicing/rule.h"
+#include "core/json/json_document.h"
+#include "slicing/plan/rule.h"
 
 /* Reads a JSON array of rules, an item of the document. The rules are put into the arena; their strings stay in the
  * document's. Errors: TD_INVALID_ARGUMENT with a position for an unknown or repeated key, a wrong type, a value out of

@@ -4,7 +4,7 @@
 #ifndef TD_SLICING_RUNS_H
 #define TD_SLICING_RUNS_H
 
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 #include "storage/composed.h"
 
 /* Appends the bytes of a box of a tensor to the layout; `source` is the tensor's number there. A block of the layout

@@ -5,8 +5,8 @@
  * allows no scripts. Rows are numbered by entries, and the row of a sub-folder jumps over all entries in it. */
 #include "api/html/html_index.h"
 
-#include "api/early_call.h"
-#include "api/find_name.h"
+#include "api/call/early_call.h"
+#include "api/call/find_name.h"
 #include "api/html/html_view.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/repo.h"

@@ -1,17 +1,17 @@
 #include "api/hub/hub.h"
 
-#include "api/access.h"
-#include "api/early_call.h"
-#include "api/find_name.h"
+#include "api/call/access.h"
+#include "api/call/early_call.h"
+#include "api/call/find_name.h"
+#include "api/call/incoming_call.h"
+#include "api/call/signed_call.h"
 #include "api/html/html_index.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
-#include "api/incoming_call.h"
-#include "api/signed_call.h"
 
 #include "core/clock.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 #include "api/hub/hub_about.h"
 
 #include "api/hub/hub_answer.h"
-#include "parser/metadata.h"
+#include "parser/format/metadata.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TD_API_HUB_HUB_CALL_H
 #define TD_API_HUB_HUB_CALL_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 #include "api/hub/hub_path.h"
 #include "core/arena.h"
 #include "http/reservation.h"

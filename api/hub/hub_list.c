@@ -1,6 +1,6 @@
 #include "api/hub/hub_handlers.h"
 
-#include "api/early_call.h"
+#include "api/call/early_call.h"
 #include "api/hub/hub_about.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_problems.h"

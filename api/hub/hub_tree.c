@@ -3,9 +3,9 @@
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_item.h"
 #include "core/clock.h"
-#include "core/json.h"
-#include "core/json_document.h"
-#include "parser/manifest.h"
+#include "core/json/json.h"
+#include "core/json/json_document.h"
+#include "parser/format/manifest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

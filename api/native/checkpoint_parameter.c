@@ -1,7 +1,7 @@
 #include "api/native/checkpoint_parameter.h"
 
 #include "catalog/checkpoints/partial_checkpoint.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 
 #include <string.h>
 

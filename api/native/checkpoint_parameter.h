@@ -2,7 +2,7 @@
 #ifndef TD_API_NATIVE_CHECKPOINT_PARAMETER_H
 #define TD_API_NATIVE_CHECKPOINT_PARAMETER_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 
 /* Returns the checkpoint that ?checkpoint= names, or the default one without it. NULL: a 404 was answered. */
 const struct td_checkpoint *td_checkpoint_parameter(const struct td_call *call);

@@ -1,6 +1,6 @@
 #include "api/native/listing.h"
 
-#include "api/early_call.h"
+#include "api/call/early_call.h"
 #include "api/html/html_index.h"
 #include "api/native/wait_parameter.h"
 #include "core/digits.h"

@@ -3,9 +3,9 @@
 #ifndef TD_API_NATIVE_LISTING_H
 #define TD_API_NATIVE_LISTING_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 #include "core/digest.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "http/reservation.h"
 
 #include <stdbool.h>

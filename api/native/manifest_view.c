@@ -5,7 +5,7 @@
 #include "core/digest.h"
 #include "core/digits.h"
 #include "core/glob.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "http/page_token.h"
 #include "http/rendered.h"
 #include "http/uri.h"

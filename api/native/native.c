@@ -2,16 +2,16 @@
  * paths are taken for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
 
-#include "api/access.h"
-#include "api/early_call.h"
-#include "api/find_name.h"
+#include "api/call/access.h"
+#include "api/call/early_call.h"
+#include "api/call/find_name.h"
+#include "api/call/incoming_call.h"
+#include "api/call/signed_call.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
-#include "api/incoming_call.h"
 #include "api/native/native_error.h"
 #include "api/native/routes.h"
 #include "api/native/wait_parameter.h"
-#include "api/signed_call.h"
 #include "catalog/dataset/dataset.h"
 #include "http/auth/signed_url.h"
 

@@ -1,6 +1,6 @@
 #include "api/native/native_error.h"
 
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 
 const char *td_status_word(int status)
 {

@@ -4,7 +4,7 @@
 #include "api/native/routes.h"
 
 #include "core/clock.h"
-#include "core/json_canonical.h"
+#include "core/json/json_canonical.h"
 #include "core/scheduling.h"
 
 #include <inttypes.h>

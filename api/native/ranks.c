@@ -4,7 +4,7 @@
 #include "api/native/checkpoint_parameter.h"
 #include "api/native/routes.h"
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 #include "slicing/runs.h"

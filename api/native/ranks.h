@@ -3,8 +3,8 @@
 #ifndef TD_API_NATIVE_RANKS_H
 #define TD_API_NATIVE_RANKS_H
 
-#include "api/call.h"
-#include "core/json_build.h"
+#include "api/call/call.h"
+#include "core/json/json_build.h"
 #include "rank/plan_store.h"
 #include "slicing/rank_file.h"
 

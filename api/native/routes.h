@@ -2,7 +2,7 @@
 #ifndef TD_API_NATIVE_ROUTES_H
 #define TD_API_NATIVE_ROUTES_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 
 /* The query parameters that td_handle_model and td_handle_dataset take; NULL ends them. */
 extern const char *const td_model_parameters[];

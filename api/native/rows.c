@@ -5,7 +5,7 @@
 #include "catalog/dataset/dataset.h"
 #include "core/digits.h"
 #include "core/extension.h"
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "core/permutation.h"
 #include "core/waiting.h"
 #include "parser/rows/arrow/arrow.h"

@@ -9,7 +9,7 @@
 #include "core/digits.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_source.h"
-#include "slicing/plan_items.h"
+#include "slicing/plan/plan_items.h"
 
 #include <string.h>
 #include <strings.h>

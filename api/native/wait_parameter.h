@@ -3,7 +3,7 @@
 #ifndef TD_API_NATIVE_WAIT_PARAMETER_H
 #define TD_API_NATIVE_WAIT_PARAMETER_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 
 /* For how long a request waits, in seconds: without ?timeout=, and at most. */
 enum { TD_WAIT_DEFAULT_S = 60, TD_WAIT_MAX_S = 300 };

@@ -1,10 +1,10 @@
 #include "api/oci/oci.h"
 
-#include "api/early_call.h"
+#include "api/call/early_call.h"
+#include "api/call/signed_call.h"
 #include "api/oci/oci_handlers.h"
-#include "api/signed_call.h"
 #include "core/clock.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 
 /* Returns the code for a status that came without one. UNAVAILABLE and UNKNOWN are those of the registries that clients
  * know; the specification has codes for its own errors alone. */

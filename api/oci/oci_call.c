@@ -1,7 +1,7 @@
 #include "api/oci/oci_call.h"
 
-#include "api/early_call.h"
-#include "api/incoming_call.h"
+#include "api/call/early_call.h"
+#include "api/call/incoming_call.h"
 #include "catalog/names/oci_name.h"
 #include "core/digits.h"
 

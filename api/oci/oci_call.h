@@ -2,7 +2,7 @@
 #ifndef TD_API_OCI_OCI_CALL_H
 #define TD_API_OCI_OCI_CALL_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 #include "api/oci/oci_path.h"
 #include "catalog/names/repo.h"
 #include "core/arena.h"

@@ -1,7 +1,7 @@
 #include "api/oci/oci_document.h"
 
 #include "core/extension.h"
-#include "parser/metadata.h"
+#include "parser/format/metadata.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #define TD_API_OCI_OCI_DOCUMENT_H
 
 #include "catalog/model/snapshot.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "rank/made_document.h"
 #include "rank/repo_about.h"
 

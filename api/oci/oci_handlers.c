@@ -1,6 +1,6 @@
 #include "api/oci/oci_handlers.h"
 
-#include "api/early_call.h"
+#include "api/call/early_call.h"
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
@@ -8,7 +8,7 @@
 #include "api/oci/oci_rank.h"
 #include "api/oci/oci_target.h"
 #include "catalog/names/oci_name.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 

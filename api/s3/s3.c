@@ -7,8 +7,8 @@
  * so (port_hint). */
 #include "api/s3/s3.h"
 
-#include "api/early_call.h"
-#include "api/incoming_call.h"
+#include "api/call/early_call.h"
+#include "api/call/incoming_call.h"
 #include "api/s3/s3_access.h"
 #include "api/s3/s3_attributes.h"
 #include "api/s3/s3_error.h"

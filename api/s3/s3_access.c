@@ -1,6 +1,6 @@
 #include "api/s3/s3_access.h"
 
-#include "api/access.h"
+#include "api/call/access.h"
 #include "core/clock.h"
 #include "http/auth/sigv4.h"
 

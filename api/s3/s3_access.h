@@ -2,7 +2,7 @@
 #ifndef TD_API_S3_S3_ACCESS_H
 #define TD_API_S3_S3_ACCESS_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #ifndef TD_API_S3_S3_ATTRIBUTES_H
 #define TD_API_S3_S3_ATTRIBUTES_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 
 #include <stdbool.h>
 

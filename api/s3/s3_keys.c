@@ -6,7 +6,7 @@
  * successor, so that no list of names is needed. */
 #include "api/s3/s3_keys.h"
 
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "slicing/engine/engine.h"
 
 #include <inttypes.h>

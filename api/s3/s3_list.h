@@ -2,7 +2,7 @@
 #ifndef TD_API_S3_S3_LIST_H
 #define TD_API_S3_S3_LIST_H
 
-#include "api/call.h"
+#include "api/call/call.h"
 #include "catalog/names/bucket.h"
 
 /* The end of every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.

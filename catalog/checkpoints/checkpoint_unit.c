@@ -2,7 +2,7 @@
 
 #include "core/array.h"
 #include "core/extension.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "catalog/checkpoints/gguf_role.h"
 
 #include "core/text.h"
-#include "parser/metadata.h"
+#include "parser/format/metadata.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef TD_CATALOG_CHECKPOINTS_GGUF_ROLE_H
 #define TD_CATALOG_CHECKPOINTS_GGUF_ROLE_H
 
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 
 #include <stdbool.h>
 

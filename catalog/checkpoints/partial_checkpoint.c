@@ -8,7 +8,7 @@
 #include "catalog/model/dcp_checkpoint.h"
 #include "core/array.h"
 #include "core/checked.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

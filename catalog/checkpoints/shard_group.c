@@ -2,7 +2,7 @@
 
 #include "core/digits.h"
 #include "core/extension.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "catalog/dataset/card_splits.h"
 
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 
 #include <stdint.h>
 #include <string.h>

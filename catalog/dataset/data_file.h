@@ -3,7 +3,7 @@
 #define TD_CATALOG_DATASET_DATA_FILE_H
 
 #include "catalog/names/repo.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 /* What is asked once for each repository. */
 struct td_data_files {

@@ -13,7 +13,7 @@
 #include "catalog/model/split_name.h"
 #include "core/array.h"
 #include "core/checked.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "parser/rows/row_formats.h"
 
 #include <inttypes.h>

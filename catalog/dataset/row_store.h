@@ -7,7 +7,7 @@
 
 #include "core/digest.h"
 #include "core/error.h"
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 #include <stdbool.h>
 

@@ -11,7 +11,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "core/checked.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/model_card.h"
 
 #include <stdlib.h>

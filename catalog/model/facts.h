@@ -6,7 +6,7 @@
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>

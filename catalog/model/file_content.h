@@ -5,7 +5,7 @@
 #include "catalog/model/snapshot.h"
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/limits.h"
+#include "parser/format/limits.h"
 
 #include <stdbool.h>
 #include <stdint.h>

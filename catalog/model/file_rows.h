@@ -6,7 +6,7 @@
 
 #include "core/digest.h"
 #include "core/error.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 
 #include "core/digits.h"
 #include "core/log.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "catalog/model/file_rows.h"
 #include "core/array.h"
 #include "core/digits.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

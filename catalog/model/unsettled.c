@@ -1,7 +1,7 @@
 #include "catalog/model/unsettled.h"
 
 #include "core/array.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

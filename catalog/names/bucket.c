@@ -10,7 +10,7 @@
 
 #include "catalog/names/repo.h"
 #include "core/array.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "core/array.h"
 #include "core/digest.h"
 #include "core/digits.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/extension.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "parser/rows/row_formats.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
 #include "storage/fetch/fetch_target.h"
 

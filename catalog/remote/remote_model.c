@@ -3,7 +3,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/digits.h"
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_url.h"
 

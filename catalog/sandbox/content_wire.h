@@ -5,7 +5,7 @@
 
 #include "catalog/model/snapshot.h"
 #include "catalog/sandbox/wire.h"
-#include "parser/limits.h"
+#include "parser/format/limits.h"
 
 /* Appends the error; one with code TD_OK says that there is none. */
 void td_error_write(const struct td_error *error, struct td_wire_writer *out);

@@ -1,6 +1,6 @@
 #include "catalog/sandbox/facts_wire.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/model_card.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "catalog/sandbox/index_wire.h"
 
-#include "parser/manifest.h"
-#include "parser/names.h"
+#include "parser/format/manifest.h"
+#include "parser/format/names.h"
 
 #include <string.h>
 

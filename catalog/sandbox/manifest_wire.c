@@ -4,8 +4,8 @@
 #include "catalog/sandbox/manifest_wire.h"
 
 #include "core/checked.h"
-#include "core/json.h"
-#include "parser/names.h"
+#include "core/json/json.h"
+#include "parser/format/names.h"
 
 #include <string.h>
 

@@ -11,8 +11,8 @@
 #include "catalog/model/snapshot.h"
 #include "catalog/sandbox/parse_message.h"
 #include "core/error.h"
-#include "parser/limits.h"
-#include "parser/rows/row_format.h"
+#include "parser/format/limits.h"
+#include "parser/rows/index/row_format.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ enum {
 };
 
 /* The defaults of the options: time for a file, and memory of a process. The memory is that of the largest file that
- * the parsers' own limits (parser/limits.h) allow, with room. */
+ * the parsers' own limits (parser/format/limits.h) allow, with room. */
 #define TD_PARSE_TIMEOUT_NS (UINT64_C(30) * 1000000000)
 #define TD_PARSE_MEMORY_BYTES (UINT64_C(1) << 30)
 

@@ -1,6 +1,6 @@
 #include "catalog/sandbox/rows_wire.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>

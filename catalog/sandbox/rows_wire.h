@@ -3,7 +3,7 @@
 #define TD_CATALOG_SANDBOX_ROWS_WIRE_H
 
 #include "catalog/sandbox/wire.h"
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 /* Appends the index. */
 void td_rows_write(const struct td_row_index *index, struct td_wire_writer *out);

@@ -17,7 +17,7 @@
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch/torch.h"
 

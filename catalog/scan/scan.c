@@ -17,9 +17,9 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/utf8.h"
+#include "parser/format/names.h"
 #include "parser/formats.h"
 #include "parser/lfs_pointer.h"
-#include "parser/names.h"
 #include "parser/torch/torch_distcp.h"
 #include "storage/at_rest.h"
 

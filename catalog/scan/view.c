@@ -21,7 +21,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/waiting.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

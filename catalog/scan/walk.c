@@ -12,7 +12,7 @@
 #include "core/array.h"
 #include "core/extension.h"
 #include "core/utf8.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <dirent.h>
 #include <errno.h>

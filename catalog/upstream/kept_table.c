@@ -6,9 +6,9 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/durable_file.h"
-#include "core/json_build.h"
-#include "core/json_document.h"
-#include "parser/names.h"
+#include "core/json/json_build.h"
+#include "core/json/json_document.h"
+#include "parser/format/names.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/file_io.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "core/utf8.h"
 
 #include <ctype.h>

@@ -6,7 +6,7 @@
 
 #include "core/base64.h"
 #include "core/error.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "core/text.h"
 #include "http/auth/token_set.h"
 #include "http/auth/token_text.h"

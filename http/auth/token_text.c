@@ -1,12 +1,12 @@
-/* Plan: the text becomes a tree (core/json_document), each token's object is read by a table of keys, and duplicates
- * are found by sorting. */
+/* Plan: the text becomes a tree (core/json/json_document), each token's object is read by a table of keys, and
+ * duplicates are found by sorting. */
 #include "http/auth/token_text.h"
 
 #include "core/arena.h"
 #include "core/base64.h"
 #include "core/clock.h"
 #include "core/digits.h"
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "core/utf8.h"
 
 #include <openssl/crypto.h>

@@ -11,14 +11,14 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/utf8.h"
+#include "parser/format/metadata.h"
+#include "parser/format/names.h"
 #include "parser/hdf5/hdf5_attribute.h"
 #include "parser/hdf5/hdf5_chunked.h"
 #include "parser/hdf5/hdf5_file.h"
 #include "parser/hdf5/hdf5_group.h"
 #include "parser/hdf5/hdf5_object.h"
 #include "parser/hdf5/hdf5_type.h"
-#include "parser/metadata.h"
-#include "parser/names.h"
 #include "parser/torch/torch.h"
 
 #include <inttypes.h>

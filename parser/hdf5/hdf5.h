@@ -21,7 +21,7 @@
 #ifndef TD_PARSER_HDF5_HDF5_H
 #define TD_PARSER_HDF5_HDF5_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 extern const struct td_format td_format_hdf5; /* "hdf5" */
 

@@ -2,7 +2,7 @@
 #ifndef TD_PARSER_HDF5_HDF5_TYPE_H
 #define TD_PARSER_HDF5_HDF5_TYPE_H
 
-#include "parser/dtype.h"
+#include "parser/format/dtype.h"
 #include "parser/hdf5/hdf5_cursor.h"
 #include "parser/hdf5/hdf5_file.h"
 

@@ -9,8 +9,8 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/metadata.h"
-#include "parser/names.h"
+#include "parser/format/metadata.h"
+#include "parser/format/names.h"
 #include "parser/onnx/onnx_tensor.h"
 
 #include <inttypes.h>

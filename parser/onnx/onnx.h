@@ -3,7 +3,7 @@
 #ifndef TD_PARSER_ONNX_ONNX_H
 #define TD_PARSER_ONNX_ONNX_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 extern const struct td_format td_format_onnx; /* "onnx" */
 

@@ -5,7 +5,7 @@
 
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TD_PARSER_ONNX_ONNX_TENSOR_H
 #define TD_PARSER_ONNX_ONNX_TENSOR_H
 
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 #include "parser/onnx/protobuf.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  * items in the order of the ranks (order_map), for a binary search. Both work on ranks alone. */
 #include "parser/pickle/pickle_finish.h"
 
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "parser/pickle/pickle_key.h"
 #include "parser/pickle/pickle_store.h"
 

@@ -14,7 +14,7 @@
 #define TD_PARSER_ROWS_CSV_H
 
 #include "core/text.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 enum { TD_CSV_HEADER_BYTES = 1024 * 1024 };
 

@@ -1,6 +1,6 @@
 #include "parser/rows/json_shape.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>

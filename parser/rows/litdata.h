@@ -21,7 +21,7 @@
 #ifndef TD_PARSER_ROWS_LITDATA_H
 #define TD_PARSER_ROWS_LITDATA_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 extern const struct td_row_format td_row_format_litdata;
 

@@ -1,6 +1,6 @@
 #include "parser/rows/mds.h"
 
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "parser/rows/offset_table.h"
 #include "parser/rows/row_columns.h"
 

@@ -15,7 +15,7 @@
 #ifndef TD_PARSER_ROWS_MDS_H
 #define TD_PARSER_ROWS_MDS_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 enum { TD_MDS_CONFIG_BYTES = 1024 * 1024 }; /* of a longer configuration the columns are not read */
 

@@ -3,7 +3,7 @@
 #ifndef TD_PARSER_ROWS_OFFSET_TABLE_H
 #define TD_PARSER_ROWS_OFFSET_TABLE_H
 
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 struct td_offset_table {
     uint32_t row_count;

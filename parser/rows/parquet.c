@@ -1,9 +1,9 @@
 #include "parser/rows/parquet.h"
 
 #include "core/checked.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_memory.h"
 #include "parser/rows/thrift.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #ifndef TD_PARSER_ROWS_PARQUET_H
 #define TD_PARSER_ROWS_PARQUET_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 extern const struct td_row_format td_row_format_parquet;
 

@@ -1,6 +1,6 @@
 #include "parser/rows/row_columns.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
 
 #include <stdlib.h>

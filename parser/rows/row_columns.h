@@ -5,7 +5,7 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #define TD_PARSER_ROWS_ROW_FORMATS_H
 
 #include "core/text.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 /* Returns the i-th format, or NULL past the last one. The order never changes anything. */
 const struct td_row_format *td_row_format_at(size_t i);

@@ -3,7 +3,7 @@
 #define TD_PARSER_ROWS_ROW_INDEX_FILE_H
 
 #include "core/buffer.h"
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 /* Appends the index as bytes that td_row_index_read reads, on a machine of the same byte order. */
 void td_row_index_write(const struct td_row_index *index, struct td_buffer *out);

@@ -14,7 +14,7 @@
 #ifndef TD_PARSER_ROWS_TOKENS_H
 #define TD_PARSER_ROWS_TOKENS_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 struct td_tokens {
     const char *type;    /* static: "uint16" */

@@ -25,7 +25,7 @@
 #define TD_PARSER_ROWS_WEBDATASET_H
 
 #include "core/text.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 enum { TD_TAR_PATH_BYTES = 16383, TD_TAR_EXTENSION_BYTES = 1024 * 1024 };
 

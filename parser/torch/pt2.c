@@ -12,8 +12,8 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "core/json.h"
-#include "parser/names.h"
+#include "core/json/json.h"
+#include "parser/format/names.h"
 #include "parser/torch/torch.h"
 #include "parser/zip/zip.h"
 #include "parser/zip/zip_unpack.h"

@@ -12,7 +12,7 @@
 #ifndef TD_PARSER_TORCH_PT2_H
 #define TD_PARSER_TORCH_PT2_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 extern const struct td_format td_format_pt2; /* "pt2" */
 

@@ -6,7 +6,7 @@
 #ifndef TD_PARSER_TORCH_TORCH_H
 #define TD_PARSER_TORCH_TORCH_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 /* A file of torch.save within another file may unpack its pickle to at most 64 times its own bytes. Without this limit
  * a file of very many small inner files could unpack each to the limit of a whole file. torch.save deflates none. */

@@ -9,8 +9,8 @@
 
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/manifest.h"
-#include "parser/names.h"
+#include "parser/format/manifest.h"
+#include "parser/format/names.h"
 #include "parser/pickle/pickle.h"
 #include "parser/torch/torch_storage.h"
 

@@ -7,8 +7,8 @@
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/dtype.h"
-#include "parser/limits.h"
+#include "parser/format/dtype.h"
+#include "parser/format/limits.h"
 
 #include <stdbool.h>
 #include <stddef.h>

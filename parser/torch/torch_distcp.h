@@ -4,7 +4,7 @@
 #ifndef TD_PARSER_TORCH_TORCH_DISTCP_H
 #define TD_PARSER_TORCH_TORCH_DISTCP_H
 
-#include "parser/format.h"
+#include "parser/format/format.h"
 
 #include <stddef.h>
 #include <stdint.h>

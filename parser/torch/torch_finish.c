@@ -1,7 +1,7 @@
 #include "parser/torch/torch_finish.h"
 
-#include "parser/metadata.h"
-#include "parser/names.h"
+#include "parser/format/metadata.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef TD_PARSER_TORCH_TORCH_FINISH_H
 #define TD_PARSER_TORCH_TORCH_FINISH_H
 
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 #include "parser/torch/torch_ids.h"
 
-#include "parser/manifest.h"
-#include "parser/names.h"
+#include "parser/format/manifest.h"
+#include "parser/format/names.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/limits.h"
-#include "parser/manifest.h"
+#include "parser/format/limits.h"
+#include "parser/format/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 #include "parser/torch/torch_storage.h"
 
 #include "core/checked.h"
-#include "parser/names.h"
+#include "parser/format/names.h"
 
 /* ---- types --------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #ifndef TD_PARSER_TORCH_TORCH_STORAGE_H
 #define TD_PARSER_TORCH_TORCH_STORAGE_H
 
-#include "parser/dtype.h"
+#include "parser/format/dtype.h"
 #include "parser/pickle/pickle.h"
 
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #ifndef TD_PARSER_TORCH_TORCH_WALK_H
 #define TD_PARSER_TORCH_TORCH_WALK_H
 
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 #include "parser/pickle/pickle.h"
 #include "parser/torch/torch_storage.h"
 

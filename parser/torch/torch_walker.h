@@ -4,7 +4,7 @@
 #define TD_PARSER_TORCH_TORCH_WALKER_H
 
 #include "core/buffer.h"
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 #include "parser/pickle/pickle.h"
 #include "parser/torch/torch_storage.h"
 

@@ -14,7 +14,7 @@
 #include "core/arena.h"
 #include "core/input.h"
 #include "core/text.h"
-#include "parser/limits.h"
+#include "parser/format/limits.h"
 #include "parser/zip/zip_entry.h"
 
 #include <stdbool.h>

@@ -15,8 +15,8 @@
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/input.h"
-#include "parser/limits.h"
-#include "parser/names.h"
+#include "parser/format/limits.h"
+#include "parser/format/names.h"
 #include "parser/zip/zip_entry.h"
 
 #include <stdbool.h>

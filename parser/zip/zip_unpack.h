@@ -3,7 +3,7 @@
 #define TD_PARSER_ZIP_ZIP_UNPACK_H
 
 #include "core/input.h"
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 #include "parser/zip/zip_entry.h"
 
 #include <stdbool.h>

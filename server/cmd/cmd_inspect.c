@@ -3,7 +3,7 @@
 #include "api/native/manifest_view.h"
 #include "catalog/scan/scan.h"
 #include "core/buffer.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "server/cmd/inspect_table.h"
 #include "server/cmd/local_path.h"
 #include "server/cmd/local_scan.h"

@@ -6,7 +6,7 @@
 #include "catalog/names/repo.h"
 #include "core/digest.h"
 #include "core/digits.h"
-#include "core/json_canonical.h"
+#include "core/json/json_canonical.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
 #include "server/cmd/local_path.h"

@@ -3,7 +3,7 @@
 #include "server/cmd/take_option.h"
 
 #include "core/clock.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"

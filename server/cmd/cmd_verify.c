@@ -11,7 +11,7 @@
 #include "catalog/scan/scan.h"
 #include "catalog/scan/walk.h"
 #include "core/digits.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "server/cmd/progress.h"
 #include "server/config/config.h"
 #include "server/config/suggest.h"

@@ -1,6 +1,6 @@
 #include "server/cmd/plan_report.h"
 
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "server/host/terminal.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define TD_SERVER_CMD_PLAN_REPORT_H
 
 #include "catalog/model/snapshot.h"
-#include "slicing/plan_match.h"
+#include "slicing/plan/plan_match.h"
 #include "slicing/rank_file.h"
 
 /* The make-up of a rank's file. A run is a contiguous stretch of one tensor's bytes. */

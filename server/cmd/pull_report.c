@@ -1,7 +1,7 @@
 #include "server/cmd/pull_report.h"
 
 #include "core/digits.h"
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "server/host/terminal.h"
 
 #include <stdio.h>

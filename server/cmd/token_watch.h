@@ -3,7 +3,7 @@
 #ifndef TD_SERVER_CMD_TOKEN_WATCH_H
 #define TD_SERVER_CMD_TOKEN_WATCH_H
 
-#include "api/state.h"
+#include "api/call/state.h"
 #include "core/error.h"
 #include "server/host/file_change.h"
 

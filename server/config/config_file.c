@@ -2,7 +2,7 @@
  * order of the text is the one that is reported. */
 #include "server/config/config_file.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "server/config/suggest.h"
 #include "server/host/whole_file.h"
 

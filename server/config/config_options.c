@@ -3,7 +3,7 @@
 #include "server/config/config_options.h"
 
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/quantity.h"
 #include "core/utf8.h"
 #include "server/config/listen_address.h"

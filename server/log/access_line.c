@@ -1,6 +1,6 @@
 #include "server/log/access_line.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
 
 #include <arpa/inet.h>

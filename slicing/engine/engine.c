@@ -5,8 +5,8 @@
 #include "slicing/engine/engine.h"
 
 #include "slicing/engine/engine_table.h"
-#include "slicing/model_config.h"
-#include "slicing/plan_items.h"
+#include "slicing/engine/model_config.h"
+#include "slicing/plan/plan_items.h"
 
 #include <inttypes.h>
 #include <stdio.h>

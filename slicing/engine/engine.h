@@ -5,8 +5,8 @@
 #define TD_SLICING_ENGINE_ENGINE_H
 
 #include "core/text.h"
-#include "slicing/plan.h"
-#include "slicing/rule.h"
+#include "slicing/plan/plan.h"
+#include "slicing/plan/rule.h"
 
 /* The number of engine names, aliases included. engine.c does not compile if its table has another length. */
 enum { TD_ENGINE_NAME_COUNT = 6 };

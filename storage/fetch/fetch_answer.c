@@ -1,7 +1,7 @@
 #include "storage/fetch/fetch_answer.h"
 
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "storage/fetch/fetch_client.h"
 
 #include <curl/curl.h>

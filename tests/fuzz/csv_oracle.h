@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_FUZZ_CSV_ORACLE_H
 #define TD_TESTS_FUZZ_CSV_ORACLE_H
 
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 #include <string.h>
 

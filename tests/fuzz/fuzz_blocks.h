@@ -2,8 +2,8 @@
 #ifndef TD_TESTS_FUZZ_FUZZ_BLOCKS_H
 #define TD_TESTS_FUZZ_FUZZ_BLOCKS_H
 
-#include "core/json.h"
-#include "parser/rows/row_format.h"
+#include "core/json/json.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/row_index_file.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -3,8 +3,8 @@
 #include "catalog/sandbox/content_wire.h"
 #include "catalog/sandbox/rows_wire.h"
 #include "core/buffer.h"
+#include "parser/format/names.h"
 #include "parser/formats.h"
-#include "parser/names.h"
 #include "parser/rows/row_formats.h"
 
 #include "tests/fuzz/fuzz_manifest.h"

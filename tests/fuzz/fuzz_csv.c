@@ -2,7 +2,7 @@
  * oracle that goes field by field, and with those of a text in which one byte is another one. */
 #include "parser/rows/csv.h"
 
-#include "parser/rows/line_index.h"
+#include "parser/rows/index/line_index.h"
 #include "tests/fuzz/csv_oracle.h"
 #include "tests/fuzz/fuzz_rows.h"
 

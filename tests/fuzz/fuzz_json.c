@@ -1,6 +1,6 @@
 /* Compares the pull reader with a recursive reader written from RFC 8259, and checks that strings, numbers and minify
  * agree with themselves. */
-#include "core/json_canonical.h"
+#include "core/json/json_canonical.h"
 #include "tests/fuzz/fuzz_error.h"
 #include "tests/kit/json_tree.h"
 

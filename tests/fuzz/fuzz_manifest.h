@@ -1,10 +1,10 @@
 /* Checks that every parse must pass, whatever the format: of its verdict, of its memory, and of its manifest by every
- * rule of parser/manifest.h. A target adds the rules of its own format. */
+ * rule of parser/format/manifest.h. A target adds the rules of its own format. */
 #ifndef TD_TESTS_FUZZ_FUZZ_MANIFEST_H
 #define TD_TESTS_FUZZ_FUZZ_MANIFEST_H
 
-#include "core/json.h"
-#include "parser/format.h"
+#include "core/json/json.h"
+#include "parser/format/format.h"
 #include "tests/fuzz/fuzz_error.h"
 
 typedef unsigned __int128 fuzz_u128;

@@ -1,6 +1,6 @@
 /* The input is a whole README.md. The result must be one JSON object of bounded length in which no key occurs twice,
  * and must have the same meaning when it is read again as YAML, which includes JSON. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/model_card.h"
 #include "tests/fuzz/fuzz_error.h"
 

@@ -5,10 +5,10 @@
  * tensor that is not dropped, and have it once unless a rule puts it on several ranks. The file of a plan with boxes
  * has the bytes of each box, and no run of it leaves its tensor. */
 #include "slicing/box_file.h"
-#include "slicing/model_config.h"
+#include "slicing/engine/model_config.h"
 #include "slicing/plan_spec.h"
 
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_error.h"
 

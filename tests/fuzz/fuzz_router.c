@@ -6,7 +6,7 @@
 #include "api/s3/s3.h"
 #include "core/digits.h"
 #include "core/input.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/request_text.h"

@@ -1,7 +1,7 @@
 /* The first two bytes are the sizes of the data and of the table, whose bytes are those of the input; the rest is an
  * index that td_row_index_write might have written, with its words' bytes as they come. Whatever is accepted finds rows
  * within the file, and is written again as it was read. */
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 #include "tests/fuzz/fuzz_rows.h"
 

@@ -1,7 +1,7 @@
 #include "parser/shard_index.h"
 
-#include "core/json.h"
-#include "parser/names.h"
+#include "core/json/json.h"
+#include "parser/format/names.h"
 #include "tests/fuzz/fuzz_error.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_FUZZ_LINE_ORACLE_H
 #define TD_TESTS_FUZZ_LINE_ORACLE_H
 
-#include "parser/rows/line_index.h"
+#include "parser/rows/index/line_index.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_FUZZ_OFFSET_ORACLE_H
 #define TD_TESTS_FUZZ_OFFSET_ORACLE_H
 
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -3,10 +3,10 @@
  * arrow_dump FILE: reads requests from standard input, one a line: "index" (also of other files with rows), "cut FIRST
  * COUNT LIMIT", "whole FIRST COUNT LIMIT", "gather LIMIT ROW...", LIMIT in bytes of memory. For each it writes "ok N\n"
  * and N bytes, a stream or JSON, or "error CODE MESSAGE\n". The index is written and read before it is used. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/rows/arrow/arrow_cut.h"
 #include "parser/rows/arrow/arrow_gather.h"
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/row_index_file.h"
 

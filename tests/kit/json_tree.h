@@ -3,8 +3,8 @@
 #ifndef TD_TESTS_KIT_JSON_TREE_H
 #define TD_TESTS_KIT_JSON_TREE_H
 
-#include "core/json.h"
-#include "core/json_document.h"
+#include "core/json/json.h"
+#include "core/json/json_document.h"
 
 #include <string.h>
 

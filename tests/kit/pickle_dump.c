@@ -5,7 +5,7 @@
  * the numbers of their items, so sharing and cycles stay visible. */
 #include "core/buffer.h"
 #include "core/input.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/pickle/pickle.h"
 
 #include <inttypes.h>

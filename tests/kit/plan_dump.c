@@ -6,7 +6,7 @@
  * {"error":{"code":N,"message":"..."}}. */
 #include "core/buffer.h"
 #include "core/input.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "parser/safetensors.h"
 #include "slicing/engine/engine.h"
 #include "slicing/rule_json.h"

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_KIT_PLAN_FROM_RULES_H
 #define TD_TESTS_KIT_PLAN_FROM_RULES_H
 
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 
 /* Plans the file of one rank: calls td_plan_match and td_plan_from_match, without a budget. Errors as both. */
 static inline bool plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,

@@ -1,4 +1,4 @@
-/* Rows of text files, and bodies of rows, byte by byte from the words of parser/rows/line_index.h and
+/* Rows of text files, and bodies of rows, byte by byte from the words of parser/rows/index/line_index.h and
  * rank/row_answer.h. For tests that compare with the server's answers. */
 #ifndef TD_TESTS_KIT_ROWS_ORACLE_H
 #define TD_TESTS_KIT_ROWS_ORACLE_H

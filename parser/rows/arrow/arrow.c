@@ -5,7 +5,7 @@
 #include "core/checked.h"
 #include "parser/rows/arrow/arrow_message.h"
 #include "parser/rows/arrow/arrow_schema.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #ifndef TD_PARSER_ROWS_ARROW_ARROW_H
 #define TD_PARSER_ROWS_ARROW_ARROW_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 
 enum { TD_ARROW_WORDS = 6 };
 

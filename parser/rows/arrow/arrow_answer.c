@@ -2,8 +2,8 @@
 
 #include "core/checked.h"
 #include "parser/rows/arrow/arrow.h"
-#include "parser/rows/row_format.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_format.h"
+#include "parser/rows/index/row_memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "parser/rows/arrow/arrow_message.h"
 #include "parser/rows/arrow/arrow_schema.h"
 #include "parser/rows/arrow/arrow_span.h"
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
 /* Runs of the file that are shorter are copied: a piece costs more than their bytes. */
 enum { TD_ARROW_COPY_BYTES = 1024 };

@@ -1,7 +1,7 @@
 #include "parser/rows/arrow/arrow_cut.h"
 
 #include "parser/rows/arrow/arrow.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "core/checked.h"
 #include "parser/rows/arrow/arrow.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 #include "parser/rows/arrow/arrow_schema.h"
 
 #include "core/input.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/utf8.h"
-#include "parser/rows/row_memory.h"
+#include "parser/rows/index/row_memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Who is let in: each kind of credentials on each kind of path, from this machine and from others. */
-#include "api/access.h"
+#include "api/call/access.h"
 
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"

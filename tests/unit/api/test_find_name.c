@@ -1,7 +1,7 @@
 /* One model by each of its names and through each facade: native paths, the Hub's, S3's, and a browser's. The expected
  * answers of the Hub for ids of one segment and for pages at /org/name: huggingface.co (gpt2, openai-community/gpt2);
  * RFC 9110 section 12.5.1 (Accept). */
-#include "api/find_name.h"
+#include "api/call/find_name.h"
 
 #include "tests/unit/api/api_place.h"
 

@@ -1,5 +1,5 @@
 /* Answers from files that are arriving: whose end waits for the check, and what no cache may keep. */
-#include "api/held_answer.h"
+#include "api/call/held_answer.h"
 
 #include "storage/incoming.h"
 #include "tests/unit/unit.h"

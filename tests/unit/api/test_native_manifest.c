@@ -1,7 +1,7 @@
 #include "api/native/manifest_view.h"
 
-#include "api/state.h"
-#include "core/json.h"
+#include "api/call/state.h"
+#include "core/json/json.h"
 #include "http/page_token.h"
 #include "http/rendered.h"
 #include "http/uri.h"

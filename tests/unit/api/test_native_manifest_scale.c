@@ -1,5 +1,5 @@
 /* A manifest of 100,000 tensors: its memory, and that the time to render it is linear. */
-#include "api/state.h"
+#include "api/call/state.h"
 #include "http/rendered.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/api/view_text.h"

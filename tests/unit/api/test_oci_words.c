@@ -1,10 +1,10 @@
 /* The small grammars of the OCI facade: paths, digests, tags, names of GGUF files, titles, numbers of parameters, media
  * types. Expectations are those of the specifications and of the sources that the headers name. */
-#include "api/oci/oci_document.h"
-#include "api/oci/oci_path.h"
-#include "api/oci/oci_gguf.h"
-#include "api/oci/oci_digests.h"
 #include "api/oci/oci_artifact.h"
+#include "api/oci/oci_digests.h"
+#include "api/oci/oci_document.h"
+#include "api/oci/oci_gguf.h"
+#include "api/oci/oci_path.h"
 #include "tests/unit/unit.h"
 
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -1,7 +1,7 @@
 /* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. The answer
  * is then the right one or a 503; nothing leaks, and the next request or scan is right again. */
+#include "api/call/state.h"
 #include "api/s3/s3.h"
-#include "api/state.h"
 #include "core/log.h"
 #include "http/rendered.h"
 #include "rank/made_document.h"

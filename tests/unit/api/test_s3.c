@@ -1,6 +1,6 @@
 /* The S3 facade without a socket, by Amazon's API reference of these operations. Listings are in test_s3_listings.c. */
 #include "core/clock.h"
-#include "slicing/plan_match.h"
+#include "slicing/plan/plan_match.h"
 #include "tests/unit/api/s3_models.h"
 #include "tests/unit/work.h"
 

@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_UNIT_API_VIRTUAL_PLACE_H
 #define TD_TESTS_UNIT_API_VIRTUAL_PLACE_H
 
-#include "api/state.h"
+#include "api/call/state.h"
 #include "core/digits.h"
 #include "rank/rank_digest.h"
 #include "rank/tar_layer.h"

@@ -1,4 +1,4 @@
-#include "core/json_canonical.h"
+#include "core/json/json_canonical.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/core/json_cases.h"
 #include "tests/unit/unit.h"

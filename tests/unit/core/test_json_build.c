@@ -1,4 +1,4 @@
-#include "core/json_build.h"
+#include "core/json/json_build.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 

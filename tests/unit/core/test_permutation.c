@@ -2,7 +2,7 @@
  * and halves numbers by division; against vectors that Python computed; and against what a random order would give. */
 #include "core/permutation.h"
 
-#include "core/json_document.h"
+#include "core/json/json_document.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

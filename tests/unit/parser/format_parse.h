@@ -5,7 +5,7 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "parser/format.h"
+#include "parser/format/format.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 

@@ -3,9 +3,9 @@
 #ifndef TD_TESTS_UNIT_PARSER_ROW_FIXTURE_H
 #define TD_TESTS_UNIT_PARSER_ROW_FIXTURE_H
 
-#include "core/json.h"
-#include "core/json_document.h"
-#include "parser/rows/row_format.h"
+#include "core/json/json.h"
+#include "core/json/json_document.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/row_formats.h"
 #include "tests/fuzz/fuzz_rows.h"
 #include "tests/unit/alloc_hooks.h"

@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H
 #define TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H
 
-#include "parser/rows/row_format.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/row_formats.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/parser/format_fixture.h"

@@ -1,7 +1,7 @@
 /* Rows of CSV: beside an oracle that goes field by field, beside Python's csv module, in parts of any size. */
 #include "parser/rows/csv.h"
 
-#include "parser/rows/line_index.h"
+#include "parser/rows/index/line_index.h"
 #include "tests/fuzz/csv_oracle.h"
 #include "tests/unit/parser/row_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "parser/dtype.h"
+#include "parser/format/dtype.h"
 #include "tests/unit/unit.h"
 
 /* huggingface/safetensors, safetensors/src/tensor.rs: Dtype::bitsize */

@@ -1,5 +1,5 @@
 /* GGUF headers of any length: read in windows, within the limits, in proportionate time and memory. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/unit/parser/gguf_case.h"
 
 /* ---- reading ------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 #include "parser/keras.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/unit/parser/format_fixture.h"
 #include "tests/unit/parser/zip_file.h"
 

@@ -1,6 +1,6 @@
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 
-#include "parser/limits.h"
+#include "parser/format/limits.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 

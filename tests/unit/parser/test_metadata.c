@@ -1,4 +1,4 @@
-#include "parser/metadata.h"
+#include "parser/format/metadata.h"
 
 #include "tests/unit/unit.h"
 

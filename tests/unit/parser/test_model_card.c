@@ -2,7 +2,7 @@
  * REGEX_YAML_BLOCK says where the front matter is. */
 #include "parser/model_card.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 

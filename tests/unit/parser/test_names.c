@@ -1,4 +1,4 @@
-#include "parser/names.h"
+#include "parser/format/names.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"

@@ -1,8 +1,8 @@
 /* Indexes of rows: finding by every layout, and indexes that were written, read again, cut, and changed. */
-#include "parser/rows/row_index.h"
+#include "parser/rows/index/row_index.h"
 
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/mds.h"
-#include "parser/rows/row_format.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/row_index_file.h"
 #include "tests/unit/alloc_hooks.h"

@@ -3,7 +3,7 @@
 
 #include "core/log.h"
 #include "rank/rank_digest.h"
-#include "slicing/plan_match.h"
+#include "slicing/plan/plan_match.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_UNIT_SLICING_PLAN_FIXTURE_H
 #define TD_TESTS_UNIT_SLICING_PLAN_FIXTURE_H
 
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 #include "tests/unit/unit.h"
 
 struct tensor_spec {

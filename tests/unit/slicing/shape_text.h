@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_UNIT_SLICING_SHAPE_TEXT_H
 #define TD_TESTS_UNIT_SLICING_SHAPE_TEXT_H
 
-#include "parser/manifest.h"
+#include "parser/format/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_UNIT_SLICING_TENSOR_LIBRARY_H
 #define TD_TESTS_UNIT_SLICING_TENSOR_LIBRARY_H
 
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 #include "storage/composed.h"
 #include "tests/unit/unit.h"
 

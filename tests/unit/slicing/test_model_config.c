@@ -1,4 +1,4 @@
-#include "slicing/model_config.h"
+#include "slicing/engine/model_config.h"
 #include "tests/unit/unit.h"
 
 static bool read_config(const char *text, struct td_model_config *config, struct td_error *err)

@@ -1,4 +1,4 @@
-#include "slicing/plan.h"
+#include "slicing/plan/plan.h"
 #include "tests/kit/plan_from_rules.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/slicing/plan_fixture.h"

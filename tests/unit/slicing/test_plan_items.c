@@ -1,4 +1,4 @@
-#include "slicing/plan_items.h"
+#include "slicing/plan/plan_items.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/slicing/plan_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "slicing/rule.h"
+#include "slicing/plan/rule.h"
 #include "slicing/rule_json.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,5 @@
 /* Slices and shards, compared with the results of NumPy and torch: tests/data/slices.txt. */
-#include "slicing/selection.h"
+#include "slicing/plan/selection.h"
 
 #include "tests/unit/slicing/shape_text.h"
 #include "tests/unit/unit.h"

@@ -1,4 +1,4 @@
-#include "slicing/split.h"
+#include "slicing/plan/split.h"
 #include "tests/unit/unit.h"
 
 /* ---- element by element ---- */

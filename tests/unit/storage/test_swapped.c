@@ -1,6 +1,6 @@
 #include "storage/swapped.h"
 
-#include "parser/dtype.h"
+#include "parser/format/dtype.h"
 #include "storage/strided.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,0 +1,184 @@
+#include "api/call/access.h"
+
+#include "core/base64.h"
+#include "core/clock.h"
+#include "http/facade.h"
+
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char field_name[] = "Authorization";
+
+bool td_access_begin(struct td_call *call)
+{
+    call->caller = (struct td_caller){.tokens = td_api_tokens(call->api)};
+    if (call->caller.tokens != NULL)
+        return call->request->facade->admit(call);
+    call->caller.kind = TD_CALLER_OPEN;
+    return true;
+}
+
+void td_access_end(struct td_call *call)
+{
+    td_token_set_unref(call->caller.tokens);
+    call->caller = (struct td_caller){.kind = TD_CALLER_NOBODY};
+}
+
+/* Writes a refusal of credentials, 401. Returns false. */
+static bool refuse(struct td_refusal *refusal, bool is_invalid, const char *message)
+{
+    *refusal = (struct td_refusal){.status = 401, .is_invalid = is_invalid};
+    (void)snprintf(refusal->message, sizeof refusal->message, "%s", message);
+    return false;
+}
+
+void td_access_note_name(const struct td_call *call, const struct td_token *token)
+{
+    (void)snprintf(call->response->token, sizeof call->response->token, "%s", token->name);
+}
+
+bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal)
+{
+    char expired[40];
+    td_access_note_name(call, token);
+    if (td_token_has_expired(token, td_wall_now().seconds)) {
+        (void)td_wall_rfc3339((struct td_wall){.seconds = token->expires_s}, expired, sizeof expired);
+        *refusal = (struct td_refusal){.status = 401, .is_invalid = true};
+        (void)snprintf(refusal->message, sizeof refusal->message,
+                       "the token has expired on %s; ask whoever runs this server for a new one", expired);
+        return false;
+    }
+    if ((token->rights & TD_RIGHT_READ) == 0) {
+        *refusal = (struct td_refusal){.status = 403};
+        (void)snprintf(refusal->message, sizeof refusal->message, "the token lacks the right to read");
+        return false;
+    }
+    call->caller.kind = TD_CALLER_TOKEN;
+    call->caller.token = token;
+    return true;
+}
+
+/* Returns whether the text is an access key, or has the form of a secret key. Says nothing of the secret keys that
+ * there are. */
+static bool is_s3_key(const struct td_token_set *set, struct td_text text)
+{
+    uint8_t bytes[TD_S3_SECRET_BYTES];
+    size_t len = 0;
+    return td_token_set_find_access_key(set, text) != NULL ||
+           (text.len == TD_S3_SECRET_BYTES - 1 && td_base64url_read(text, bytes, &len));
+}
+
+/* Returns whether the request has the field Authorization once, and sets *scheme and *rest, which begins behind the
+ * blanks. Else writes a refusal; `how` tells how to send a token. */
+static bool take_field(const struct td_call *call, const char *how, struct td_text *scheme, struct td_text *rest,
+                       struct td_refusal *refusal)
+{
+    size_t at = 0;
+    const struct td_header *field = td_request_next_header(call->request, field_name, &at);
+    if (field == NULL)
+        return refuse(refusal, false, how);
+    if (td_request_next_header(call->request, field_name, &at) != NULL)
+        return refuse(refusal, true, "the request has two Authorization fields; send one");
+    *rest = field->value;
+    *scheme = td_text_take_until(rest, ' ');
+    while (td_text_take_char(rest, ' '))
+        ;
+    return true;
+}
+
+/* Sets call->caller to the token of this text. */
+static bool take_text(struct td_call *call, struct td_text text, struct td_refusal *refusal)
+{
+    const struct td_token *token = td_token_set_find(call->caller.tokens, text);
+    if (token == NULL && is_s3_key(call->caller.tokens, text))
+        return refuse(refusal, true,
+                      "this looks like a key for clients of S3; the token is another line of what tensord token new "
+                      "printed, and begins with td_");
+    if (token == NULL)
+        return refuse(refusal, true, "the token is wrong or was revoked; ask whoever runs this server for a new one");
+    return td_access_take_token(call, token, refusal);
+}
+
+bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
+{
+    struct td_text scheme;
+    struct td_text rest;
+    if (!take_field(call,
+                    "this server needs a token: send it as Authorization: Bearer TOKEN, or ask whoever runs this "
+                    "server for one",
+                    &scheme, &rest, refusal))
+        return false;
+    if (!td_text_equals_ignore_case(scheme, "Bearer"))
+        return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+    if (rest.len == 0)
+        return refuse(refusal, true,
+                      "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
+    return take_text(call, rest, refusal);
+}
+
+/* Takes the token of "user:token" in base64. */
+static bool take_basic(struct td_call *call, struct td_text encoded, struct td_refusal *refusal)
+{
+    enum { MOST_BYTES = 1024 };
+    char decoded[MOST_BYTES];
+    size_t len = 0;
+    bool ok = false;
+    if (encoded.len > sizeof decoded || !td_base64_read(encoded, decoded, &len) || memchr(decoded, ':', len) == NULL) {
+        (void)refuse(refusal, true, "the field Authorization has no user and password in base64 after Basic");
+    } else {
+        struct td_text password = td_text_n(decoded, len);
+        (void)td_text_take_until(&password, ':');
+        ok = password.len > 0
+                 ? take_text(call, password, refusal)
+                 : refuse(refusal, true, "the password is empty; it must be the token, with any user name");
+    }
+    OPENSSL_cleanse(decoded, sizeof decoded);
+    return ok;
+}
+
+bool td_access_take_password(struct td_call *call, struct td_refusal *refusal)
+{
+    struct td_text scheme;
+    struct td_text rest;
+    if (!take_field(call,
+                    "this server needs a token: the token is the password, with any user name, as in curl -u "
+                    "any:TOKEN URL, or in podman login and docker login; ask whoever runs this server for one",
+                    &scheme, &rest, refusal))
+        return false;
+    return td_text_equals_ignore_case(scheme, "Basic") ? take_basic(call, rest, refusal)
+                                                       : td_access_take_bearer(call, refusal);
+}
+
+void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal)
+{
+    if (refusal->status != 401 || call->response->status != 401)
+        return;
+    if (refusal->is_invalid)
+        td_response_add_header(call->response, "WWW-Authenticate",
+                               "Bearer realm=\"tensord\", error=\"invalid_token\", error_description=\"%s\"",
+                               refusal->message);
+    else
+        td_response_add_header(call->response, "WWW-Authenticate", "Bearer realm=\"tensord\"");
+}
+
+void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal)
+{
+    if (refusal->status == 401 && call->response->status == 401)
+        td_response_add_header_text(call->response, "WWW-Authenticate", TD_TEXT("Basic realm=\"tensord\""));
+}
+
+bool td_access_is_free(const struct td_call *call)
+{
+    size_t at = 0;
+    return td_request_next_header(call->request, field_name, &at) == NULL &&
+           (call->request->is_local || atomic_load(&call->api->metrics_open));
+}
+
+bool td_access_sees_numbers(const struct td_call *call)
+{
+    const struct td_caller *caller = &call->caller;
+    return caller->kind == TD_CALLER_OPEN || caller->kind == TD_CALLER_HOLDER ||
+           (caller->kind == TD_CALLER_TOKEN && caller->token->models == NULL) ||
+           (caller->kind == TD_CALLER_NOBODY && td_access_is_free(call));
+}

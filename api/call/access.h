@@ -1,0 +1,55 @@
+/* Who asks: identifies the sender of a request by its credentials, once for all facades, before anything is looked up.
+ */
+#ifndef TD_API_CALL_ACCESS_H
+#define TD_API_CALL_ACCESS_H
+
+#include "api/call/call.h"
+#include "http/auth/token_set.h"
+
+#include <stdbool.h>
+
+enum { TD_REFUSAL_BYTES = 320 };
+
+/* Why credentials do not suffice. */
+struct td_refusal {
+    int status;                     /* 401; 403 for a signature or a right; 503 when memory is short */
+    bool is_invalid;                /* credentials were sent, and are no good ones */
+    char message[TD_REFUSAL_BYTES]; /* ASCII without quotes, for people */
+};
+
+/* Sets call->caller from the server's tokens. If there are some, the facade's `admit` decides. Returns false after it
+ * answered a refusal. Does not wait; a signature takes memory while it is verified. */
+bool td_access_begin(struct td_call *call);
+
+/* Drops what td_access_begin took. */
+void td_access_end(struct td_call *call);
+
+/* Takes the credentials of the field Authorization, scheme Bearer (RFC 6750), and sets call->caller. Returns false with
+ * a refusal, and leaves call->caller alone, when there are none, or none that may read. An expired token is told from
+ * others, because only its holder can know its text; a wrong one and a revoked one are not told apart. */
+bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
+
+/* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any name
+ * of a user; or scheme Bearer, as td_access_take_bearer. Returns as that does. */
+bool td_access_take_password(struct td_call *call, struct td_refusal *refusal);
+
+/* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
+ * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
+bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);
+
+/* Writes the token's name into the access log's line. For tokens whose possession has been shown. */
+void td_access_note_name(const struct td_call *call, const struct td_token *token);
+
+/* Adds WWW-Authenticate to the answer, an error that the facade has written. td_access_add_basic_challenge asks for the
+ * scheme Basic, for clients that know no other one. */
+void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
+void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal);
+
+/* Returns whether the request has no field Authorization, and needs none for what shows no model: metrics and the
+ * contract. A signature in the URL is not looked at. */
+bool td_access_is_free(const struct td_call *call);
+
+/* Returns whether the sender may know numbers of all models. */
+bool td_access_sees_numbers(const struct td_call *call);
+
+#endif

@@ -1,0 +1,100 @@
+/* A call: a request with the state of its processing, and the functions that the handlers of all facades need. A call
+ * belongs to one thread. */
+#ifndef TD_API_CALL_CALL_H
+#define TD_API_CALL_CALL_H
+
+#include "api/call/state.h"
+#include "http/auth/token_set.h"
+#include "http/request.h"
+#include "http/response.h"
+#include "http/uri.h"
+
+#include <stdbool.h>
+
+enum td_caller_kind {
+    TD_CALLER_NOBODY, /* no credentials: only probes and what else shows no model */
+    TD_CALLER_OPEN,   /* the server has no tokens: everything is for everybody */
+    TD_CALLER_TOKEN,  /* what the token allows */
+    TD_CALLER_HOLDER, /* whoever holds the tokens file: everything */
+};
+
+/* Who sent a call (api/call/access.h). */
+struct td_caller {
+    enum td_caller_kind kind;
+    struct td_token_set *tokens;  /* the call's reference; NULL: the server has no tokens */
+    const struct td_token *token; /* of TD_CALLER_TOKEN, borrowed from `tokens`; else NULL */
+    struct td_text bare;          /* the request's target without its signature (http/auth/signed_url.h); p is NULL: it
+                                     has none */
+};
+
+/* One call. All pointers are borrowed, except for the snapshot and what is in `caller`. */
+struct td_call {
+    struct td_api *api;
+    const struct td_request *request;
+    const struct td_uri *uri;
+    struct td_caller caller;          /* who asks */
+    struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
+    enum td_catalog_stage stage;      /* how far the catalog was before the snapshot was taken */
+    const struct td_model *model;     /* NULL when the path names no model */
+    const struct td_dataset *dataset; /* NULL when the path names no dataset */
+    struct td_text rest;              /* the path after the route's word: a tensor, a file, a plan */
+    bool is_post;                     /* the route takes POST; else GET and HEAD */
+    bool begins_quickly;              /* the handler may be called anywhere: it asks td_may_wait itself */
+    struct td_response *response;
+    bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
+                              has mixed up the ports */
+};
+
+/* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
+bool td_call_check_parameters(const struct td_call *call, const char *const *known);
+
+/* Reads a whole number of at most `max`, as it stands after a parameter's name in the query. Leaves *out as it is
+ * without the parameter. Returns false after it answered 400. */
+bool td_call_read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out);
+
+/* Answers with an error whose details list the known values (NULL-terminated, none needs escaping): {"known": [...]}.
+ */
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Answers 400 with the position for a body that is not the JSON that it must be; answers other errors as
+ * td_response_fail_error does. */
+void td_call_fail_json(const struct td_call *call, const struct td_error *err);
+
+/* Returns whether the running thread may begin to answer the call now: one that may wait any, another only the routes
+ * that send bytes of files, /healthz and /readyz, and calls that begin quickly, since lists and plans may take long. */
+bool td_call_may_answer(const struct td_call *call);
+
+/* Returns whether it is no use any more to wait for something on behalf of the call: nobody waits for the answer, or
+ * the server drains. */
+bool td_call_over(const struct td_call *call);
+
+/* Returns a number that identifies the client where clients have shares: made from its token, else from its address
+ * (for IPv6, from its /64). */
+uint64_t td_call_client(const struct td_call *call);
+
+/* Answers 503: out of memory. Returns false. */
+bool td_call_no_memory(const struct td_call *call);
+
+/* Returns the current snapshot, or the view of it that the call's sender may see, with a reference for the caller. NULL
+ * when there is no snapshot yet. On failure also returns NULL and sets *err, as td_view_get does. Nothing else in api/
+ * may ask the catalog for a snapshot. */
+struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error *err);
+
+/* Sets call->stage, and call->snapshot to what td_call_acquire returns. */
+void td_call_look_for_snapshot(struct td_call *call, struct td_error *err);
+
+/* Does the same, at most once for each call. Without a snapshot, answers the error, or 503 and why the server is not
+ * ready yet, and returns false. */
+bool td_call_take_snapshot(struct td_call *call);
+
+/* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route
+ * (is_post) does not take the request's method. */
+void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
+
+/* Cuts a whole 200 answer to GET or HEAD down to the part that the request's conditions and ranges ask for, and turns
+ * that part into bytes of files; a failure becomes an error answer. `head`: the request is a HEAD; ranges do not apply.
+ * Call it once, when the handler is done. */
+void td_call_finish(const struct td_call *call, bool head);
+
+#endif

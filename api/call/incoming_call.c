@@ -1,0 +1,190 @@
+#include "api/call/incoming_call.h"
+
+#include "core/clock.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Returns the value of the field by which servers that pull from each other find loops; empty without one. */
+static struct td_text via_of(const struct td_request *request)
+{
+    size_t at = 0;
+    const struct td_header *via = td_request_next_header(request, TD_UPSTREAM_VIA, &at);
+    return via == NULL ? TD_TEXT("") : via->value;
+}
+
+static bool may_see(const struct td_call *call, struct td_text id)
+{
+    const struct td_token *token = call->caller.token;
+    return call->caller.kind != TD_CALLER_NOBODY &&
+           (token == NULL || token->models == NULL || td_token_may_see(token, id));
+}
+
+/* Returns whether the caller may see every directory of a model on its way as if it were a model: a directory may turn
+ * out to be one when the model is published, which the names of its files need not tell before. */
+static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id)
+{
+    struct td_text seen = TD_TEXT(""); /* the directory of the file before */
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        struct td_text path = td_text_of(snapshot->entries[i].path);
+        for (size_t n = id.len + 1; n < path.len; n++) {
+            struct td_text directory = td_text_n(path.p, n);
+            bool was_seen = n <= seen.len && memcmp(seen.p, path.p, n) == 0 && (n == seen.len || seen.p[n] == '/');
+            if (path.p[n] != '/' || was_seen)
+                continue;
+            if (!may_see(call, directory))
+                return false;
+            seen = directory;
+        }
+    }
+    return true;
+}
+
+/* Answers with the reason why there is no model. */
+static void fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
+{
+    int status = reply->answer == TD_UPSTREAM_IS_TAKEN      ? 409
+                 : reply->answer == TD_UPSTREAM_HAS_NO_ROOM ? 507
+                 : reply->answer == TD_UPSTREAM_IS_TOO_MUCH ? 429
+                                                            : 503;
+    td_response_fail(call->response, status, NULL, "%s", reply->why);
+    if (status == 429 || status == 503)
+        td_response_set_retry_after(call->response, reply->retry_after_s);
+    else if (status == 507 && reply->retry_after_s > 0)
+        td_response_add_header(call->response, "Retry-After", "%u", reply->retry_after_s);
+}
+
+bool td_incoming_call_waits(const struct td_call *call, struct td_text id)
+{
+    struct td_upstream_progress progress;
+    struct td_kept_model kept;
+    uint64_t until_ns = call->request->since_ns + TD_INCOMING_WAIT_NS;
+    bool is_underway = td_upstream_get_progress(call->api->upstream, id, &progress);
+    bool is_nearly_here =
+        is_underway ? progress.left_ns <= TD_INCOMING_WAIT_NS : td_upstream_find(call->api->upstream, id, &kept);
+    if (!is_nearly_here || call->request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_over(call))
+        return false;
+    call->response->wait_until_ns = until_ns;
+    return true;
+}
+
+void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile)
+{
+    struct td_upstream_progress progress;
+    struct td_kept_model kept;
+    bool is_underway = td_upstream_get_progress(call->api->upstream, id, &progress);
+    if (is_underway && progress.is_listed)
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
+                         " bytes are here; %s",
+                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes, meanwhile);
+    else if (!is_underway && td_upstream_find(call->api->upstream, id, &kept))
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" has been fetched from the upstream and is about to be published",
+                         TD_SHOW(id, 200));
+    else /* it has failed a moment ago, and may have begun anew */
+        td_response_fail(call->response, 503, NULL,
+                         "model \"%.*s\" could not be fetched from the upstream to its end; try again",
+                         TD_SHOW(id, 200));
+}
+
+/* Goes on in the snapshot of a model on its way. */
+static enum td_incoming_look take_incoming(const struct td_call *call, struct td_text id, struct td_snapshot **snapshot)
+{
+    if (may_see_all(call, *snapshot, id))
+        return TD_INCOMING_AGAIN;
+    td_snapshot_unref(*snapshot);
+    *snapshot = NULL;
+    td_incoming_call_fail(call, id, "a token that may not see all of its directories reads it when it is complete");
+    return TD_INCOMING_ANSWERED;
+}
+
+/* Goes on in a newer snapshot of the served directory. */
+static enum td_incoming_look take_newer(const struct td_call *call, struct td_snapshot **snapshot)
+{
+    struct td_error err = TD_ERROR_INIT;
+    *snapshot = td_call_acquire(call, &err);
+    if (*snapshot != NULL)
+        return TD_INCOMING_AGAIN;
+    td_response_fail_error(call->response, &err);
+    return TD_INCOMING_ANSWERED;
+}
+
+enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
+                                            struct td_snapshot **snapshot)
+{
+    struct td_upstream *upstream = call->api->upstream;
+    struct td_upstream_reply reply;
+    if (upstream == NULL || !may_see(call, id) || call->stage == TD_CATALOG_STARTING)
+        return TD_INCOMING_NONE; /* the first scan may still find the model here */
+    const struct td_upstream_asker asker = {.client = td_call_client(call), .via = via_of(call->request)};
+    td_upstream_ask(upstream, &asker, id, &reply);
+    switch (reply.answer) {
+    case TD_UPSTREAM_HAS_NOT:
+        return TD_INCOMING_NONE;
+    case TD_UPSTREAM_SENDS:
+        *snapshot = reply.snapshot;
+        return take_incoming(call, id, snapshot);
+    case TD_UPSTREAM_SENT:
+        return take_newer(call, snapshot);
+    default:
+        fail_ask(call, &reply);
+        return TD_INCOMING_ANSWERED;
+    }
+}
+
+struct td_text td_incoming_call_id(struct td_text path)
+{
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text second = td_text_take_until(&rest, '/');
+    return td_text_n(path.p, second.len == 0 ? first.len : first.len + 1 + second.len);
+}
+
+bool td_incoming_call_knows(const struct td_call *call, struct td_text id)
+{
+    struct td_upstream *upstream = call->api->upstream;
+    struct td_upstream_progress progress;
+    struct td_kept_model kept;
+    return upstream != NULL &&
+           (td_upstream_get_progress(upstream, id, &progress) || td_upstream_find(upstream, id, &kept));
+}
+
+struct td_text td_incoming_call_known_id(const struct td_call *call, struct td_text path)
+{
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text id = td_incoming_call_id(path);
+    return !td_incoming_call_knows(call, id) && td_incoming_call_knows(call, first) ? first : id;
+}
+
+bool td_incoming_call_is_of(const struct td_snapshot *snapshot)
+{
+    return snapshot->root == NULL && snapshot->entry_count > 0 && snapshot->entries[0].file->source.incoming != NULL;
+}
+
+bool td_incoming_call_awaits(const struct td_call *call)
+{
+    const struct td_model *model = call->model;
+    if (!td_incoming_call_is_of(call->snapshot))
+        return false;
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
+        bool is_below = strchr(td_model_relative(model, entry), '/') != NULL;
+        if (!is_below && entry->file->kind != TD_FILE_PLAIN)
+            return true;
+    }
+    return false;
+}
+
+void td_incoming_call_note_read(const struct td_call *call, struct td_text path)
+{
+    if (call->api->upstream == NULL)
+        return;
+    struct td_text rest = path;
+    struct td_text first = td_text_take_until(&rest, '/');
+    struct td_text id = td_incoming_call_id(path);
+    td_upstream_note_read(call->api->upstream, first);
+    if (id.len > first.len)
+        td_upstream_note_read(call->api->upstream, id);
+}

@@ -1,0 +1,63 @@
+/* The state that all requests share. */
+#ifndef TD_API_CALL_STATE_H
+#define TD_API_CALL_STATE_H
+
+#include "catalog/catalog.h"
+#include "catalog/upstream/upstream.h"
+#include "http/auth/token_set.h"
+#include "http/lru.h"
+#include "http/metrics.h"
+#include "rank/rank_store.h"
+#include "rank/virtual_hasher.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The senders from which the server accepts POST /rescan. */
+enum td_rescan_from {
+    TD_RESCAN_FROM_LOCAL, /* this machine, when no proxy and no page in a browser passed the request on */
+    TD_RESCAN_FROM_ANY,
+    TD_RESCAN_FROM_NONE,
+};
+
+enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
+
+struct td_api {
+    struct td_catalog *catalog;   /* borrowed */
+    struct td_upstream *upstream; /* where models come from that are not here; borrowed; NULL: there is none */
+    struct td_metrics metrics;
+    struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
+    struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
+    struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
+    struct td_rank_store ranks;
+    struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
+    struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
+    struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
+    const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
+    _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
+    pthread_mutex_t tokens_lock;
+    struct td_token_set *tokens; /* who may ask; under the lock; NULL: everybody */
+    _Atomic bool metrics_open;   /* metrics and the contract need no token, wherever the request comes from */
+    _Atomic bool draining;       /* /readyz answers 503, and answers close their connections */
+};
+
+/* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
+ * made; as td_virtual_hasher_create. */
+bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
+
+/* Keeps the digests of virtual files in state_dir (NULL: in memory only). Call before the first request. Errors as
+ * td_virtual_digests_keep. */
+bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
+
+/* Frees the caches. No request may be running. */
+void td_api_fini(struct td_api *api);
+
+/* Gives the api another set of tokens, of which it takes over a reference. Requests that are running keep the one that
+ * they began with. NULL: everybody may ask for everything. Any thread. */
+void td_api_set_tokens(struct td_api *api, struct td_token_set *tokens);
+
+/* Returns the set of tokens with a reference for the caller, or NULL. Any thread. */
+struct td_token_set *td_api_tokens(struct td_api *api);
+
+#endif
