@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fails when an #include runs against the arrows of docs/architecture.md, names a file that is not there, or is part of
-a circle of modules; when a function is not defined in the source of the header that declares it, because circles could
-hide there; and when a header has another include guard than its path says. The same for the modules of the Python
-client: which of them may import which, no circle, and no module that uses another one's names with an underscore.
+a circle of modules or of folders; when a function is not defined in the source of the header that declares it, because
+circles could hide there; when a header has another include guard than its path says; and when a folder has too many
+sources or too many levels. The same for the modules of the Python client: which of them may import which, no circle,
+and no module that uses another one's names with an underscore.
 
     check_arrows.py ROOT         checks the tree under ROOT
     check_arrows.py --self-test  checks that a wrong include is caught
@@ -21,6 +22,7 @@ BASE = {"core", "parser", "storage"}
 CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
                                                            "checkpoints", "scan")}
 LOWER = {"core", "parser", "storage", "slicing", "work", "catalog/upstream", "http", "rank"} | CATALOG
+CALL = LOWER | {"api/call"}
 MAY_USE = {
     "core": set(),
     "parser": {"core"},
@@ -40,28 +42,30 @@ MAY_USE = {
     "catalog/upstream": BASE | CATALOG | {"storage/fetch", "catalog/remote"},
     "http": {"core", "storage"},
     "rank": BASE | CATALOG | {"slicing", "work", "http"},
-    "api": LOWER,
-    "api/html": LOWER | {"api"},
-    "api/native": LOWER | {"api", "api/html"},
-    "api/hub": LOWER | {"api", "api/html"},
-    "api/oci": LOWER | {"api"},
-    "api/s3": LOWER | {"api"},
+    "api/call": LOWER,
+    "api/html": CALL,
+    "api/native": CALL | {"api/html"},
+    "api/hub": CALL | {"api/html"},
+    "api/oci": CALL,
+    "api/s3": CALL,
+    "api": CALL | {"api/native", "api/hub", "api/oci", "api/s3"},  # the table of facades
     "server/host": {"core", "storage"},
     "server/config": {"core", "storage", "server/host"},
     "server/log": {"core", "http"},
-    "server/net": LOWER | {"api", "server/config"},
-    "server/mhd": LOWER | {"api", "server/host", "server/config", "server/log", "server/net"},
+    "server/net": CALL | {"api", "server/config"},
+    "server/mhd": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},
     # `inspect` prints the manifest of the native interface
-    "server/cmd": LOWER | {"api", "api/native", "storage/fetch", "catalog/remote", "server/host", "server/config",
+    "server/cmd": CALL | {"api", "api/native", "storage/fetch", "catalog/remote", "server/host", "server/config",
                            "server/log", "server/net", "server/mhd"},
-    "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd"},
+    # the table of commands
+    "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd", "server/cmd"},
 }
-# modules that may use more than their rooms: the table of facades, and the table of commands
-TOP = {"api/api": {"api/native", "api/hub", "api/oci", "api/s3"}, "server/main": {"server/cmd"}}
 # Headers that declare one handler or command each from several sources, for the table that lists them. The modules of
 # these sources count as used by the header, and not as its users, so they may not call each other's functions.
 TABLES = {"api/hub/hub_handlers.h", "api/native/routes.h", "server/cmd/commands.h"}
 FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
+# the most that one folder may hold: C sources, and levels of modules that include one another (see levels_of)
+MOST_SOURCES, MOST_LEVELS = 25, 8
 # system headers that one room alone may use
 OWNED = {"microhttpd.h": "server/mhd", "curl/curl.h": "storage/fetch"}
 
@@ -119,13 +123,10 @@ def faults_of_line(root, own, rest):
         return
     name = quoted.group(1)
     target = room_of(name)
-    allowed = MAY_USE[room] | TOP.get(module_of(own), set())
     if not target or ".." in name.split("/"):
         yield f'"{name}" is not named from the root of the tree, as "core/json.h" is'
-    elif target != room and target not in allowed:
+    elif target != room and target not in MAY_USE[room]:
         yield f"{room}/ may not use {target}/"
-    elif module_of(name) == "api/api" and room.split("/")[0] == "api" and module_of(own) != module_of(name):
-        yield f'"{name}" is not for {room}/, which it uses'
     elif not (root / name).is_file():
         yield f'"{name}" does not exist'
 
@@ -200,6 +201,51 @@ def circles(uses):
     return sorted(found)
 
 
+def folder_of(module):
+    """The folder that holds a module: "parser/zip" for parser/zip/zip_end."""
+    return module.rpartition("/")[0]
+
+
+def folder_circles(uses):
+    """The circles among folders, of any depth, each as a sorted list of folders. uses: module -> the modules that it
+    includes."""
+    folders = {}
+    for module, used in uses.items():
+        own = folders.setdefault(folder_of(module), set())
+        own.update(folder_of(each) for each in used if folder_of(each) != folder_of(module))
+    return circles(folders)
+
+
+def levels_of(folder, uses):
+    """The number of levels in a folder: a module stands one level above the highest that it includes. A folder inside
+    counts as one module; what lies outside does not count."""
+    def part_of(module):
+        """The member of the folder that the module is, or is in; None outside."""
+        inside = module.removeprefix(f"{folder}/")
+        return None if inside == module else inside.split("/")[0]
+
+    below = {}
+    for module, used in uses.items():
+        if part := part_of(module):
+            below.setdefault(part, set()).update({part_of(each) for each in used} - {None, part})
+    levels = 0
+    while level := {part for part, used in below.items() if not used & below.keys()}:
+        levels += 1
+        below = {part: used for part, used in below.items() if part not in level}
+    return levels  # without the modules of a circle, which is a fault of its own
+
+
+def faults_of_sizes(sources, uses):
+    """What is wrong with the sizes of folders. sources: the names of all C sources. uses: as in folder_circles."""
+    for folder in sorted({folder_of(module) for module in uses}):
+        count = sum(folder_of(each) == folder for each in sources)
+        if count > MOST_SOURCES:
+            yield f"{folder}/ has {count} C sources: {MOST_SOURCES} is the most"
+        levels = levels_of(folder, uses)
+        if levels > MOST_LEVELS:
+            yield f"{folder}/ has {levels} levels of modules: {MOST_LEVELS} is the most"
+
+
 def check(root):
     """All faults under root, as lines for people."""
     faults = list(faults_of_guards(root))
@@ -230,6 +276,9 @@ def check(root):
         uses[table] |= modules - {table}
         for module in modules:
             uses[module].discard(table)
+    faults += faults_of_sizes(texts, uses)
+    for members in folder_circles(uses):
+        faults.append(f"folders include each other in a circle: {', '.join(members)}")
     python_faults, python_uses = python_arrows.check(root)
     faults += python_faults
     for members in circles({**uses, **python_uses}):
@@ -277,11 +326,12 @@ def self_test():
         ("http/a.c", '#include "core/a.h"\n#include "storage/a.h"\n', False),
         ("rank/a.c", '#include "catalog/a.h"\n#include "slicing/a.h"\n#include "http/a.h"\n', False),
         ("api/a.c", '#include "catalog/a.h"\n#include "rank/a.h"\n', False),
-        ("api/hub/a.c", '#include "api/a.h"\n#include "api/html/a.h"\n', False),
+        ("api/hub/a.c", '#include "api/call/a.h"\n#include "api/html/a.h"\n', False),
         ("api/api.c", '#include "api/hub/a.h"\n#include "api/s3/a.h"\n#include "api/native/a.h"\n', False),
         ("server/mhd/a.c", '#include "api/a.h"\n#include "api/api.h"\n#include <microhttpd.h>\n', False),
         ("server/mhd/a.c", '#include "server/net/a.h"\n#include "server/log/a.h"\n', False),
         ("server/cmd/a.c", '#include "server/mhd/a.h"\n#include "api/api.h"\n', False),
+        ("server/a.c", '#include "server/cmd/a.h"\n', False),
         ("core/b.h", "/* A header. */\n#ifndef TD_CORE_B_H\n#define TD_CORE_B_H\n#endif\n", False),
         ("core/b.h", "#ifndef TD_PARSER_B_H\n#define TD_PARSER_B_H\n#endif\n", True),
         ("core/b.h", "#ifndef TD_CORE_B_H\n#define TD_CORE_C_H\n#endif\n", True),
@@ -320,8 +370,8 @@ def self_test():
         ("http/a.c", '#include "api/a.h"\n', True),
         ("rank/a.c", '#include "api/a.h"\n', True),
         ("api/a.c", '#include "server/a.h"\n', True),
-        ("api/a.c", '#include "api/hub/a.h"\n', True),
-        ("api/a.c", '#include "api/api.h"\n', True),
+        ("api/call/a.c", '#include "api/hub/a.h"\n', True),
+        ("api/call/a.c", '#include "api/api.h"\n', True),
         ("api/hub/a.c", '#include "api/s3/a.h"\n', True),
         ("api/hub/a.c", '#include "api/api.h"\n', True),
         ("api/html/a.c", '#include "api/native/a.h"\n', True),
@@ -349,6 +399,33 @@ def self_test():
         ({"api/native/routes.h": "void td_b(void);\n", "api/native/native.c": '#include "api/native/routes.h"\n',
           "api/native/native.h": "", "api/native/b.c": '#include "api/native/native.h"\nvoid td_b(void) {}\n'},
          "api/native/b, api/native/native, api/native/routes"),
+    ]
+    # (files, the circle of folders or None)
+    folder_trees = [
+        ({"core/b.c": '#include "core/json/b.h"\n', "core/json/b.h": '#include "core/a.h"\n'}, "core, core/json"),
+        ({"core/b.c": '#include "core/json/b.h"\n', "core/json/b.h": "", "core/json/c.c": '#include "core/a.h"\n'},
+         "core, core/json"),
+        ({"core/b.c": '#include "core/json/b.h"\n', "core/json/b.h": ""}, None),
+        ({"core/json/b.c": '#include "core/a.h"\n'}, None),
+        ({"parser/zip/a.c": '#include "parser/names/a.h"\n', "parser/names/a.h": "", "parser/zip/b.h": "",
+          "parser/b.c": '#include "parser/zip/b.h"\n', "parser/names/b.c": '#include "parser/a.h"\n'},
+         "parser, parser/names, parser/zip"),
+    ]
+    steps = {f"core/s{i}.h": f'#include "core/s{i + 1}.h"\n' for i in range(1, MOST_LEVELS)} | {
+        f"core/s{MOST_LEVELS}.h": ""}
+    sources = {f"core/s{i}.c": "" for i in range(1, MOST_SOURCES + 1)}
+    # (files, the size that is a fault or None)
+    sizes = [
+        (steps, None),
+        (steps | {"core/top.c": '#include "core/s1.h"\n'}, f"core/ has {MOST_LEVELS + 1} levels of modules"),
+        (steps | {"core/in/b.c": '#include "core/s2.h"\n', "core/in/b.h": ""}, None),
+        (steps | {"core/in/b.c": '#include "core/s1.h"\n', "core/in/b.h": ""},
+         f"core/ has {MOST_LEVELS + 1} levels of modules"),
+        (steps | {"core/s1.c": '#include "core/in/b.h"\n', "core/in/b.h": '#include "core/in/c.h"\n',
+                  "core/in/c.h": ""}, None),
+        (sources, None),
+        (sources | {"core/in/b.c": ""}, None),
+        (sources | {"core/s.c": ""}, f"core/ has {MOST_SOURCES + 1} C sources"),
     ]
     # (files, does a function stand in the wrong source)
     places = [
@@ -438,6 +515,17 @@ def self_test():
         faults = faults_of_tree(files)
         expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
         if faults != expected:
+            wrong += 1
+            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+    for files, circle in folder_trees:
+        faults = faults_of_tree(files)
+        expected = [] if circle is None else [f"folders include each other in a circle: {circle}"]
+        if faults != expected:
+            wrong += 1
+            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+    for files, size in sizes:
+        faults = faults_of_tree(files)
+        if len(faults) != (size is not None) or (faults and not faults[0].startswith(f"{size}: ")):
             wrong += 1
             print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
     for files, is_fault in places:
