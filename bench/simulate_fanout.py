@@ -27,17 +27,17 @@ import sys
 
 sys.dont_write_bytecode = True
 
-from bench_report import number, table  # noqa: E402
+from measure import number, table  # noqa: E402
 
 GB = 1e9
 MERGE = 1e-3  # transfers that end within this fraction of the time leave together; each has its own end all the same
 
 # Name, default, unit, what it is, where the default is from.
 ASSUMPTIONS = [
-    ("model-gb", 141.11, "GB", "bytes of the whole model", "Llama 3 70B in BF16, by `bench/model_bytes.py`"),
+    ("model-gb", 141.11, "GB", "bytes of the whole model", "Llama 3 70B in BF16, by `bench/run.py --model-bytes`"),
     ("tp", 8, "", "ranks of a tensor-parallel group; each group fetches the whole model", "one node of eight GPUs"),
     ("repeated", 0.00002, "", "share of the model's bytes that each rank gets whole (norms, repeated KV heads)",
-     "`bench/model_bytes.py`, Llama 3 70B at tp 8"),
+     "`bench/run.py --model-bytes`, Llama 3 70B at tp 8"),
     ("ranks-per-node", 8, "", "ranks, and so GPUs, of a node", "common servers with GPUs"),
     ("nodes-per-rack", 4, "", "nodes of a rack", "assumed: the power of a rack allows about four such nodes"),
     ("node-gbit", 100, "Gbit/s", "of a node's card for storage, in each direction", "assumed"),

@@ -1,5 +1,5 @@
 """Ranks that fetch their own files beside ranks that fetch the whole, over a shaped link between two hosts in network
-namespaces (bench/bench_fanout.py), and what bench/simulate_fanout.py says of the same."""
+namespaces (bench/run.py --fanout), and what bench/simulate_fanout.py says of the same."""
 import json
 import os
 import re
@@ -20,11 +20,12 @@ NODE_MBIT = 250  # of the link, and within the node: a round takes 3 s, of which
 
 def bench_fanout(mbit, *options):
     """Measure one rate, eight ranks of tp 8, two rounds. Who is not root becomes it in a user namespace."""
-    command = [sys.executable, "-B", REPO / "bench/bench_fanout.py", release_binary(), "--rates", str(mbit), "--ranks",
-               str(RANKS), "--rounds", "2", "--json", *options]
+    command = [sys.executable, "-B", REPO / "bench/run.py", "--fanout", "--tensord", release_binary(), "--rates",
+               str(mbit), "--ranks", str(RANKS), "--rounds", "2", "--json", "-", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result, = json.loads(done.stdout)["results"]
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -332,10 +333,10 @@ def test_the_page_has_the_seconds_of_the_simulation():
 
 def test_the_page_has_the_bytes_of_the_plans():
     """And the defaults of the simulation are those of the 70B model at tp 8."""
-    done = subprocess.run([sys.executable, "-B", REPO / "bench/model_bytes.py", tensord_binary()], capture_output=True,
-                          text=True)
+    done = subprocess.run([sys.executable, "-B", REPO / "bench/run.py", "--model-bytes", "--tensord", tensord_binary()],
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    printed = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    printed = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if "|" in line]
     rows = rows_of_page(["Llama 3", "tp"])
     assert len(rows) == 8 and all(row in printed for row in rows), printed
     whole, rank = next((float(row[2]), float(row[3])) for row in rows if row[:2] == ["70B", "8"])

@@ -1,4 +1,5 @@
-"""The servers under test, as processes on 127.0.0.1, and their costs: CPU seconds and memory from /proc."""
+"""The servers of the bench, as processes on 127.0.0.1 or in a network namespace, and their costs: processor time and
+memory from /proc."""
 
 import contextlib
 import ctypes
@@ -9,12 +10,14 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
 import urllib.parse
 
-import bench_fixture
+import files
+from measure import BenchError, LeftOut
 
 START_SECONDS = 60
 NGINX_CONF = """\
@@ -37,13 +40,22 @@ http {{
     uwsgi_temp_path {prefix}/tmp;
     scgi_temp_path {prefix}/tmp;
     {settings}
-    server {{ listen 127.0.0.1:{port}{listen}; root "{root}"; }}
+    server {{ listen 127.0.0.1:{port}{listen}; {content} }}
 }}
 """
-
-
-class BenchError(Exception):
-    """An error that ends the bench; its message is one line for standard error."""
+CACHE = """location / {{
+        slice {slice};
+        proxy_cache pieces;
+        proxy_cache_key $uri$slice_range;
+        proxy_set_header Range $slice_range;
+        proxy_ignore_headers Cache-Control;
+        proxy_cache_valid 200 206 {valid};
+        proxy_cache_revalidate on;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_pass http://127.0.0.1:{port};
+    }}"""
+CIPHER = "TLS_AES_128_GCM_SHA256"
 
 
 def _die_with_parent():
@@ -123,10 +135,12 @@ class Server:
     """start() returns when the server answers. target(kind) returns (URL path, size of its bytes, their offset in the
     file)."""
 
-    name = ""
+    name, address = "", "127.0.0.1"
     about = ""  # what distinguishes it, for the report
 
-    def __init__(self, work, fixture):
+    def __init__(self, work, fixture, name=None, root=None):
+        self.name = name or self.name
+        self.root = root or fixture.root
         self.work, self.fixture = os.path.join(work, self.name), fixture
         self.log = os.path.join(self.work, "stderr.log")
         self.process, self.port, self.extra_pids = None, 0, []
@@ -183,12 +197,18 @@ class Server:
         with socket.socket() as s:
             return s.connect_ex(("127.0.0.1", self.port)) == 0
 
-    def read_port(self):
+    def log_text(self):
         with open(self.log, errors="replace") as f:
-            found = re.search(r"listening on https?://127\.0\.0\.1:(\d+)", f.read())
+            return f.read()
+
+    def read_port(self):
+        found = re.search(r"listening on https?://%s:(\d+)" % re.escape(self.address), self.log_text())
         if found:
             self.port = int(found.group(1))
         return found is not None
+
+    def url(self, path=""):
+        return "http://%s:%d%s" % (self.address, self.port, path)
 
     def stop(self):
         """Ends the server and returns its exit status."""
@@ -217,7 +237,7 @@ class Server:
 
     def unmapped_bytes(self):
         """Returns the resident memory that is not of mapped files: anonymous, and shared memory."""
-        return sum(process_status_bytes(pid, "VmRSS") - process_status_bytes(pid, "RssFile") for pid in self.pids())
+        return self.resident_bytes() - sum(process_status_bytes(pid, "RssFile") for pid in self.pids())
 
     def threads(self):
         return sum(len(os.listdir("/proc/%d/task" % pid)) for pid in self.pids())
@@ -233,22 +253,40 @@ class Server:
 
 
 class Nginx(Server):
-    name, nopush = "nginx", "off"
-    listen, settings = "", ""  # of the directive `listen`, and more directives
+    """nginx with two workers. nopush: head and body leave in one segment, which is better for small answers and worse
+    for large ones. pair: paths of a certificate and its key, for TLS 1.3 (without sendfile, which nginx cannot use
+    there). cache: {"upstream": a Tensord, "slice": "4m", "valid": "1h"}, whose answers it then stores."""
 
-    def __init__(self, work, fixture, binary, connections=4096):
-        super().__init__(work, fixture)
-        self.binary, self.connections = binary, connections
+    name = "nginx"
+
+    def __init__(self, work, fixture, binary, name=None, root=None, connections=4096, nopush=False, pair=None,
+                 cache=None):
+        super().__init__(work, fixture, name, root)
+        if not binary:
+            raise BenchError("nginx is not installed (Debian: apt install nginx-light); or leave it out: --servers")
+        self.binary, self.connections, self.nopush, self.cache = binary, connections, nopush, cache
+        self.listen, self.settings = "", ""
+        if pair:
+            self.listen = " ssl"
+            self.settings = ('ssl_certificate "%s"; ssl_certificate_key "%s"; ssl_protocols TLSv1.3; '
+                             "ssl_conf_command Ciphersuites %s;" % (*pair, CIPHER))
 
     def command(self):
         self.port = free_port()
         os.makedirs(os.path.join(self.work, "tmp"), exist_ok=True)
-        conf = os.path.join(self.work, "nginx.conf")
+        conf, content = os.path.join(self.work, "nginx.conf"), 'root "%s";' % self.root
+        if self.cache:
+            self.settings = ("proxy_cache_path %s keys_zone=pieces:10m inactive=1h use_temp_path=off;"
+                             % os.path.join(self.work, "cache"))
+            content = CACHE.format(port=self.cache["upstream"].port, **self.cache)
         with open(conf, "w") as f:
             f.write(NGINX_CONF.format(user="user root;\n" if os.geteuid() == 0 else "", prefix=self.work,
-                                      nopush=self.nopush, port=self.port, root=self.fixture.root,
+                                      nopush="on" if self.nopush else "off", port=self.port, content=content,
                                       connections=self.connections, listen=self.listen, settings=self.settings))
         return [self.binary, "-p", self.work, "-e", os.path.join(self.work, "error.log"), "-c", conf]
+
+    def target(self, kind):
+        return self.cache["upstream"].target(kind) if self.cache else super().target(kind)
 
     def wait_ready(self):
         super().wait_ready()
@@ -261,67 +299,38 @@ class Nginx(Server):
         return len(self.extra_pids) >= 2
 
 
-class NginxNopush(Nginx):
-    """nginx with tcp_nopush: head and body leave in one segment. Better for small answers, worse for large ones."""
-
-    name, nopush = "nginx-nopush", "on"
-
-
 class Raw(Server):
-    name = "raw"
+    """The bare loop. how: "" for send from a mapping, --sendfile, or for slices (runs of the file that the path names,
+    /OFF/RUN/STRIDE/COUNT) --gather, which copies runs into windows, or --vectors, which sends them from the mapping."""
 
-    def __init__(self, work, fixture, binary):
-        super().__init__(work, fixture)
-        self.binary = binary
+    def __init__(self, work, fixture, binary, name, how):
+        super().__init__(work, fixture, name)
+        self.binary, self.how = binary, how
 
     def command(self):
-        return [self.binary, self.fixture.path]
+        return [self.binary, *([self.how] if self.how else []), self.fixture.path]
 
     def wait_ready(self):
         self.wait_for(self.read_port, "listening")
 
 
-class RawSendfile(Raw):
-    """The raw sender with sendfile in place of send from a mapping."""
-
-    name = "sendfile"
-
-    def command(self):
-        return [self.binary, "--sendfile", self.fixture.path]
-
-
-class RawSlices(Raw):
-    """The raw sender for slices: runs of one file, which the path names (/OFF/RUN/STRIDE/COUNT)."""
-
-    def __init__(self, work, path, binary):
-        super().__init__(work, None, binary)
-        self.path = path
-
-    def command(self):
-        return [self.binary, "--" + self.name, self.path]
-
-
-class RawGather(RawSlices):
-    """Copies the runs into windows."""
-
-    name = "gather"
-
-
-class RawVectors(RawSlices):
-    """Sends the runs from the mapping."""
-
-    name = "vectors"
-
-
 class Tensord(Server):
-    name, about = "tensord", "under a lease, where the kernel grants one"
+    """tensord with its defaults, no access log, no hashing; options come after these. namespace: the network that it
+    is in, with this process outside. https: ask it over TLS whether it is ready."""
 
-    def __init__(self, work, fixture, binary, root=None, options=()):
-        super().__init__(work, fixture)
-        self.binary, self.root, self.options = binary, root or fixture.root, list(options)
+    name = "tensord"
+
+    def __init__(self, work, fixture, binary, name=None, root=None, options=(), about="", namespace=None,
+                 address="127.0.0.1", https=False):
+        super().__init__(work, fixture, name, root)
+        if not os.access(binary, os.X_OK):
+            raise BenchError("no tensord at %s; build it or name it with --tensord" % binary)
+        self.binary, self.options, self.about = binary, list(options), about
+        self.namespace, self.address, self.https = namespace, address, https
 
     def command(self):
-        return [self.binary, "serve", self.root, "--listen", "127.0.0.1:%d" % self.port,
+        inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        return [*inside, self.binary, "serve", self.root, "--listen", "%s:%d" % (self.address, self.port),
                 "--access-log", "off", "--hash-threads", "0"] + self.options  # the last of two equal options counts
 
     def start(self):
@@ -330,7 +339,16 @@ class Tensord(Server):
 
     def wait_ready(self):
         self.wait_for(self.read_port, "listening")
-        self.wait_for(lambda: get_status(self.port, "/readyz") == 200, "ready")
+        if self.namespace:
+            self.wait_for(lambda: "ready: /readyz" in self.log_text(), "ready")
+        else:
+            self.wait_for(lambda: get_status(self.port, "/readyz", self.https) == 200, "ready")
+
+    def metric(self, name):
+        found = re.search(r"^%s (\S+)$" % re.escape(name), get(self.port, "/metrics")[2].decode(), re.M)
+        if not found:
+            raise BenchError("%s has no metric %s" % (self.name, name))
+        return float(found.group(1))
 
     def ways(self):
         """Returns {way: answers}: how this server sent the bodies of all answers until now."""
@@ -341,46 +359,16 @@ class Tensord(Server):
     def target(self, kind):
         name = urllib.parse.quote(self.fixture.name)
         if kind == "tensors":
-            return ("/models/%s/tensors/%s" % (name, bench_fixture.TENSOR), self.fixture.tensor_bytes,
-                    self.fixture.tensor_off)
+            return ("/models/%s/tensors/%s" % (name, files.TENSOR), self.fixture.tensor_bytes, self.fixture.tensor_off)
         return "/models/%s/files/%s" % (name, name), self.fixture.size, 0
-
-
-class TensordImmutable(Tensord):
-    """Files that are only ever replaced by rename, so that they need no lease."""
-
-    name, about = "tensord-immutable", "`--files immutable`"
-
-    def __init__(self, work, fixture, binary):
-        super().__init__(work, fixture, binary, options=["--files", "immutable"])
-
-
-class TensordLeasesOff(Tensord):
-    """Files that are copied, because no lease is asked for."""
-
-    name, about = "tensord-leases-off", "`--leases off`"
-
-    def __init__(self, work, fixture, binary):
-        super().__init__(work, fixture, binary, options=["--leases", "off"])
-
-
-class TensordSendfileRemote(Tensord):
-    """Files under a lease that are copied, because the load client is on this host."""
-
-    name, about = "tensord-sendfile-remote", "`--sendfile remote`"
-
-    def __init__(self, work, fixture, binary):
-        super().__init__(work, fixture, binary, options=["--sendfile", "remote"])
 
 
 class TensordOtherOwner(Tensord):
     """Runs as a user without privileges, as in a container whose volume belongs to somebody else. The kernel grants no
     lease then."""
 
-    name, about = "tensord-other-owner", "run as the user nobody, who does not own the file"
-
-    def __init__(self, work, fixture, binary):
-        super().__init__(work, fixture, binary)
+    def __init__(self, work, fixture, binary, **more):
+        super().__init__(work, fixture, binary, **more)
         self.user = pwd.getpwnam("nobody")
         if os.geteuid() != 0:
             raise BenchError("other-owner runs tensord as another user, which takes root")
@@ -388,7 +376,8 @@ class TensordOtherOwner(Tensord):
             raise BenchError("other-owner: %s belongs to %s" % (fixture.path, self.user.pw_name))
         self.binary = shutil.copy(binary, self.work)  # a home directory is closed to the user
         os.chmod(self.binary, 0o755)
-        for path, mode in ((work, 0o011), (self.work, 0o011), (fixture.root, 0o055), (fixture.path, 0o044)):
+        for path, mode in ((os.path.dirname(work), 0o011), (work, 0o011), (self.work, 0o011), (fixture.root, 0o055),
+                           (fixture.path, 0o044)):
             os.chmod(path, os.stat(path).st_mode | mode)
 
     def before_exec(self):
@@ -398,10 +387,21 @@ class TensordOtherOwner(Tensord):
         super().before_exec()  # last, since a change of the user undoes it
 
 
-class TensordBefore(Tensord):
-    """A build of an older commit, to measure the cost of a change."""
-
-    name, about = "before", ""
+# --servers: name: (program, class, what its constructor gets)
+SERVERS = {
+    "nginx": ("nginx", Nginx, {}),
+    "nginx-nopush": ("nginx", Nginx, {"nopush": True}),
+    "tensord": ("tensord", Tensord, {"about": "under a lease, where the kernel grants one"}),
+    "raw": ("raw_send", Raw, {"how": ""}),
+    "sendfile": ("raw_send", Raw, {"how": "--sendfile"}),
+}
+# --also, for more ways to run tensord
+ALSO = {
+    "immutable": ("tensord", Tensord, {"options": ["--files", "immutable"], "about": "`--files immutable`"}),
+    "leases-off": ("tensord", Tensord, {"options": ["--leases", "off"], "about": "`--leases off`"}),
+    "sendfile-remote": ("tensord", Tensord, {"options": ["--sendfile", "remote"], "about": "`--sendfile remote`"}),
+    "other-owner": ("tensord", TensordOtherOwner, {"about": "run as the user nobody, who does not own the file"}),
+}
 
 
 # ---- the host ----
@@ -428,43 +428,90 @@ def congestion_control(name):
                 f.write(before)
 
 
+
+FAR_ADDRESS = "10.77.0.1"  # of the server's end
+BURST_BYTES = 128 << 10
+QUEUE_MS = 50
+SHAPE = "ip netns exec %%s tc qdisc add dev %%s root tbf rate %%dmbit burst %d latency %dms" % (BURST_BYTES, QUEUE_MS)
+
+
+@contextlib.contextmanager
+def shaped_link(mbit, congestion=None, mtu=1500, loopback_mbit=0):
+    """Makes two network namespaces with a link whose server's end sends mbit Mbit/s (0: as fast as it can), and yields
+    their names, the server's first. congestion: the default of both; None: the host's. loopback_mbit: the rate within
+    the other host. Raises LeftOut."""
+    ends = ["tdb%d%s" % (os.getpid(), side) for side in "sc"]
+
+    def run(text):
+        subprocess.run(text.split(), check=True, capture_output=True, text=True)
+
+    def make():
+        for name in ends:
+            run("ip netns add %s" % name)
+        run("ip -n %s link add v0 type veth peer name v0 netns %s" % tuple(ends))
+        for number, name in enumerate(ends):
+            run("ip -n %s addr add 10.77.0.%d/24 dev v0" % (name, number + 1))
+            run("ip -n %s link set v0 mtu %d up" % (name, mtu))
+            run("ip -n %s link set lo up" % name)
+            if congestion:
+                run("ip netns exec %s sysctl -w net.ipv4.tcp_congestion_control=%s" % (name, congestion))
+        if mbit:
+            run(SHAPE % (ends[0], "v0", mbit))
+        if loopback_mbit:
+            run(SHAPE % (ends[1], "lo", loopback_mbit))
+
+    try:
+        try:
+            make()
+        except (subprocess.CalledProcessError, OSError) as error:
+            raise LeftOut((getattr(error, "stderr", "") or str(error)).strip()) from error
+        yield ends
+    finally:
+        for name in ends:
+            with contextlib.suppress(OSError):
+                subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
 # ---- small requests ----
 
-def get_status(port, path):
+def opened(port, https=False, timeout=60):
+    if not https:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=context)
+
+
+def get(port, path, headers=None, https=False, method="GET"):
+    """Returns (status, headers, body) of a request over a connection of its own."""
+    with contextlib.closing(opened(port, https)) as connection:
+        try:
+            connection.request(method, path, headers=headers or {})
+            if https and connection.sock.cipher()[0] != CIPHER:
+                raise BenchError("GET %s: the cipher is %s" % (path, connection.sock.cipher()[0]))
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise BenchError("GET %s: %s" % (path, error)) from error
+
+
+def get_status(port, path, https=False):
     """Returns the status of a GET, 0 when no server listens."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-    except (OSError, http.client.HTTPException):
+        return get(port, path, https=https)[0]
+    except BenchError:
         return 0
-    finally:
-        connection.close()
 
 
-def get(port, path, headers=None):
-    """Returns (status, headers, body) of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request("GET", path, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise BenchError("GET %s: %s" % (path, error)) from error
-    finally:
-        connection.close()
-
-
-def check_identical(server, kind):
+def check_identical(server, kind, https=False):
     """Checks that a few ranges from the server equal the file's bytes."""
     path, size, base = server.target(kind)
     ranges = [(0, 1), (0, 4096), (size - 1, 1), (size // 2 - 5, 100_003), (size - 70_000, 70_000),
               (size // 3 // 4096 * 4096, 1 << 20)]
     for off, length in ranges:
         length = min(length, size - off)
-        status, headers, body = get(server.port, path, {"Range": "bytes=%d-%d" % (off, off + length - 1)})
+        status, headers, body = get(server.port, path, {"Range": "bytes=%d-%d" % (off, off + length - 1)},
+                                    https)
         where = "%s: GET %s, bytes %d-%d" % (server.name, path, off, off + length - 1)
         if status != 206:
             raise BenchError("%s: status %d instead of 206: %s" % (where, status, body[:200]))
