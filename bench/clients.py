@@ -22,8 +22,9 @@ class Load:
     or "auto": in trials every server, raw and nginx alike, was fastest with one epoll worker per processor below
     1 MiB and with blocking threads from there up."""
 
-    def __init__(self, program, kind="files", threads="auto", reader="copy"):
-        self.program, self.kind, self.threads, self.reader = program, kind, threads, reader
+    def __init__(self, program, kind="files", threads="auto", reader="copy", more=()):
+        """more: options of the client for every run."""
+        self.program, self.kind, self.threads, self.reader, self.more = program, kind, threads, reader, list(more)
         self.softirq_pids = servers.ksoftirqd_pids()
 
     def reader_text(self):
@@ -43,7 +44,7 @@ class Load:
             command += ["--threads", str(self.threads)]
         if self.reader == "copy":
             command.append("--copy")
-        return command + [str(x) for x in extra]
+        return command + self.more + [str(x) for x in extra]
 
     def run(self, server, range_bytes, connections, extra=(), seed=1, part=None):
         """Returns what the client measured, with the processor time of both sides. Raises BenchError for errors."""

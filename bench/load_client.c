@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -69,6 +70,7 @@ struct options {
     int receive_buffer_bytes; /* 0 = the kernel's choice */
     bool cut;                 /* leave answers that are in flight at the end of the duration */
     bool copy;                /* copy the body to user space, as an ordinary client does */
+    SSL_CTX *tls;             /* NULL = plain HTTP */
 };
 
 /* The state that all workers share; constant while they run, except the counter and, by a signal, the deadline. */
@@ -85,6 +87,7 @@ struct run {
 
 struct connection {
     int fd;
+    SSL *tls; /* NULL = plain HTTP */
     bool in_body;
     uint64_t expected_bytes;
     uint64_t remaining_bytes;
@@ -223,21 +226,35 @@ static int socket_connect(const struct options *o, bool blocking)
     return fd;
 }
 
+/* Ends the connection's TLS, if it has any, and closes its socket. */
+static void connection_drop(struct connection *c)
+{
+    SSL_free(c->tls);
+    c->tls = NULL;
+    close(c->fd);
+    c->fd = -1;
+}
+
 static bool connection_open(struct worker *w, struct connection *c)
 {
+    SSL_CTX *tls = w->run->options->tls;
     c->fd = socket_connect(w->run->options, w->blocking);
     if (c->fd < 0) {
         worker_error(w, "connect: errno %d", errno);
         return false;
     }
-    if (w->blocking)
-        return true;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    if (epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) == 0)
+    if (tls != NULL) {
+        c->tls = SSL_new(tls);
+        if (c->tls != NULL && SSL_set_fd(c->tls, c->fd) == 1 && SSL_connect(c->tls) == 1)
+            return true;
+        worker_error(w, "TLS handshake failed");
+    } else if (w->blocking || epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) == 0) {
         return true;
-    worker_error(w, "epoll_ctl: errno %d", errno);
-    close(c->fd);
-    c->fd = -1;
+    } else {
+        worker_error(w, "epoll_ctl: errno %d", errno);
+    }
+    connection_drop(c);
     return false;
 }
 
@@ -245,8 +262,7 @@ static void connection_close(struct worker *w, struct connection *c)
 {
     if (c->fd < 0)
         return;
-    close(c->fd);
-    c->fd = -1;
+    connection_drop(c);
     w->active--;
 }
 
@@ -306,8 +322,10 @@ static bool request_start(struct worker *w, struct connection *c)
     c->expected_bytes = len;
     c->remaining_bytes = len;
     c->sent_ns = w->now_ns;
-    ssize_t sent = send(c->fd, c->request, (size_t)(end - c->request), MSG_NOSIGNAL);
-    if (sent == end - c->request)
+    ssize_t size = end - c->request;
+    ssize_t sent =
+        c->tls != NULL ? SSL_write(c->tls, c->request, (int)size) : send(c->fd, c->request, (size_t)size, MSG_NOSIGNAL);
+    if (sent == size)
         return true;
     worker_error(w, "send: %s", sent < 0 ? "failed" : "request not taken whole");
     return false;
@@ -379,7 +397,8 @@ static bool head_check(struct worker *w, struct connection *c, size_t head_bytes
 static ssize_t connection_recv(struct worker *w, struct connection *c, void *buffer, size_t len, int flags)
 {
     for (;;) {
-        ssize_t n = recv(c->fd, buffer, len, flags);
+        errno = 0; /* OpenSSL's own errors leave it as it was */
+        ssize_t n = c->tls != NULL ? SSL_read(c->tls, buffer, (int)len) : recv(c->fd, buffer, len, flags);
         if (n > 0)
             return n;
         if (n < 0 && errno == EINTR)
@@ -721,7 +740,8 @@ static const char usage_text[] =
     "  --order ORDER       random: 4 KiB aligned offsets; sequential, shuffle: the file slot by slot\n"
     "  --once              every slot once (sequential and shuffle)\n"
     "  --seed N (1)        --receive-buffer BYTES (kernel's choice)\n"
-    "  --copy              copy bodies to user space as an ordinary client does\n";
+    "  --copy              copy bodies to user space as an ordinary client does\n"
+    "  --tls CIPHERS       TLS 1.3, such as TLS_AES_128_GCM_SHA256; copies, blocking threads; verifies no certificate\n";
 
 static void usage_fail(const char *what)
 {
@@ -751,6 +771,16 @@ static enum order argument_order(void)
     return ORDER_RANDOM;
 }
 
+/* Returns a context for TLS 1.3 with the cipher suites of the command line. */
+static SSL_CTX *tls_context(void)
+{
+    SSL_CTX *tls = SSL_CTX_new(TLS_client_method());
+    if (tls == NULL || SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_ciphersuites(tls, optarg) != 1)
+        usage_fail("--tls: unknown cipher suite");
+    return tls;
+}
+
 static void options_parse(int argc, char **argv, struct options *o, bool *once)
 {
     static const struct option known[] = {{"host", required_argument, NULL, 'h'},
@@ -769,6 +799,7 @@ static void options_parse(int argc, char **argv, struct options *o, bool *once)
                                           {"seed", required_argument, NULL, 's'},
                                           {"copy", no_argument, NULL, 'y'},
                                           {"receive-buffer", required_argument, NULL, 'b'},
+                                          {"tls", required_argument, NULL, 'l'},
                                           {NULL, 0, NULL, 0}};
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (option) {
@@ -820,6 +851,9 @@ static void options_parse(int argc, char **argv, struct options *o, bool *once)
         case 'b':
             o->receive_buffer_bytes = (int)argument_u64("receive-buffer", 1, INT32_MAX);
             break;
+        case 'l':
+            o->tls = tls_context();
+            break;
         default:
             usage_fail("see above");
         }
@@ -848,8 +882,9 @@ static void options_settle(struct options *o, bool once, uint64_t *slots)
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         o->threads = processors > 0 ? (unsigned)processors : 1;
     }
-    if (o->threads > o->connections)
+    if (o->threads > o->connections || o->tls != NULL)
         o->threads = o->connections;
+    o->copy = o->copy || o->tls != NULL;
     if (o->interval_ns != 0 && o->threads != o->connections)
         usage_fail("--interval needs as many --threads as --connections");
 }
@@ -883,5 +918,6 @@ int main(int argc, char **argv)
         worker_fini(&workers[i]);
     free(workers);
     free(run.shuffled);
+    SSL_CTX_free(options.tls);
     return ok ? 0 : 1;
 }

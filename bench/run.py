@@ -19,6 +19,7 @@ import signal  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
+import traceback  # noqa: E402
 import typing  # noqa: E402
 
 import files  # noqa: E402
@@ -49,7 +50,7 @@ class Work:
 WORKS = {
     "throughput": Work("page-cached rates by range size and connections", ranges.throughput, "of --servers, --also", "",
                        "load_client", before=True),
-    "tls": Work("page-cached rates over TLS 1.3", ranges.tls, "nginx, tensord", "", "tls_load"),
+    "tls": Work("page-cached rates over TLS 1.3", ranges.tls, "nginx, tensord", "", "load_client --tls"),
     "cold": Work("first reads of a file that is not in the page cache", ranges.cold, "of --servers", "read()",
                  "load_client", before=True),
     "memory": Work("anonymous memory per active connection", connections.memory, "of --servers", "", "load_client",
@@ -99,10 +100,10 @@ class Bench:
     def program(self, name):
         return program(self.options, name)
 
-    def load(self, program="load_client", reader=None, threads=None):
+    def load(self, reader=None, threads=None, more=()):
         reader = reader or self.options.reader
-        return Load(self.program(program), self.options.path, threads or self.options.client_threads,
-                    "copy" if reader == "both" or program == "tls_load" else reader)
+        return Load(self.program("load_client"), self.options.path, threads or self.options.client_threads,
+                    "copy" if reader == "both" else reader, more)
 
     def peer(self, kind, **more):
         python = self.options.python
@@ -311,6 +312,9 @@ def run_works(options):
                 print("%s: left out: %s" % (name, reason), file=sys.stderr)
             except BenchError as error:
                 print("bench: %s: %s" % (name, error), file=sys.stderr)
+                failed.append(name)
+            except Exception:  # of one work, which must not cost the results of the others
+                print("bench: %s:\n%s" % (name, traceback.format_exc()), file=sys.stderr)
                 failed.append(name)
             shutil.rmtree(os.path.join(top, name), ignore_errors=True)
     return results, failed

@@ -415,18 +415,21 @@ def congestion_control(name):
     with open(CONGESTION) as f:
         before = f.read().strip()
     try:
-        if name not in (None, before):
-            with open(CONGESTION, "w") as f:
-                f.write(name)
+        set_congestion_control(before, name)
         yield name or before
+    finally:
+        set_congestion_control(name, before)
+
+
+def set_congestion_control(before, name):
+    if name in (None, before) or before is None:
+        return
+    try:
+        with open(CONGESTION, "w") as f:
+            f.write(name)
     except OSError as error:
         raise BenchError("cannot measure under %s: %s (it takes root, and the kernel's module tcp_%s)"
                          % (name, error.strerror, name)) from error
-    finally:
-        if name not in (None, before):
-            with open(CONGESTION, "w") as f:
-                f.write(before)
-
 
 
 FAR_ADDRESS = "10.77.0.1"  # of the server's end

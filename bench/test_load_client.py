@@ -4,10 +4,13 @@
 usage: test_load_client.py PATH_OF_load_client"""
 
 import json
+import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -20,8 +23,8 @@ CLIENT = None
 class Stub:
     """A server that answers every request with answer(first, last), and closes when that returns None."""
 
-    def __init__(self, answer):
-        self.answer = answer
+    def __init__(self, answer, tls=None):
+        self.answer, self.tls = answer, tls
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.thread = threading.Thread(target=self._accept, daemon=True)
@@ -42,9 +45,11 @@ class Stub:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
+        if self.tls:
+            connection = self.tls.wrap_socket(connection, server_side=True)
         with connection:
             try:
-                while request := connection.recv(4096).decode():
+                while request := connection.recv(4096).decode(errors="replace"):
                     found = re.search(r"\r\nRange: bytes=(\d+)-(\d+)\r\n", request)
                     first, last = (int(found[1]), int(found[2])) if found else (0, SIZE - 1)
                     data = self.answer(first, last)
@@ -62,8 +67,8 @@ def good(first, last, status="206 Partial Content", length=None, shift=0, body=N
     return head.encode() + bytes(n if body is None else body)
 
 
-def load(answer, *extra):
-    stub = Stub(answer)
+def load(answer, *extra, tls=None):
+    stub = Stub(answer, tls)
     try:
         run = subprocess.run([CLIENT, "--port", str(stub.port), "--path", "/f", "--file-size", str(SIZE)]
                              + [str(x) for x in extra], capture_output=True, text=True, timeout=60, check=False)
@@ -149,6 +154,20 @@ class LoadClient(unittest.TestCase):
     def test_bytes_beyond_the_length_are_an_error(self):
         self.assert_bad(load(lambda a, b: good(a, b, body=b - a + 2), "--range-size", 100, "--requests", 10,
                              "--connections", 1), "too many")
+
+    def test_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pair = [os.path.join(folder, name) for name in ("cert.pem", "key.pem")]
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                            "-out", pair[0], "-keyout", pair[1], "-subj", "/CN=test"], capture_output=True, check=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*pair)
+        options = ["--tls", "TLS_AES_128_GCM_SHA256", "--range-size", 300_000, "--connections", 2]
+        self.assert_good(load(good, *options, "--requests", 6, tls=context), 6, 6 * 300_000)
+        self.assert_bad(load(lambda a, b: good(a, b, "404 Not Found"), *options, "--requests", 1, tls=context),
+                        "status 404")
+        self.assert_bad(load(lambda a, b: None, *options, "--requests", 1, tls=context), "before an answer")
+        self.assert_bad(load(good, *options, "--requests", 1), "TLS handshake failed")
 
     def test_duration_ends(self):
         status, result = load(good, "--range-size", 4096, "--duration", 0.3)
