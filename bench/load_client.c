@@ -741,7 +741,7 @@ static const char usage_text[] =
     "  --once              every slot once (sequential and shuffle)\n"
     "  --seed N (1)        --receive-buffer BYTES (kernel's choice)\n"
     "  --copy              copy bodies to user space as an ordinary client does\n"
-    "  --tls CIPHERS       TLS 1.3, such as TLS_AES_128_GCM_SHA256; copies, blocking threads; verifies no certificate\n";
+    "  --tls CIPHERS       TLS 1.3, as TLS_AES_128_GCM_SHA256; copies, blocking threads; verifies no certificate\n";
 
 static void usage_fail(const char *what)
 {

@@ -107,7 +107,7 @@ class LoadClient(unittest.TestCase):
         for order in ("sequential", "shuffle"):
             seen = []
 
-            def answer(first, last):
+            def answer(first, last, seen=seen):
                 seen.append((first, last))
                 return good(first, last)
             self.assert_good(load(answer, "--range-size", 300_000, "--order", order, "--once"), 4, SIZE)
