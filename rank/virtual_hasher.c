@@ -1,9 +1,8 @@
-/* Plan: jobs form a list, sorted by turns; a thread takes the first one that it may, hashes it and then removes it. A
- * job's turn is one more than that of its owner's job before, and at least that of the job that was taken last. So the
- * n-th jobs of all owners come before the next ones, and none waits forever. Requests that wait hold a reference on
- * their job, so that they learn its end although it has left the list. The thread makes the body of a job when it
- * begins with it, so that the queue holds neither descriptors nor mappings, however many files the jobs are made of.
- * The errors of the last failures are kept, for requests that ask only after the job has ended.
+/* Plan: jobs wait in a queue (work/work_queue) with a level for small files and one for large ones, in which owners
+ * take turns. Requests that wait hold a reference on their job, so that they learn its end although it has left the
+ * queue. The thread makes the body of a job when it begins with it, so that the queue holds neither descriptors nor
+ * mappings, however many files the jobs are made of. The errors of the last failures are kept, for requests that ask
+ * only after the job has ended.
  *
  * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
  * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
@@ -18,16 +17,16 @@
 #include "core/waiting.h"
 #include "storage/composed.h"
 #include "storage/file_source.h"
+#include "work/work_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, WORKERS = 2 };
+enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, THREADS = 2 };
 
 static const uint64_t flush_ns = 1000000000;
 
@@ -39,49 +38,46 @@ struct failure {
     struct td_error err; /* TD_OK: the place is free */
 };
 
-/* Small jobs and large ones, which have turns of their own. */
-enum { SMALL, LARGE, SIZES };
+/* The levels of the queue. */
+enum { SMALL, LARGE };
 
 struct job {
+    struct td_work_job work;     /* first */
     struct td_virtual_file file; /* with a reference on the snapshot */
-    struct td_body body;         /* of the thread; empty before it begins */
-    uint64_t unchecked_bytes;    /* of the thread; read since it last looked whether a file has changed */
-    _Atomic uint64_t size_bytes, done_bytes;
-    _Atomic int refs; /* the list's one, and one for each request that waits */
-    uint64_t turn;
-    struct job *next; /* under the hasher's lock, as what follows */
-    bool is_taken, is_done, is_known;
+    /* of the thread that runs the job */
+    struct td_body body;
+    uint8_t *window;          /* WINDOW_BYTES; borrowed */
+    uint64_t unchecked_bytes; /* read since it last looked whether a file has changed */
+    /* when the job is done; under the lock of the queue */
+    bool is_known;
     struct td_virtual_digest digest; /* when it is known */
-    struct td_error err;             /* when it is done and not known */
-};
-
-/* A thread. */
-struct worker {
-    struct td_virtual_hasher *hasher;
-    pthread_t thread;
-    bool has_thread;
-    bool takes_large; /* it takes all jobs; else small ones alone */
-    uint8_t *window;
-    uint64_t last_flush_ns;
+    struct td_error err;             /* when it is not */
 };
 
 struct td_virtual_hasher {
     struct td_virtual_digests *digests;
-    struct worker workers[WORKERS];
-    _Atomic bool stop;
-    _Atomic uint64_t hashed_bytes;
+    struct td_work_queue *queue;
+    uint8_t *windows; /* WINDOW_BYTES for each thread */
     struct td_cancel cancel;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work, done;
-    struct job *first;                 /* under the lock */
-    size_t job_count, rank_count;      /* under the lock; of all jobs, and of those for rank files */
-    uint64_t turns[SIZES];             /* under the lock; of the small and of the large job that were taken last */
-    struct failure failures[FAILURES]; /* under the lock; a ring */
-    size_t next_failure;               /* under the lock; the place of the next one */
+    _Atomic uint64_t last_flush_ns;
+    /* under the lock of the queue */
+    bool has_news;                     /* digests may wait to be written */
+    struct failure failures[FAILURES]; /* a ring */
+    size_t next_failure;               /* the place of the next one */
 };
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+static struct job *job_of(const struct td_work_job *work)
+{
+    return (struct job *)(uintptr_t)work;
+}
+
+/* Returns the job after this one, running or waiting; job NULL: the first one. Under the lock. */
+static struct job *next_job(const struct td_virtual_hasher *hasher, const struct job *job)
+{
+    return job_of(td_work_queue_next(hasher->queue, job == NULL ? NULL : &job->work));
+}
 
 static void drop_recipe(struct td_virtual_recipe *recipe)
 {
@@ -99,11 +95,9 @@ static void drop_file(struct job *job)
     job->file.snapshot = NULL;
 }
 
-/* Drops a reference; the last one frees the job. */
-static void job_unref(struct job *job)
+static void free_job(struct td_work_job *work)
 {
-    if (job == NULL || atomic_fetch_sub(&job->refs, 1) > 1)
-        return;
+    struct job *job = job_of(work);
     drop_file(job);
     free(job);
 }
@@ -111,9 +105,9 @@ static void job_unref(struct job *job)
 /* Returns the job with this key, or NULL. Under the lock. */
 static struct job *find_job(const struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
 {
-    struct job *job = hasher->first;
+    struct job *job = next_job(hasher, NULL);
     while (job != NULL && memcmp(job->file.key.bytes, key->bytes, sizeof key->bytes) != 0)
-        job = job->next;
+        job = next_job(hasher, job);
     return job;
 }
 
@@ -123,13 +117,12 @@ static struct job *create_job(struct td_virtual_file *file)
     struct job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return NULL;
+    td_work_job_init(&job->work, file->owner, file->size_bytes);
     job->file = *file;
     if (file->snapshot != NULL)
         (void)td_snapshot_ref(file->snapshot);
     file->recipe = (struct td_virtual_recipe){.context = NULL};
     td_body_init(&job->body);
-    atomic_init(&job->size_bytes, file->size_bytes);
-    atomic_init(&job->refs, 1);
     td_error_init(&job->err);
     return job;
 }
@@ -139,140 +132,102 @@ static bool is_rank_file(const struct td_virtual_file *file)
     return file->origin.kind != TD_REVISION_FILES;
 }
 
-/* Numbers of jobs of an owner or of a client: all jobs, and those for rank files. */
+/* ---- limits; all under the lock ------------------------------------------------------------------------ */
+
+/* Numbers of jobs: all, and those for rank files. */
 struct share {
     size_t files, ranks;
 };
 
-static void count(struct share *share, const struct job *job)
+/* What the queue holds, seen from a file that comes. */
+struct shares {
+    struct share all, own, client; /* all jobs, those of the file's owner, those of its client */
+    bool has_unasked;              /* a file of another owner that nobody asked for by name */
+};
+
+static void count(struct share *share, const struct td_virtual_file *file, bool counts)
 {
-    share->files++;
-    share->ranks += is_rank_file(&job->file) ? 1 : 0;
+    share->files += counts ? 1 : 0;
+    share->ranks += counts && is_rank_file(file) ? 1 : 0;
 }
 
-static struct share share_of_client(const struct td_virtual_hasher *hasher, uint64_t client)
+static struct shares count_shares(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
 {
-    struct share share = {0};
-    for (const struct job *job = hasher->first; job != NULL; job = job->next)
-        if (job->file.client == client)
-            count(&share, job);
-    return share;
+    struct shares shares = {.has_unasked = false};
+    for (const struct job *job = next_job(hasher, NULL); job != NULL; job = next_job(hasher, job)) {
+        bool is_own = job->file.owner == file->owner;
+        count(&shares.all, &job->file, true);
+        count(&shares.own, &job->file, is_own);
+        count(&shares.client, &job->file, job->file.client == file->client);
+        shares.has_unasked = shares.has_unasked || (job->file.is_unasked && !is_own);
+    }
+    return shares;
 }
 
-/* Refuses a file that nobody asked for by name while such a file of another owner is in the queue. Under the lock. */
-static bool check_unasked(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file,
-                          struct td_error *err)
+/* Checks that the shares of the file's owner and client have room for it. Refuses a file that nobody asked for by name
+ * while such a file of another owner is in the queue. */
+static bool has_share(const struct shares *shares, const struct td_virtual_file *file, struct td_error *err)
 {
-    const struct job *job = file->is_unasked ? hasher->first : NULL;
-    while (job != NULL && (!job->file.is_unasked || job->file.owner == file->owner))
-        job = job->next;
-    return job == NULL || td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                                       "files of another repository are being hashed for a digest that was not known; "
-                                       "try again, or ask for the tag first");
-}
-
-/* Checks that the shares of the file's owner and client have room for it. Under the lock. */
-static bool has_share(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct td_error *err)
-{
+    const struct share *own = &shares->own;
+    const struct share *client = &shares->client;
     bool is_rank = is_rank_file(file);
-    struct share own = {0};
-    struct share client = share_of_client(hasher, file->client);
-    for (const struct job *job = hasher->first; job != NULL; job = job->next)
-        if (job->file.owner == file->owner)
-            count(&own, job);
-    if (own.files >= TD_VIRTUAL_HASHER_OWN || (is_rank && own.ranks >= TD_VIRTUAL_HASHER_OWN_RANKS))
+    if (file->is_unasked && shares->has_unasked)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "files of another repository are being hashed for a digest that was not known; try again, "
+                            "or ask for the tag first");
+    if (own->files >= TD_VIRTUAL_HASHER_OWN || (is_rank && own->ranks >= TD_VIRTUAL_HASHER_OWN_RANKS))
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "%zu files of this model wait to be put together and hashed; try again later",
-                            is_rank ? own.ranks : own.files);
-    if (client.files >= TD_VIRTUAL_HASHER_CLIENT || (is_rank && client.ranks >= TD_VIRTUAL_HASHER_CLIENT_RANKS))
+                            is_rank ? own->ranks : own->files);
+    if (client->files >= TD_VIRTUAL_HASHER_CLIENT || (is_rank && client->ranks >= TD_VIRTUAL_HASHER_CLIENT_RANKS))
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "%zu files that you asked for wait to be put together and hashed; try again later",
-                            is_rank ? client.ranks : client.files);
+                            is_rank ? client->ranks : client->files);
     return true;
 }
 
-/* Returns whether the queue has no place for the file, or none for a rank file. Under the lock. */
-static bool is_full(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
+/* Orders jobs by client, then as the queue orders them. */
+static int job_compare(const void *a, const void *b)
 {
-    return hasher->job_count >= TD_VIRTUAL_HASHER_QUEUE ||
-           (is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS);
-}
-
-/* A job and its place in the list. */
-struct placed {
-    struct job *job;
-    size_t place;
-};
-
-/* Orders by client, then by place. */
-static int placed_compare(const void *a, const void *b)
-{
-    const struct placed *x = a;
-    const struct placed *y = b;
-    const uint64_t x_client = x->job->file.client;
-    const uint64_t y_client = y->job->file.client;
-    int order = (x_client > y_client) - (x_client < y_client);
-    return order != 0 ? order : (x->place > y->place) - (x->place < y->place);
+    const struct job *x = *(struct job *const *)a;
+    const struct job *y = *(struct job *const *)b;
+    if (x->file.client != y->file.client)
+        return x->file.client < y->file.client ? -1 : 1;
+    return td_work_job_compare(&x->work, &y->work);
 }
 
 /* Returns the last of the jobs [0, count) that no thread has taken, or NULL. */
-static const struct placed *last_waiting(const struct placed *jobs, size_t count)
+static struct job *last_waiting(struct job *const *jobs, size_t count)
 {
-    while (count > 0 && jobs[count - 1].job->is_taken)
+    while (count > 0 && jobs[count - 1]->work.state != TD_WORK_WAITING)
         count--;
-    return count == 0 ? NULL : &jobs[count - 1];
+    return count == 0 ? NULL : jobs[count - 1];
 }
 
-/* Returns the job that the file may displace from the full queue: the last job, not yet taken by a thread, of the
- * client that has the most jobs in the queue, at least two. Returns NULL if there is none, or if the file's own client
- * has jobs there. Under the lock. */
-static struct job *find_displaced(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
+/* Returns the job that a file may displace from the full queue: the last job, not yet taken by a thread, of the client
+ * that has the most jobs in the queue, at least two. of_ranks: among the jobs for rank files. Returns NULL if there is
+ * none. */
+static struct job *find_displaced(const struct td_virtual_hasher *hasher, bool of_ranks)
 {
-    const bool of_ranks = is_rank_file(file) && hasher->rank_count >= TD_VIRTUAL_HASHER_RANKS;
-    struct placed jobs[TD_VIRTUAL_HASHER_QUEUE];
+    struct job *jobs[TD_VIRTUAL_HASHER_QUEUE];
     size_t count = 0;
-    for (struct job *job = hasher->first; job != NULL; job = job->next) {
-        if (of_ranks && !is_rank_file(&job->file))
-            continue;
-        if (job->file.client == file->client)
-            return NULL;
-        jobs[count] = (struct placed){.job = job, .place = count};
-        count++;
-    }
-    qsort(jobs, count, sizeof *jobs, placed_compare);
-    const struct placed *found = NULL;
+    for (struct job *job = next_job(hasher, NULL); job != NULL; job = next_job(hasher, job))
+        if (!of_ranks || is_rank_file(&job->file))
+            jobs[count++] = job;
+    qsort(jobs, count, sizeof(struct job *), job_compare);
+    struct job *found = NULL;
     size_t most = 2;
     for (size_t first = 0, end; first < count; first = end) {
-        for (end = first + 1; end < count && jobs[end].job->file.client == jobs[first].job->file.client;)
+        for (end = first + 1; end < count && jobs[end]->file.client == jobs[first]->file.client;)
             end++;
-        const struct placed *last = last_waiting(&jobs[first], end - first);
+        struct job *last = last_waiting(&jobs[first], end - first);
         if (last == NULL || end - first < most)
             continue;
-        if (found == NULL || end - first > most || last->place > found->place)
+        if (found == NULL || end - first > most || td_work_job_compare(&last->work, &found->work) > 0)
             found = last;
         most = end - first;
     }
-    return found == NULL ? NULL : found->job;
-}
-
-/* Returns whether a job is SMALL or LARGE. */
-static int size_of(const struct job *job)
-{
-    return job->file.size_bytes <= TD_VIRTUAL_QUICK_BYTES ? SMALL : LARGE;
-}
-
-/* Inserts a job into the list, by its turn. Under the lock. */
-static void insert_job(struct td_virtual_hasher *hasher, struct job *job)
-{
-    job->turn = hasher->turns[size_of(job)];
-    for (const struct job *other = hasher->first; other != NULL; other = other->next)
-        if (other->file.owner == job->file.owner && size_of(other) == size_of(job) && other->turn >= job->turn)
-            job->turn = other->turn + 1;
-    struct job **at = &hasher->first;
-    while (*at != NULL && (*at)->turn <= job->turn)
-        at = &(*at)->next;
-    job->next = *at;
-    *at = job;
+    return found;
 }
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
@@ -303,41 +258,31 @@ static void note_failure(struct td_virtual_hasher *hasher, const struct job *job
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
-/* Removes a job from the list. Under the lock. */
-static void remove_job(struct td_virtual_hasher *hasher, const struct job *job)
-{
-    struct job **at = &hasher->first;
-    while (*at != job)
-        at = &(*at)->next;
-    *at = job->next;
-    hasher->job_count--;
-    hasher->rank_count -= is_rank_file(&job->file) ? 1 : 0;
-}
-
 /* Makes room for the file. Sets *displaced to the job that was removed for it, or to NULL. The caller drops the job's
- * reference after it has released the lock. Under the lock. */
+ * reference after it has released the lock. A client with jobs in the queue displaces none. Under the lock. */
 static bool make_room(struct td_virtual_hasher *hasher, const struct td_virtual_file *file, struct job **displaced,
                       struct td_error *err)
 {
-    *displaced = NULL;
-    if (!check_unasked(hasher, file, err) || !has_share(hasher, file, err))
+    const struct shares shares = count_shares(hasher, file);
+    const bool is_rank = is_rank_file(file);
+    const bool of_ranks = is_rank && shares.all.ranks >= TD_VIRTUAL_HASHER_RANKS;
+    if (!has_share(&shares, file, err))
         return false;
-    if (!is_full(hasher, file))
+    if (shares.all.files < TD_VIRTUAL_HASHER_QUEUE && !of_ranks)
         return true;
-    struct job *job = find_displaced(hasher, file);
+    bool has_none = (of_ranks ? shares.client.ranks : shares.client.files) == 0;
+    struct job *job = has_none ? find_displaced(hasher, of_ranks) : NULL;
     if (job == NULL)
         return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%zu files wait to be put together and hashed; try again later",
-                            is_rank_file(file) ? hasher->rank_count : hasher->job_count);
+                            is_rank ? shares.all.ranks : shares.all.files);
     (void)td_error_set(&job->err, TD_RESOURCE_EXHAUSTED,
                        "files that other clients asked for wait to be put together and hashed; try again later");
-    job->is_done = true;
-    remove_job(hasher, job);
-    (void)pthread_cond_broadcast(&hasher->done);
+    td_work_queue_withdraw(hasher->queue, &job->work);
     *displaced = job;
     return true;
 }
 
-/* Adds the file's job to the list. Sets *displaced as make_room does. Under the lock. */
+/* Adds the file's job. Sets *displaced as make_room does. Under the lock. */
 static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *file, struct job **displaced,
                     struct td_error *err)
 {
@@ -347,34 +292,8 @@ static bool add_job(struct td_virtual_hasher *hasher, struct td_virtual_file *fi
     if (job == NULL)
         return td_error_no_memory(err);
     forget_failure(hasher, &file->key);
-    insert_job(hasher, job);
-    hasher->job_count++;
-    hasher->rank_count += is_rank_file(file) ? 1 : 0;
-    (void)pthread_cond_broadcast(&hasher->work);
+    td_work_queue_add(hasher->queue, &job->work, file->size_bytes <= TD_VIRTUAL_QUICK_BYTES ? SMALL : LARGE);
     return true;
-}
-
-/* Returns the first job of this size that no thread has taken, or NULL. Under the lock. */
-static struct job *first_waiting(const struct td_virtual_hasher *hasher, int size)
-{
-    struct job *job = hasher->first;
-    while (job != NULL && (job->is_taken || size_of(job) != size))
-        job = job->next;
-    return job;
-}
-
-/* Takes the first job for a thread. Returns NULL when there is none. Under the lock. */
-static struct job *take_job(struct worker *worker)
-{
-    struct td_virtual_hasher *hasher = worker->hasher;
-    struct job *job = worker->takes_large ? first_waiting(hasher, LARGE) : NULL;
-    if (job == NULL)
-        job = first_waiting(hasher, SMALL);
-    if (job != NULL) {
-        job->is_taken = true;
-        hasher->turns[size_of(job)] = job->turn; /* the list is sorted: no job of this size had a later one */
-    }
-    return job;
 }
 
 uint64_t td_virtual_owner(const char *id)
@@ -391,11 +310,12 @@ bool td_virtual_hasher_begin(struct td_virtual_hasher *hasher, struct td_virtual
     struct td_virtual_digest known;
     struct job *displaced = NULL;
     bool ok = true;
-    pthread_mutex_lock(&hasher->lock);
+    td_work_queue_lock(hasher->queue);
     if (find_job(hasher, &file->key) == NULL && !td_virtual_digests_find(hasher->digests, &file->key, &known))
         ok = add_job(hasher, file, &displaced, err);
-    pthread_mutex_unlock(&hasher->lock);
-    job_unref(displaced);
+    td_work_queue_unlock(hasher->queue);
+    if (displaced != NULL)
+        td_work_job_unref(hasher->queue, &displaced->work);
     drop_recipe(&file->recipe);
     return ok;
 }
@@ -424,18 +344,17 @@ static bool read_bytes(const struct job *job, struct td_body_cursor *cursor, boo
 }
 
 /* Hashes the next len bytes of the body, window by window; by_descriptor as in read_bytes. */
-static bool hash_bytes(struct worker *worker, struct job *job, struct td_body_cursor *cursor, bool by_descriptor,
-                       uint64_t len, struct td_digest *digest, struct td_error *err)
+static bool hash_bytes(struct job *job, struct td_body_cursor *cursor, bool by_descriptor, uint64_t len,
+                       struct td_digest *digest, struct td_error *err)
 {
     for (uint64_t done = 0; done < len;) {
         size_t n = len - done < WINDOW_BYTES ? (size_t)(len - done) : WINDOW_BYTES;
-        if (atomic_load(&worker->hasher->stop))
+        if (atomic_load(&job->work.stop))
             return td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
-        if (!read_bytes(job, cursor, by_descriptor, worker->window, n, err))
+        if (!read_bytes(job, cursor, by_descriptor, job->window, n, err))
             return false;
-        td_digest_add_content(digest, worker->window, n);
-        atomic_fetch_add(&job->done_bytes, n);
-        atomic_fetch_add(&worker->hasher->hashed_bytes, n);
+        td_digest_add_content(digest, job->window, n);
+        atomic_fetch_add(&job->work.done_bytes, n);
         done += n;
     }
     return true;
@@ -453,8 +372,8 @@ static bool check_now_and_then(struct job *job, struct td_blob *blob, uint64_t r
 }
 
 /* Hashes one extent of the body, span by span. Drops a span of a file from the page cache if it was not in it. */
-static bool hash_extent(struct worker *worker, struct job *job, const struct td_extent *extent,
-                        struct td_body_cursor *cursor, struct td_digest *digest, struct td_error *err)
+static bool hash_extent(struct job *job, const struct td_extent *extent, struct td_body_cursor *cursor,
+                        struct td_digest *digest, struct td_error *err)
 {
     struct td_blob *blob = extent->blob;
     bool is_file = extent->count == 1 && blob->class->descriptor != NULL;
@@ -462,7 +381,7 @@ static bool hash_extent(struct worker *worker, struct job *job, const struct td_
     for (uint64_t done = 0; done < total;) {
         uint64_t n = total - done < SPAN_BYTES ? total - done : SPAN_BYTES;
         bool drops = is_file && !td_blob_is_resident(blob, extent->off + done, n);
-        if (!hash_bytes(worker, job, cursor, drops, n, digest, err) || !check_now_and_then(job, blob, n, err))
+        if (!hash_bytes(job, cursor, drops, n, digest, err) || !check_now_and_then(job, blob, n, err))
             return false;
         if (drops)
             (void)posix_fadvise(blob->class->descriptor(blob), (off_t)(extent->off + done), (off_t)n,
@@ -472,17 +391,17 @@ static bool hash_extent(struct worker *worker, struct job *job, const struct td_
     return true;
 }
 
-static bool hash_body(struct worker *worker, struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
+static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
 {
     struct td_body *body = &job->body;
     struct td_body_cursor cursor = {0};
     struct td_digest *digest = td_digest_create();
     bool ok = digest != NULL || td_error_no_memory(err);
     ok = ok && job->file.recipe.open(job->file.recipe.context, body, err);
-    atomic_store(&job->size_bytes, body->total_bytes);
+    atomic_store(&job->work.size_bytes, body->total_bytes);
     ok = ok && td_body_resolve(body, err);
     for (size_t i = 0; ok && i < body->extent_count; i++)
-        ok = hash_extent(worker, job, &body->extents[i], &cursor, digest, err);
+        ok = hash_extent(job, &body->extents[i], &cursor, digest, err);
     ok = ok && (td_body_unchanged(body) || has_changed(err));
     uint8_t made[TD_SHA256_BYTES];
     if (!td_digest_finish_binary(digest, made))
@@ -492,22 +411,24 @@ static bool hash_body(struct worker *worker, struct job *job, uint8_t sum[TD_SHA
     return ok;
 }
 
-static void flush_now_and_then(struct worker *worker)
+static void flush_now_and_then(struct td_virtual_hasher *hasher)
 {
     uint64_t now_ns = td_clock_ns();
-    if (now_ns - worker->last_flush_ns < flush_ns)
-        return;
-    worker->last_flush_ns = now_ns;
-    td_virtual_digests_flush(worker->hasher->digests);
+    uint64_t last_ns = atomic_load(&hasher->last_flush_ns);
+    if (now_ns - last_ns >= flush_ns && atomic_compare_exchange_strong(&hasher->last_flush_ns, &last_ns, now_ns))
+        td_virtual_digests_flush(hasher->digests);
 }
 
-/* Hashes the job's file and notes the result. */
-static void do_job(struct worker *worker, struct job *job)
+/* Hashes the job's file and notes the result. Earlier digests are written first, while nobody waits for them. */
+static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
 {
-    struct td_virtual_hasher *hasher = worker->hasher;
+    struct td_virtual_hasher *hasher = context;
+    struct job *job = job_of(work);
     struct td_error err = TD_ERROR_INIT;
     struct td_virtual_digest digest = {.origin = job->file.origin};
-    bool ok = hash_body(worker, job, digest.sum, &err);
+    flush_now_and_then(hasher);
+    job->window = hasher->windows + thread->number * WINDOW_BYTES;
+    bool ok = hash_body(job, digest.sum, &err);
     digest.size_bytes = job->body.total_bytes;
     if (ok)
         td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
@@ -515,79 +436,56 @@ static void do_job(struct worker *worker, struct job *job)
         td_log(err.code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s",
                digest.size_bytes, err.message);
     drop_file(job);
-    pthread_mutex_lock(&hasher->lock);
-    job->is_done = true;
+    td_work_queue_lock(hasher->queue);
     job->is_known = ok;
     job->digest = digest;
     job->err = err;
     if (!ok)
         note_failure(hasher, job);
-    remove_job(hasher, job);
-    (void)pthread_cond_broadcast(&hasher->done);
-    pthread_mutex_unlock(&hasher->lock);
-    job_unref(job);
-    flush_now_and_then(worker);
+    hasher->has_news = true;
+    td_work_queue_unlock(hasher->queue);
+    return true;
 }
 
-static void *hasher_main(void *argument)
+/* Writes the last digests when there is nothing to hash. Under the lock, which is released meanwhile. */
+static bool write_news(void *context)
 {
-    struct worker *worker = argument;
-    struct td_virtual_hasher *hasher = worker->hasher;
-    bool has_news = false; /* digests may wait to be written */
-    pthread_mutex_lock(&hasher->lock);
-    while (!atomic_load(&hasher->stop)) {
-        struct job *job = take_job(worker);
-        if (job == NULL && !has_news) {
-            (void)pthread_cond_wait(&hasher->work, &hasher->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&hasher->lock);
-        if (job != NULL)
-            do_job(worker, job);
-        else
-            td_virtual_digests_flush(hasher->digests);
-        has_news = job != NULL;
-        pthread_mutex_lock(&hasher->lock);
-    }
-    pthread_mutex_unlock(&hasher->lock);
-    return NULL;
+    struct td_virtual_hasher *hasher = context;
+    if (!hasher->has_news)
+        return false;
+    hasher->has_news = false;
+    td_work_queue_unlock(hasher->queue);
+    td_virtual_digests_flush(hasher->digests);
+    td_work_queue_lock(hasher->queue);
+    return true;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
 uint64_t td_virtual_hasher_hashed_bytes(const struct td_virtual_hasher *hasher)
 {
-    return atomic_load(&hasher->hashed_bytes);
+    td_work_queue_lock(hasher->queue);
+    uint64_t bytes = td_work_queue_done_bytes(hasher->queue);
+    td_work_queue_unlock(hasher->queue);
+    return bytes;
 }
 
 bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_virtual_key *key)
 {
     struct td_virtual_digest known;
-    pthread_mutex_lock(&hasher->lock);
+    td_work_queue_lock(hasher->queue);
     bool has = find_job(hasher, key) != NULL || td_virtual_digests_find(hasher->digests, key, &known);
-    pthread_mutex_unlock(&hasher->lock);
+    td_work_queue_unlock(hasher->queue);
     return has;
-}
-
-/* Waits for the end of a job, on which the caller holds a reference. Looks now and then whether anybody needs the
- * result. Under the lock. */
-static void wait_end(struct td_virtual_hasher *hasher, const struct job *job, uint64_t until_ns,
-                     const struct td_cancel *cancel)
-{
-    if (until_ns == 0 || !td_may_wait(NULL))
-        return;
-    while (!job->is_done && !atomic_load(&hasher->stop) && td_clock_ns() < until_ns && !td_cancel_is_asked(cancel)) {
-        const struct timespec until = td_clock_timespec(td_clock_part_ns(until_ns));
-        (void)pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
-    }
 }
 
 /* Returns the state of a job, which is in the queue or has just left it. Under the lock. */
 static enum td_virtual_state report_job(const struct job *job, struct td_virtual_digest *out,
                                         struct td_virtual_progress *progress, struct td_error *err)
 {
-    if (!job->is_done) {
-        *progress = (struct td_virtual_progress){atomic_load(&job->done_bytes), atomic_load(&job->size_bytes)};
+    if (job->work.state != TD_WORK_DONE) {
+        *progress =
+            (struct td_virtual_progress){atomic_load(&job->work.done_bytes), atomic_load(&job->work.size_bytes)};
         return TD_VIRTUAL_UNDER_WAY;
     }
     *out = job->digest;
@@ -604,11 +502,13 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
 {
     enum td_virtual_state state = TD_VIRTUAL_UNKNOWN;
     *progress = (struct td_virtual_progress){0};
-    pthread_mutex_lock(&hasher->lock);
+    td_work_queue_lock(hasher->queue);
     struct job *job = find_job(hasher, key);
     if (job != NULL) {
-        atomic_fetch_add(&job->refs, 1);
-        wait_end(hasher, job, until_ns, cancel);
+        (void)td_work_job_ref(&job->work);
+        bool waits = until_ns != 0 && td_may_wait(NULL);
+        while (waits && job->work.state != TD_WORK_DONE)
+            waits = td_work_queue_wait(hasher->queue, until_ns, cancel);
         state = report_job(job, out, progress, err);
     } else if (td_virtual_digests_find(hasher->digests, key, out)) {
         state = TD_VIRTUAL_KNOWN;
@@ -616,8 +516,9 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
         (void)td_error_copy(err, &find_failure(hasher, key)->err);
         state = TD_VIRTUAL_FAILED;
     }
-    pthread_mutex_unlock(&hasher->lock);
-    job_unref(job);
+    td_work_queue_unlock(hasher->queue);
+    if (job != NULL)
+        td_work_job_unref(hasher->queue, &job->work);
     return state;
 }
 
@@ -626,7 +527,7 @@ enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, c
 static bool is_stopping(void *context)
 {
     const struct td_virtual_hasher *hasher = context;
-    return atomic_load(&hasher->stop);
+    return td_work_queue_is_stopping(hasher->queue);
 }
 
 struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *hasher)
@@ -639,24 +540,13 @@ const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher 
     return &hasher->cancel;
 }
 
-static bool init_sync(struct td_virtual_hasher *hasher)
+/* Starts a thread for all files, and one for small ones alone. */
+static bool start_threads(struct td_virtual_hasher *hasher, struct td_error *err)
 {
-    return pthread_cond_init(&hasher->work, NULL) == 0 && td_clock_condition_init(&hasher->done) &&
-           pthread_mutex_init(&hasher->lock, NULL) == 0;
-}
-
-/* Starts a thread for all files, or for small ones alone. */
-static bool start_worker(struct td_virtual_hasher *hasher, struct worker *worker, bool takes_large,
-                         struct td_error *err)
-{
-    worker->hasher = hasher;
-    worker->takes_large = takes_large;
-    worker->window = malloc(WINDOW_BYTES);
-    if (worker->window == NULL)
-        return td_error_no_memory(err);
-    worker->has_thread = pthread_create(&worker->thread, NULL, hasher_main, worker) == 0;
-    return worker->has_thread ||
-           td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start a thread that hashes virtual files");
+    static const struct td_work_pool pools[THREADS] = {
+        {"hash virtual files", .thread_count = 1, .levels = {LARGE, SMALL}, .level_count = 2, .more = write_news},
+        {"hash virtual files", .thread_count = 1, .levels = {SMALL}, .level_count = 1, .more = write_news}};
+    return td_work_queue_start(hasher->queue, &pools[0], err) && td_work_queue_start(hasher->queue, &pools[1], err);
 }
 
 bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *err)
@@ -664,14 +554,12 @@ bool td_virtual_hasher_create(struct td_virtual_hasher **out, struct td_error *e
     struct td_virtual_hasher *hasher = calloc(1, sizeof *hasher);
     if (hasher == NULL)
         return td_error_no_memory(err);
+    const struct td_work_config config = {.run = run_job, .free = free_job, .context = hasher};
     hasher->cancel = (struct td_cancel){.is_asked = is_stopping, .context = hasher};
-    if (!init_sync(hasher)) {
-        free(hasher);
-        return td_error_no_memory(err);
-    }
-    bool ok = td_virtual_digests_create(&hasher->digests, err) &&
-              start_worker(hasher, &hasher->workers[0], true, err) &&
-              start_worker(hasher, &hasher->workers[1], false, err);
+    hasher->windows = malloc((size_t)THREADS * WINDOW_BYTES);
+    bool ok = (hasher->windows != NULL || td_error_no_memory(err)) &&
+              td_virtual_digests_create(&hasher->digests, err) && td_work_queue_create(&config, &hasher->queue, err) &&
+              start_threads(hasher, err);
     if (!ok) {
         td_virtual_hasher_destroy(hasher);
         return false;
@@ -684,24 +572,8 @@ void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher)
 {
     if (hasher == NULL)
         return;
-    pthread_mutex_lock(&hasher->lock);
-    atomic_store(&hasher->stop, true);
-    (void)pthread_cond_broadcast(&hasher->work);
-    (void)pthread_cond_broadcast(&hasher->done);
-    pthread_mutex_unlock(&hasher->lock);
-    for (size_t i = 0; i < WORKERS; i++)
-        if (hasher->workers[i].has_thread)
-            (void)pthread_join(hasher->workers[i].thread, NULL);
-    while (hasher->first != NULL) {
-        struct job *job = hasher->first;
-        hasher->first = job->next;
-        job_unref(job);
-    }
+    td_work_queue_destroy(hasher->queue);
     td_virtual_digests_destroy(hasher->digests);
-    for (size_t i = 0; i < WORKERS; i++)
-        free(hasher->workers[i].window);
-    (void)pthread_cond_destroy(&hasher->work);
-    (void)pthread_cond_destroy(&hasher->done);
-    (void)pthread_mutex_destroy(&hasher->lock);
+    free(hasher->windows);
     free(hasher);
 }

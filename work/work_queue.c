@@ -35,7 +35,8 @@ struct worker {
 
 struct td_work_queue {
     struct td_work_config config;
-    struct worker *workers; /* changes only before other threads use the queue */
+    struct worker *workers; /* changes only before other threads use the queue, as the next one */
+    size_t worker_count;
     _Atomic bool stop;
 
     pthread_mutex_t lock;
@@ -96,6 +97,13 @@ void td_work_jobs_drop(const struct td_work_queue *queue, struct td_work_job *li
         next = list->next;
         td_work_job_unref(queue, list);
     }
+}
+
+int td_work_job_compare(const struct td_work_job *a, const struct td_work_job *b)
+{
+    if (a->turn != b->turn)
+        return a->turn < b->turn ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
 }
 
 /* Bytes and microseconds are divided in floating point, which neither overflows nor divides by zero. */
@@ -190,19 +198,13 @@ size_t td_work_queue_count(const struct td_work_queue *queue, unsigned level)
     return queue->levels[level].jobs.count;
 }
 
-struct td_work_job *td_work_queue_find(const struct td_work_queue *queue,
-                                       bool (*matches)(const void *context, const struct td_work_job *job),
-                                       const void *context)
+struct td_work_job *td_work_queue_next(const struct td_work_queue *queue, const struct td_work_job *job)
 {
-    struct td_work_job *job = queue->running.first;
-    while (job != NULL && !matches(context, job))
-        job = job->next;
-    for (unsigned level = 0; job == NULL && level < TD_WORK_LEVELS; level++) {
-        job = queue->levels[level].jobs.first;
-        while (job != NULL && !matches(context, job))
-            job = job->next;
-    }
-    return job;
+    struct td_work_job *next = job == NULL ? queue->running.first : job->next;
+    unsigned level = job == NULL || job->state == TD_WORK_RUNNING ? 0 : job->level + 1;
+    for (; next == NULL && level < TD_WORK_LEVELS; level++)
+        next = queue->levels[level].jobs.first;
+    return next;
 }
 
 uint64_t td_work_queue_done_bytes(const struct td_work_queue *queue)
@@ -360,18 +362,20 @@ bool td_work_queue_create(const struct td_work_config *config, struct td_work_qu
 }
 
 /* Starts one thread of the pool. Returns false, with nothing to undo, when the system refuses. */
-static bool start_worker(struct td_work_queue *queue, const struct td_work_pool *pool, size_t number)
+static bool start_worker(struct td_work_queue *queue, const struct td_work_pool *pool)
 {
     struct worker *worker = calloc(1, sizeof *worker);
     if (worker == NULL)
         return false;
     worker->queue = queue;
     worker->pool = *pool;
-    worker->thread = (struct td_work_thread){.number = number, .idle = pool->is_idle ? &worker->idle : NULL};
+    worker->thread =
+        (struct td_work_thread){.number = queue->worker_count, .idle = pool->is_idle ? &worker->idle : NULL};
     if (!pool->is_idle || td_idle_thread_start(&worker->idle)) {
         if (pthread_create(&worker->id, NULL, worker_main, worker) == 0) {
             worker->next = queue->workers;
             queue->workers = worker;
+            queue->worker_count++;
             return true;
         }
         if (pool->is_idle)
@@ -384,7 +388,7 @@ static bool start_worker(struct td_work_queue *queue, const struct td_work_pool 
 bool td_work_queue_start(struct td_work_queue *queue, const struct td_work_pool *pool, struct td_error *err)
 {
     for (size_t i = 0; i < pool->thread_count; i++)
-        if (!start_worker(queue, pool, i))
+        if (!start_worker(queue, pool))
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads that %s",
                                 pool->is_idle ? 2 * pool->thread_count : pool->thread_count, pool->purpose);
     return true;

@@ -56,7 +56,7 @@ struct td_work_job {
 
 /* What a callback knows of its thread. */
 struct td_work_thread {
-    size_t number;               /* of the thread in its pool, from 0 */
+    size_t number;               /* of the thread in its queue, from 0, in the order in which they were started */
     struct td_idle_thread *idle; /* for work that only runs when nothing else wants to; NULL: the pool has none */
 };
 
@@ -129,6 +129,10 @@ void td_work_jobs_drop(const struct td_work_queue *queue, struct td_work_job *li
  * is unknown, since it has not begun. now_ns is a time of td_clock_ns. Under the lock. */
 uint64_t td_work_job_left_us(const struct td_work_job *job, uint64_t now_ns);
 
+/* Returns a number below, at or above 0 as job a is before, is, or is behind job b in the order of turns; jobs of
+ * different levels with equal turns are in the order in which they were added. Under the lock. */
+int td_work_job_compare(const struct td_work_job *a, const struct td_work_job *b);
+
 /* ---- the queue; all under the lock ---------------------------------------------------------------------- */
 
 /* Adds a job to a level by its owner's turn, takes over the caller's reference, and wakes the threads. */
@@ -153,10 +157,9 @@ struct td_work_job *td_work_queue_running(const struct td_work_queue *queue);
 /* Returns the number of jobs that wait in the level. */
 size_t td_work_queue_count(const struct td_work_queue *queue, unsigned level);
 
-/* Returns the first job, running or waiting, for which `matches` returns true; NULL: none. */
-struct td_work_job *td_work_queue_find(const struct td_work_queue *queue,
-                                       bool (*matches)(const void *context, const struct td_work_job *job),
-                                       const void *context);
+/* Returns the job after this one among all jobs of the queue: those that run, then those that wait, level by level.
+ * job NULL: returns the first one. Returns NULL after the last. */
+struct td_work_job *td_work_queue_next(const struct td_work_queue *queue, const struct td_work_job *job);
 
 /* Returns the sum of done_bytes over all jobs since the start, also over those that run. */
 uint64_t td_work_queue_done_bytes(const struct td_work_queue *queue);

@@ -70,14 +70,14 @@ bool td_hash_waiters_may_begin(const struct td_hash_waiters *waiters, const stru
 
 /* ---- the levels; all under the lock --------------------------------------------------------------------- */
 
-static bool is_wanted(const void *file, const struct td_work_job *job)
-{
-    return job->level != TD_HASH_BACKGROUND && td_hash_job_of(job)->file == file;
-}
-
+/* Returns the job of the file in one of the two levels, or NULL. */
 static struct td_work_job *find_wanted(const struct td_hash_waiters *waiters, const struct td_file *file)
 {
-    return td_work_queue_find(waiters->work->queue, is_wanted, file);
+    const struct td_work_queue *queue = waiters->work->queue;
+    struct td_work_job *job = td_work_queue_next(queue, NULL);
+    while (job != NULL && (job->level == TD_HASH_BACKGROUND || td_hash_job_of(job)->file != file))
+        job = td_work_queue_next(queue, job);
+    return job;
 }
 
 /* Adds a job for the file, if the level has room. */

@@ -123,10 +123,13 @@ static bool add_next_files(struct td_hasher *hasher)
     return is_any_left;
 }
 
-static bool is_background(const void *context, const struct td_work_job *job)
+/* Returns whether the background has no job, neither running nor waiting. */
+static bool is_background_done(const struct td_hasher *hasher)
 {
-    (void)context;
-    return job->level == TD_HASH_BACKGROUND;
+    const struct td_work_job *job = td_work_queue_next(hasher->work.queue, NULL);
+    while (job != NULL && job->level != TD_HASH_BACKGROUND)
+        job = td_work_queue_next(hasher->work.queue, job);
+    return job == NULL;
 }
 
 /* Adds more jobs of the background, or reports when all are done. */
@@ -135,8 +138,7 @@ static bool add_or_report(void *context)
     struct td_hasher *hasher = context;
     if (add_next_files(hasher))
         return true;
-    bool is_due = hasher->work.has_news && hasher->snapshot != NULL &&
-                  td_work_queue_find(hasher->work.queue, is_background, NULL) == NULL;
+    bool is_due = hasher->work.has_news && hasher->snapshot != NULL && is_background_done(hasher);
     if (is_due)
         report(hasher);
     return is_due;

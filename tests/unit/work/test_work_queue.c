@@ -226,6 +226,12 @@ static void each_level_has_its_own_turns(void **state)
     (void)add(&place, 11, 1, LARGE);
     (void)add(&place, 20, 2, LARGE);
     check_level(&place, LARGE, order, COUNT_OF(order));
+    td_work_queue_lock(place.queue);
+    const struct td_work_job *small = td_work_queue_first(place.queue, SMALL);
+    const struct td_work_job *large = td_work_queue_first(place.queue, LARGE); /* of the same turn, but added later */
+    assert_true(td_work_job_compare(small, large) < 0 && td_work_job_compare(large, small) > 0);
+    assert_true(td_work_job_compare(small->next, large) > 0 && td_work_job_compare(small, small) == 0);
+    td_work_queue_unlock(place.queue);
     place_close(&place, 23);
 }
 
@@ -353,7 +359,20 @@ static void jobs_are_withdrawn_and_moved(void **state)
     td_work_job_unref(place.queue, &jobs[0]->work);
     assert_int_equal(atomic_load(&place.freed), 1);
     td_work_job_unref(place.queue, NULL);
-    place_close(&place, 4);
+    set_gate(&place, false);
+    start(&place, 1, SMALL, 0, 1, NULL);
+    WAIT_FOR(begun_count(&place) == 1); /* job 3 */
+    (void)add(&place, 4, 0, RETRY);
+    static const int all[] = {3, 2, 1, 4};
+    const struct td_work_job *job = NULL;
+    td_work_queue_lock(place.queue);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        job = td_work_queue_next(place.queue, job);
+        assert_int_equal(job_of(job)->number, all[i]);
+    }
+    assert_null(td_work_queue_next(place.queue, job));
+    td_work_queue_unlock(place.queue);
+    place_close(&place, 5);
 }
 
 /* A job that runs while its level is cleared goes on to its end, and is not tried again. */
@@ -431,15 +450,9 @@ static bool is_asked(void *context)
     return atomic_load((_Atomic bool *)context);
 }
 
-static bool is_number(const void *number, const struct td_work_job *job)
-{
-    return job_of(job)->number == *(const int *)number;
-}
-
 static void whoever_waits_learns_of_the_end(void **state)
 {
     (void)state;
-    static const int one = 1, two = 2;
     struct place place;
     _Atomic bool asked = false;
     const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
@@ -448,8 +461,6 @@ static void whoever_waits_learns_of_the_end(void **state)
     (void)td_work_job_ref(&job->work);
     start(&place, 1, SMALL, 0, 1, NULL);
     td_work_queue_lock(place.queue);
-    assert_ptr_equal(td_work_queue_find(place.queue, is_number, &one), job);
-    assert_null(td_work_queue_find(place.queue, is_number, &two));
     assert_false(td_work_queue_wait(place.queue, 0, NULL));
     assert_false(td_work_queue_wait(place.queue, td_clock_ns(), NULL));
     uint64_t until_ns = td_clock_ns() + second / 50;
@@ -498,6 +509,7 @@ static void progress_tells_the_rest(void **state)
 struct seen {
     pthread_t thread, idle;
     int nice;
+    size_t number;
     bool has_idle;
     _Atomic bool is_done;
 };
@@ -513,6 +525,7 @@ static bool run_and_look(void *context, struct td_work_job *work, const struct t
     (void)work;
     seen->thread = pthread_self();
     seen->nice = getpriority(PRIO_PROCESS, 0);
+    seen->number = thread->number;
     seen->has_idle = thread->idle != NULL;
     if (seen->has_idle)
         td_idle_thread_run(thread->idle, look, seen);
@@ -534,10 +547,13 @@ static void pools_have_priorities(void **state)
                                           .nice = is_idle ? 0 : nice + 3,
                                           .is_idle = is_idle != 0};
         assert_true(td_work_queue_create(&config, &place.queue, NULL));
+        const struct td_work_pool other = {.purpose = "test", .thread_count = 1, .levels = {LARGE}, .level_count = 1};
+        assert_true(td_work_queue_start(place.queue, &other, NULL));
         assert_true(td_work_queue_start(place.queue, &pool, NULL));
         (void)add(&place, 1, 0, SMALL);
         WAIT_FOR(atomic_load(&seen.is_done));
         assert_int_equal(seen.has_idle, is_idle);
+        assert_int_equal(seen.number, 1);
         assert_true(!seen.has_idle || !pthread_equal(seen.thread, seen.idle));
         assert_int_equal(seen.nice, is_idle ? nice : nice + 3);
         td_work_queue_destroy(place.queue);
