@@ -33,7 +33,7 @@ MAY_USE = {
     "catalog/model": BASE,
     "catalog/names": BASE | {"catalog/model"},
     "catalog/sandbox": BASE | {"catalog/model"},
-    "catalog/dataset": BASE | {"catalog/model", "catalog/names", "catalog/sandbox"},
+    "catalog/dataset": BASE | {"work", "catalog/model", "catalog/names", "catalog/sandbox"},
     "catalog/digests": BASE | {"work", "catalog/model"},
     "catalog/checkpoints": BASE | {"catalog/model"},
     "catalog/scan": BASE | CATALOG - {"catalog"},

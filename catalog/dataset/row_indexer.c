@@ -1,63 +1,73 @@
-/* Plan: set_snapshot lists the files without an index as jobs, small files first. Threads take one job after the other
- * under the lock and work without it: make_index() looks into the store, else builds, and publishes by the state of the
+/* Plan: set_snapshot lists the files without an index as jobs of a queue (work/work_queue), small files first, in place
+ * of those of the snapshot before. make_index() looks into the store, else builds, and publishes by the state of the
  * td_file_rows, written with release order. A job whose file cannot be read just now is tried again after retry_ns. A
- * job whose file a new snapshot does not show is stopped. The first of several threads takes short files alone, so that
- * long ones hold up nobody else.
+ * job that runs although the new snapshot does not show its file is stopped. The first of several threads takes short
+ * files alone, so that long ones hold up nobody else.
  *
- * Hard: an index must be that of the identity under which the file is shown. So the file is opened once, its identity
- * is compared before and after it was read, and all reading goes by that descriptor. */
+ * Hard: (1) an index must be that of the identity under which the file is shown. So the file is opened once, its
+ * identity is compared before and after it was read, and all reading goes by that descriptor. (2) A job of the snapshot
+ * before may still run when the same file has a job of the new one, which then may not begin before the other ends. */
 #include "catalog/dataset/row_indexer.h"
 
 #include "catalog/dataset/dataset.h"
 #include "catalog/dataset/row_store.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "work/work_queue.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 static const uint64_t retry_ns = 10000000000;
 
 enum { NICE = 5, SAMPLE_PLACES = 64, SAMPLE_BYTES = 4096, SHORT_BYTES = 256 * 1024 * 1024 };
 
+/* The levels of the queue. */
+enum { SHORT_FILES, LONG_FILES, RETRIED_FILES, LEVELS };
+
 struct job {
+    struct td_work_job work; /* first */
+    struct batch *batch;     /* that the job is in; the job has a reference on it */
     const struct td_split_file *file;
-    uint64_t not_before_ns; /* monotonic; 0: it does not wait to be tried again */
-    bool was_tried;
+    bool was_tried; /* of the thread that runs the job */
 };
 
-/* A thread of the indexer. */
-struct worker {
-    struct td_row_indexer *indexer;
-    pthread_t thread;
-    bool takes_short; /* leaves files of more than SHORT_BYTES to other threads */
-    _Atomic bool stop;
-    const struct td_file_rows *rows; /* whose index it makes; under the lock; NULL: none */
+/* The jobs of one snapshot. */
+struct batch {
+    struct td_snapshot *snapshot;
+    _Atomic size_t refs; /* of jobs that are not freed */
+    struct job jobs[];
 };
 
 struct td_row_indexer {
     struct td_row_indexer_config config;
     struct td_row_store *store;
-    struct worker workers[TD_ROW_INDEXER_MAX_THREADS];
-    size_t worker_count;
-    _Atomic bool stop;
+    struct td_work_queue *queue;
     _Atomic uint64_t read_bytes;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work;
-    /* under the lock */
-    struct td_snapshot *snapshot; /* whose jobs these are */
-    struct job *jobs;
-    size_t job_count, next_job;
-    size_t retry_count; /* jobs that wait for their time, all before next_job */
-    size_t file_count;
+    struct td_snapshot *snapshot; /* the current one; under the lock of the queue */
 };
+
+static struct job *job_of(const struct td_work_job *work)
+{
+    return (struct job *)(uintptr_t)work;
+}
+
+static void batch_unref(struct batch *batch)
+{
+    if (atomic_fetch_sub(&batch->refs, 1) > 1)
+        return;
+    td_snapshot_unref(batch->snapshot);
+    free(batch);
+}
+
+static void free_job(struct td_work_job *work)
+{
+    batch_unref(job_of(work)->batch);
+}
 
 /* ---- one index ---- */
 
@@ -112,16 +122,16 @@ static void write_key(const struct td_split_file *file, char out[160])
 }
 
 /* Makes the index, or takes it from the store. */
-static bool make_index(struct worker *worker, const struct td_split_file *file, const struct opened *opened,
+static bool make_index(struct td_row_indexer *indexer, const struct job *job, const struct opened *opened,
                        struct td_row_index *index, char sample[TD_TAG_BYTES], struct td_error *err)
 {
-    struct td_row_indexer *indexer = worker->indexer;
+    const struct td_split_file *file = job->file;
     char key[160];
     const struct td_row_build build = {.files = &opened->files,
                                        .name = td_base_name(file->entry->path),
                                        .limits = &indexer->config.limits,
                                        .done_bytes = &file->rows->done_bytes,
-                                       .stop = &worker->stop};
+                                       .stop = &job->work.stop};
     write_key(file, key);
     if (td_row_store_load(indexer->store, key, index, sample)) {
         if (index->format == file->rows->format && index->data_bytes == opened->files.data.size_bytes &&
@@ -175,18 +185,20 @@ static bool publish_failure(const struct td_split_file *file, const struct td_er
     return true;
 }
 
-/* Makes and publishes the index of a file. Returns false when it should be tried again later. */
-static bool index_file(struct worker *worker, const struct td_root *root, const struct td_split_file *file,
-                       bool is_first)
+/* Makes and publishes the index of the job's file. Returns false when it should be tried again later. */
+static bool index_file(struct td_row_indexer *indexer, struct job *job)
 {
-    struct td_row_indexer *indexer = worker->indexer;
+    const struct td_split_file *file = job->file;
+    const struct td_root *root = job->batch->snapshot->root;
+    bool is_first = !job->was_tried;
+    job->was_tried = true;
     struct td_row_index index = {0};
     struct td_error err = TD_ERROR_INIT;
     struct opened opened = {.data_fd = -1, .table_fd = -1};
     char sample[TD_TAG_BYTES];
     bool ok = open_one(root, file->entry->file, &opened.data_fd, &opened.files.data, &err) &&
               (file->table == NULL || open_one(root, file->table->file, &opened.table_fd, &opened.files.table, &err)) &&
-              make_index(worker, file, &opened, &index, sample, &err);
+              make_index(indexer, job, &opened, &index, sample, &err);
     if (ok && !take_memory(indexer, file->rows, &index, &err)) {
         td_row_index_fini(&index);
         ok = false;
@@ -204,96 +216,33 @@ static bool index_file(struct worker *worker, const struct td_root *root, const 
     bool passes = err.code == TD_IO || err.code == TD_UNAVAILABLE || err.code == TD_NOT_FOUND;
     if (!passes)
         return publish_failure(file, &err);
-    if (!atomic_load(&worker->stop) && is_first)
+    if (!atomic_load(&job->work.stop) && is_first)
         td_log(TD_LOG_INFO, "the rows of \"%s\" cannot be found just now: %s", file->entry->path, err.message);
     return false;
 }
 
-/* Does a job, unless another thread does it, which an earlier snapshot gave it. Returns false when it should be tried
- * again later. */
-static bool do_job(struct worker *worker, const struct td_root *root, const struct td_split_file *file, bool is_first)
-{
-    struct td_file_rows *rows = file->rows;
-    if (atomic_load_explicit(&rows->state, memory_order_acquire) != TD_ROWS_PENDING)
-        return true;
-    if (atomic_exchange(&rows->is_claimed, true))
-        return false;
-    bool is_done = index_file(worker, root, file, is_first);
-    atomic_store(&rows->is_claimed, false);
-    return is_done;
-}
-
 /* ---- jobs ---- */
 
-/* Takes the next job that is due. Sets *due_ns to when the next one is, UINT64_MAX when none waits. Under the lock. */
-static struct job *take_job(struct worker *worker, uint64_t *due_ns)
+static bool is_pending(const struct td_file_rows *rows)
 {
-    struct td_row_indexer *indexer = worker->indexer;
-    uint64_t now_ns = td_clock_ns();
-    *due_ns = UINT64_MAX;
-    struct job *next = indexer->next_job < indexer->job_count ? &indexer->jobs[indexer->next_job] : NULL;
-    if (next != NULL && (!worker->takes_short || next->file->entry->file->source.id.size_bytes <= SHORT_BYTES)) {
-        indexer->next_job++;
-        return next;
-    }
-    for (size_t i = 0; i < indexer->job_count && indexer->retry_count > 0; i++) {
-        struct job *job = &indexer->jobs[i];
-        if (job->not_before_ns == 0) // NOLINT(clang-analyzer-core.*): there are jobs
-            continue;
-        if (job->not_before_ns <= now_ns) {
-            indexer->retry_count--;
-            job->not_before_ns = 0;
-            return job;
-        }
-        *due_ns = job->not_before_ns < *due_ns ? job->not_before_ns : *due_ns;
-    }
-    return NULL;
+    return atomic_load_explicit(&rows->state, memory_order_acquire) == TD_ROWS_PENDING;
 }
 
-static void wait_for_work(struct td_row_indexer *indexer, uint64_t due_ns)
+static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
 {
-    if (due_ns == UINT64_MAX) {
-        (void)pthread_cond_wait(&indexer->work, &indexer->lock);
-        return;
-    }
-    const struct timespec until = td_clock_timespec(due_ns);
-    (void)pthread_cond_timedwait(&indexer->work, &indexer->lock, &until);
+    struct job *job = job_of(work);
+    (void)thread;
+    return !is_pending(job->file->rows) || index_file(context, job);
 }
 
-static void *thread_main(void *argument)
+/* Returns whether no thread makes the index of the job's file. Under the lock. */
+static bool may_begin(void *context, const struct td_work_job *work)
 {
-    struct worker *worker = argument;
-    struct td_row_indexer *indexer = worker->indexer;
-    (void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone */
-    pthread_mutex_lock(&indexer->lock);
-    while (!atomic_load(&indexer->stop)) {
-        uint64_t due_ns;
-        struct job *job = take_job(worker, &due_ns);
-        if (job == NULL) {
-            wait_for_work(indexer, due_ns);
-            continue;
-        }
-        struct td_snapshot *snapshot = td_snapshot_ref(indexer->snapshot);
-        const struct td_split_file *file = job->file;
-        size_t number = (size_t)(job - indexer->jobs);
-        bool is_first = !job->was_tried;
-        job->was_tried = true;
-        worker->rows = file->rows;
-        pthread_mutex_unlock(&indexer->lock);
-        bool is_done = do_job(worker, snapshot->root, file, is_first);
-        pthread_mutex_lock(&indexer->lock);
-        worker->rows = NULL;
-        atomic_store(&worker->stop, atomic_load(&indexer->stop));
-        if (indexer->snapshot == snapshot) { /* else the jobs are those of another one */
-            indexer->jobs[number].not_before_ns = is_done ? 0 : td_clock_ns() + retry_ns;
-            indexer->retry_count += is_done ? 0 : 1;
-        }
-        pthread_mutex_unlock(&indexer->lock);
-        td_snapshot_unref(snapshot);
-        pthread_mutex_lock(&indexer->lock);
-    }
-    pthread_mutex_unlock(&indexer->lock);
-    return NULL;
+    const struct td_row_indexer *indexer = context;
+    const struct td_work_job *running = td_work_queue_running(indexer->queue);
+    while (running != NULL && job_of(running)->file->rows != job_of(work)->file->rows)
+        running = running->next;
+    return running == NULL;
 }
 
 static int job_compare(const void *a, const void *b)
@@ -317,57 +266,78 @@ static void each_file(const struct td_snapshot *snapshot,
 }
 
 struct listing {
-    struct job *jobs;
-    size_t job_count, file_count;
-    const struct td_file_rows *running[TD_ROW_INDEXER_MAX_THREADS]; /* that threads make; NULL once the file was seen */
+    struct batch *batch; /* NULL: jobs are counted only */
+    size_t job_count;
+    struct job *running[TD_ROW_INDEXER_MAX_THREADS]; /* with a reference on each */
+    bool is_shown[TD_ROW_INDEXER_MAX_THREADS];       /* the snapshot shows the file of the running job */
     size_t running_count;
 };
 
 static void list_file(void *context, const struct td_split_file *file)
 {
     struct listing *listing = context;
-    listing->file_count++;
     for (size_t i = 0; i < listing->running_count; i++)
-        if (listing->running[i] == file->rows)
-            listing->running[i] = NULL;
-    if (atomic_load_explicit(&file->rows->state, memory_order_acquire) != TD_ROWS_PENDING)
+        listing->is_shown[i] = listing->is_shown[i] || listing->running[i]->file->rows == file->rows;
+    if (!is_pending(file->rows))
         return;
-    if (listing->jobs != NULL)
-        listing->jobs[listing->job_count] = (struct job){.file = file};
+    if (listing->batch != NULL)
+        listing->batch->jobs[listing->job_count] = (struct job){.file = file, .batch = listing->batch};
     listing->job_count++;
+}
+
+static void list_running(struct td_row_indexer *indexer, struct listing *listing)
+{
+    td_work_queue_lock(indexer->queue);
+    for (struct td_work_job *job = td_work_queue_running(indexer->queue); job != NULL; job = job->next)
+        listing->running[listing->running_count++] = job_of(td_work_job_ref(job));
+    td_work_queue_unlock(indexer->queue);
+}
+
+/* Puts the jobs into the queue in place of those of the snapshot before. Has jobs stop whose files are gone. Under the
+ * lock. Sets gone[] to the jobs that were removed. */
+static void replace_jobs(struct td_row_indexer *indexer, const struct listing *listing,
+                         struct td_work_job *gone[LEVELS])
+{
+    for (unsigned level = 0; level < LEVELS; level++)
+        gone[level] = td_work_queue_clear(indexer->queue, level);
+    for (size_t i = 0; i < listing->job_count; i++) {
+        struct job *job = &listing->batch->jobs[i];
+        uint64_t size_bytes = job->file->entry->file->source.id.size_bytes;
+        td_work_job_init(&job->work, 0, size_bytes);
+        td_work_queue_add(indexer->queue, &job->work, size_bytes <= SHORT_BYTES ? SHORT_FILES : LONG_FILES);
+    }
+    for (size_t i = 0; i < listing->running_count; i++)
+        if (!listing->is_shown[i])
+            atomic_store(&listing->running[i]->work.stop, true);
 }
 
 bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snapshot *snapshot, struct td_error *err)
 {
     struct listing listing = {0};
+    struct td_work_job *gone[LEVELS];
     if (indexer == NULL)
         return true;
     each_file(snapshot, list_file, &listing);
-    struct job *jobs = calloc(listing.job_count + 1, sizeof *jobs);
-    if (jobs == NULL)
+    struct batch *batch = calloc(1, sizeof *batch + listing.job_count * sizeof(struct job));
+    if (batch == NULL)
         return td_error_no_memory(err);
-    listing = (struct listing){.jobs = jobs, .running_count = indexer->worker_count};
-    pthread_mutex_lock(&indexer->lock);
-    for (size_t i = 0; i < indexer->worker_count; i++)
-        listing.running[i] = indexer->workers[i].rows;
-    pthread_mutex_unlock(&indexer->lock);
+    batch->snapshot = td_snapshot_ref(snapshot);
+    atomic_init(&batch->refs, 1); /* this function's own */
+    listing = (struct listing){.batch = batch};
+    list_running(indexer, &listing);
     each_file(snapshot, list_file, &listing); /* a thread may have made some ready since: then these are fewer */
-    qsort(jobs, listing.job_count, sizeof *jobs, job_compare);
-    pthread_mutex_lock(&indexer->lock);
+    qsort(batch->jobs, listing.job_count, sizeof(struct job), job_compare);
+    atomic_fetch_add(&batch->refs, listing.job_count);
+    td_work_queue_lock(indexer->queue);
+    replace_jobs(indexer, &listing, gone);
     struct td_snapshot *old = indexer->snapshot;
-    struct job *old_jobs = indexer->jobs;
     indexer->snapshot = td_snapshot_ref(snapshot);
-    indexer->jobs = jobs;
-    indexer->job_count = listing.job_count;
-    indexer->next_job = 0;
-    indexer->retry_count = 0;
-    indexer->file_count = listing.file_count;
-    for (size_t i = 0; i < indexer->worker_count; i++) /* of files that are gone */
-        if (listing.running[i] != NULL && indexer->workers[i].rows == listing.running[i])
-            atomic_store(&indexer->workers[i].stop, true);
-    pthread_cond_broadcast(&indexer->work);
-    pthread_mutex_unlock(&indexer->lock);
-    free(old_jobs);
+    td_work_queue_unlock(indexer->queue);
+    for (unsigned level = 0; level < LEVELS; level++)
+        td_work_jobs_drop(indexer->queue, gone[level]);
+    for (size_t i = 0; i < listing.running_count; i++)
+        td_work_job_unref(indexer->queue, &listing.running[i]->work);
+    batch_unref(batch);
     td_snapshot_unref(old);
     return true;
 }
@@ -390,13 +360,27 @@ void td_row_indexer_get_status(struct td_row_indexer *indexer, struct td_row_ind
     *status = (struct td_row_indexer_status){0};
     if (indexer == NULL)
         return;
-    pthread_mutex_lock(&indexer->lock);
+    td_work_queue_lock(indexer->queue);
     struct td_snapshot *snapshot = indexer->snapshot == NULL ? NULL : td_snapshot_ref(indexer->snapshot);
-    pthread_mutex_unlock(&indexer->lock);
+    td_work_queue_unlock(indexer->queue);
     if (snapshot != NULL)
         each_file(snapshot, count_file, status);
     status->read_bytes = atomic_load(&indexer->read_bytes);
     td_snapshot_unref(snapshot);
+}
+
+/* Starts the threads: of several ones, one that takes no long files. */
+static bool start_threads(struct td_row_indexer *indexer, struct td_error *err)
+{
+    size_t count =
+        indexer->config.threads < TD_ROW_INDEXER_MAX_THREADS ? indexer->config.threads : TD_ROW_INDEXER_MAX_THREADS;
+    size_t short_count = count > 1 ? 1 : 0;
+    const struct td_work_pool for_short = {"index datasets (--index-threads)", .thread_count = short_count,
+                                           .levels = {SHORT_FILES, RETRIED_FILES}, .level_count = 2, .nice = NICE};
+    const struct td_work_pool for_all = {"index datasets (--index-threads)", .thread_count = count - short_count,
+                                         .levels = {SHORT_FILES, LONG_FILES, RETRIED_FILES}, .level_count = 3,
+                                         .nice = NICE};
+    return td_work_queue_start(indexer->queue, &for_short, err) && td_work_queue_start(indexer->queue, &for_all, err);
 }
 
 bool td_row_indexer_create(const struct td_row_indexer_config *config, struct td_row_indexer **out,
@@ -406,24 +390,18 @@ bool td_row_indexer_create(const struct td_row_indexer_config *config, struct td
     struct td_row_indexer *indexer = calloc(1, sizeof *indexer);
     if (indexer == NULL)
         return td_error_no_memory(err);
+    const struct td_work_config queue = {.run = run_job,
+                                         .free = free_job,
+                                         .may_begin = may_begin,
+                                         .context = indexer,
+                                         .retry_ns = retry_ns,
+                                         .retry_level = RETRIED_FILES};
     indexer->config = *config;
-    if (!td_clock_condition_init(&indexer->work) || pthread_mutex_init(&indexer->lock, NULL) != 0) {
-        free(indexer);
-        return td_error_no_memory(err);
-    }
     if (config->state_dir != NULL && !td_row_store_open(config->state_dir, config->root, &indexer->store, &why))
         td_log(TD_LOG_WARN, "indexes of rows are kept in memory alone: %s", why.message);
-    int sys = 0;
-    while (sys == 0 && indexer->worker_count < config->threads && indexer->worker_count < TD_ROW_INDEXER_MAX_THREADS) {
-        struct worker *worker = &indexer->workers[indexer->worker_count];
-        worker->indexer = indexer;
-        worker->takes_short = indexer->worker_count == 0 && config->threads > 1;
-        sys = pthread_create(&worker->thread, NULL, thread_main, worker);
-        indexer->worker_count += sys == 0 ? 1 : 0;
-    }
-    if (sys != 0) {
+    if (!td_work_queue_create(&queue, &indexer->queue, err) || !start_threads(indexer, err)) {
         td_row_indexer_destroy(indexer);
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the threads that index datasets");
+        return false;
     }
     *out = indexer;
     return true;
@@ -433,18 +411,8 @@ void td_row_indexer_destroy(struct td_row_indexer *indexer)
 {
     if (indexer == NULL)
         return;
-    pthread_mutex_lock(&indexer->lock);
-    atomic_store(&indexer->stop, true);
-    for (size_t i = 0; i < indexer->worker_count; i++)
-        atomic_store(&indexer->workers[i].stop, true);
-    pthread_cond_broadcast(&indexer->work);
-    pthread_mutex_unlock(&indexer->lock);
-    for (size_t i = 0; i < indexer->worker_count; i++)
-        (void)pthread_join(indexer->workers[i].thread, NULL);
+    td_work_queue_destroy(indexer->queue);
     td_snapshot_unref(indexer->snapshot);
-    free(indexer->jobs);
     td_row_store_close(indexer->store);
-    (void)pthread_cond_destroy(&indexer->work);
-    (void)pthread_mutex_destroy(&indexer->lock);
     free(indexer);
 }

@@ -23,7 +23,6 @@ struct td_file_rows {
     const struct td_row_format *format;
     uint64_t table_number;             /* of the td_file that tells where rows lie; 0: there is none */
     _Atomic(enum td_rows_state) state; /* leaves TD_ROWS_PENDING once; what it names never changes afterwards */
-    _Atomic bool is_claimed;           /* a thread makes the index */
     _Atomic uint64_t done_bytes;       /* of the file that were looked at */
     struct td_row_index index;
     char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
