@@ -178,7 +178,7 @@ struct td_work_job *td_work_queue_clear(struct td_work_queue *queue, unsigned le
         job->state = TD_WORK_DONE;
     for (struct td_work_job *job = queue->running.first; job != NULL; job = job->next)
         job->is_withdrawn = job->is_withdrawn || job->level == level;
-    *jobs = (struct list){NULL};
+    *jobs = (struct list){.first = NULL};
     (void)pthread_cond_broadcast(&queue->ended);
     return list;
 }
