@@ -20,7 +20,7 @@ struct td_remote_bounds {
 };
 
 struct td_remote_model {
-    struct td_remote_bounds bounds; /* td_remote_model_init sets them to the ones that docs/operations.md tells */
+    struct td_remote_bounds bounds; /* td_remote_model_init sets them to the ones that docs/pull.md lists */
     struct td_remote_listing listing;
     size_t server;                           /* that listed the files */
     bool is_tensord;                         /* /version of that server says so; else it is a Hub */

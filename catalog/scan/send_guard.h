@@ -1,4 +1,4 @@
-/* Tells the operator once when no answer can be sent the fast way (docs/operations.md, "Leases"). */
+/* Tells the operator once when no answer can be sent the fast way (docs/files.md, "Leases"). */
 #ifndef TD_CATALOG_SCAN_SEND_GUARD_H
 #define TD_CATALOG_SCAN_SEND_GUARD_H
 

@@ -1,4 +1,4 @@
-/* Lines of the access log, in the forms that docs/operations.md describes. A line is made for every request, so what
+/* Lines of the access log, in the forms that docs/run.md describes. A line is made for every request, so what
  * lines of one connection have in common is kept with the connection, and nothing goes through printf.
  *
  * Threads: one at a time for each connection. */

@@ -1,4 +1,4 @@
-"""The recipes of docs/operations.md, "Behind a proxy", and of docs/recipes.md, "nginx with TLS and a token", taken from
+"""The recipes of docs/proxies.md, and of docs/recipes.md, "nginx with TLS and a token", taken from
 there: a real nginx and a real HAProxy that end TLS before tensord, and stock clients behind them."""
 import hashlib
 import http.client
@@ -130,7 +130,7 @@ class Proxy:
 
 class Nginx(Proxy):
     def recipe(self):
-        return recipe("operations.md", "Behind a proxy", "nginx", {
+        return recipe("proxies.md", "nginx", "nginx", {
             **self.behind, r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
             r"listen 8443 ": f"listen 127.0.0.1:{self.s3_port} ", r"\b8443 ": f"{self.s3_port} ",
             r"/etc/nginx/": f"{self.certificate}/"})
@@ -158,7 +158,7 @@ class TokenNginx(Nginx):
 
 class Haproxy(Proxy):
     def command(self, server):
-        block = recipe("operations.md", "Behind a proxy", "haproxy", {
+        block = recipe("proxies.md", "HAProxy", "haproxy", {
             **self.behind, r"bind :443 ": f"bind 127.0.0.1:{self.port} ",
             r"bind :8443 ": f"bind 127.0.0.1:{self.s3_port} ", r"dst_port 8443\b": f"dst_port {self.s3_port}",
             r"\bport 8080\b": f"port {server.port}", r"/etc/haproxy/": f"{self.certificate}/"})

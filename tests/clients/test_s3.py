@@ -218,7 +218,7 @@ def test_all_that_boto3_tells_operations_by_is_known(s3, endpoint):
 
 
 def test_the_wrong_port(srv):
-    """The error for users who point the SDK to the main port: docs/operations.md, Troubleshooting."""
+    """The error for users who point the SDK to the main port: docs/troubleshooting.md."""
     s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{srv.port}", region_name="us-east-1",
                       aws_access_key_id="any", aws_secret_access_key="any")
     for call, kw in ((s3.list_buckets, {}), (s3.list_objects_v2, {"Bucket": "ns"}),

@@ -100,8 +100,8 @@ def aws(srv, tmp_path):
 
 
 def test_the_manual(srv, root, tmp_path):
-    """The lines of docs/operations.md, with this server's address and model name."""
-    text = (harness.REPO / "docs/operations.md").read_text()
+    """The lines of docs/s3.md, with this server's address and model name."""
+    text = (harness.REPO / "docs/s3.md").read_text()
     block, = [b for b in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "rclone sync" in b]
     block = block.replace("weights:8081", f"127.0.0.1:{s3_port(srv)}").replace("Qwen/Qwen3-0.6B", "ns/model")
     (tmp_path / "to/Qwen3-0.6B").mkdir(parents=True)

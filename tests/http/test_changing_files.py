@@ -241,7 +241,7 @@ def test_growing_file(root, start):
 # -------------------------------------------------------------------------------- changed, seen, rescanned
 
 def test_changed_file_is_503_then_the_new_manifest(root, start):
-    """docs/operations.md, Files that change: 503 with Retry-After, and a scan starts, even without an interval."""
+    """docs/files.md, Files that change: 503 with Retry-After, and a scan starts, even without an interval."""
     old = model(root, "m", 4096, "old")
     s = start(root, rescan="0")
     before = s.get("/models/m/tensors/w")

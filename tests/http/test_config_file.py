@@ -116,18 +116,18 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path):
 # ------------------------------------------------------------------------------------------------ serving
 
 def test_keys_that_may_change_are_those_of_the_document():
-    """Rows that end with LIVE in server/config/config_options.c, and the list in docs/operations.md."""
+    """Rows that end with LIVE in server/config/config_options.c, and the list in docs/configuration.md."""
     source = (REPO / "server/config/config_options.c").read_text()
     rows = re.findall(r'\{"([a-z0-9-]+)", "[^{}]*?,\s+(LIVE|AT_START)\},', source)
     live = [name for name, when in rows if when == "LIVE"]
     assert len(rows) > 25 and len(live) > 5
-    text = (REPO / "docs/operations.md").read_text()
+    text = (REPO / "docs/configuration.md").read_text()
     told = re.search(r"values of these keys apply at once, .*?: (.*?)\.\sAll others", text, re.DOTALL)[1]
     assert re.findall(r"`([a-z0-9-]+)`", told) == live
 
 
 def test_the_example_of_the_document(tmp_path):
-    text = (REPO / "docs/operations.md").read_text().partition("\n## Configuration file\n")[2]
+    text = (REPO / "docs/configuration.md").read_text().partition("\n## Configuration file\n")[2]
     example = re.search(r"```json\n(.*?)```", text, re.DOTALL)[1]
     conf = tmp_path / "c.json"
     conf.write_text(example)

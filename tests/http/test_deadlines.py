@@ -1,4 +1,4 @@
-"""Each phase of a connection has one option that bounds it, and no other option ends it (docs/operations.md, Options).
+"""Each phase of a connection has one option that bounds it, and no other option ends it: docs/configuration.md.
 
 Every server here has one short timeout and all others long, or one long and all others short.
 """

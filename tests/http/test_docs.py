@@ -31,13 +31,13 @@ def test_options_are_those_of_help():
     out = subprocess.run([tensord_binary(), "--help"], capture_output=True, text=True, check=True).stdout
     helped = [list(m) for m in re.findall(r"^  (--\S+ \S+) .*\((.*)\)$", out, re.MULTILINE)]
     assert len(helped) >= 15, out
-    documented = [r[:2] for r in rows((REPO / "docs" / "operations.md").read_text(), r"--\S+ \S+")]
+    documented = [r[:2] for r in rows((REPO / "docs" / "configuration.md").read_text(), r"--\S+ \S+")]
     assert documented == helped
 
 
 def test_bounds_of_options_are_those_of_the_program():
     """A value that is no number is refused with the bounds; an option without bounds has an empty cell."""
-    for name, _, bounds, *_ in rows((REPO / "docs" / "operations.md").read_text(), r"--\S+ \S+"):
+    for name, _, bounds, *_ in rows((REPO / "docs" / "configuration.md").read_text(), r"--\S+ \S+"):
         option, value = name.split(" ")
         if value in ("N", "SIZE", "TIME"):
             p = subprocess.run([tensord_binary(), "serve", ".", option, "none"], capture_output=True, text=True)
@@ -48,13 +48,13 @@ def test_bounds_of_options_are_those_of_the_program():
 
 def test_metrics_are_those_of_the_server(srv):
     types, helps, samples = srv.metrics()
-    documented = {r[0]: r[1] for r in rows((REPO / "docs" / "operations.md").read_text(), r"tensord_\w+")}
+    documented = {r[0]: r[1] for r in rows((REPO / "docs" / "configuration.md").read_text(), r"tensord_\w+")}
     with_tls = {"tensord_tls_certificate_expiry_timestamp_seconds": "gauge"}      # test_tls.py shows it
     assert documented == types | with_tls
 
 
 def test_reasons_and_limits_are_those_of_the_server(srv):
-    text = (REPO / "docs" / "operations.md").read_text()
+    text = (REPO / "docs" / "configuration.md").read_text()
     _, _, samples = srv.metrics()
     cuts = {labels["reason"] for name, labels, _ in samples if name == "tensord_http_cut_transfers_total"}
     assert cuts == {r[0] for r in rows(text, "|".join(cuts))}
@@ -69,7 +69,7 @@ def test_codes_of_the_registry_are_those_of_the_server():
     answered = {(code, status) for status, code in re.findall(r'td_oci_fail\(&?oci, (\d+), "(\w+)"', sources)}
     answered |= {(code, status) for status, code in re.findall(r'\{(\d{3}), "(\w+)"\}', sources)}
     assert len(answered) > 12
-    text = (REPO / "docs" / "operations.md").read_text()
+    text = (REPO / "docs" / "registry.md").read_text()
     documented = {(code, status) for row in re.findall(r"^\| (`[A-Z_]+` \d{3}.*?) \|", text, re.MULTILINE)
                   for code, rest in re.findall(r"`([A-Z_]+)`([ \d,]+)", row) for status in re.findall(r"\d{3}", rest)}
     unknown = {("MANIFEST_UNKNOWN", "404"), ("BLOB_UNKNOWN", "404")}    # passed on by td_oci_fail_error
@@ -78,7 +78,7 @@ def test_codes_of_the_registry_are_those_of_the_server():
 
 def test_routes_are_those_of_the_server():
     """The list beside tensord_http_requests_total, against TD_ROUTES of http/response.h."""
-    text = (REPO / "docs" / "operations.md").read_text()
+    text = (REPO / "docs" / "configuration.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| `tensord_http_requests_total`"))
     documented = re.findall(r"`(\w+)`", line.partition("Routes: ")[2])
     routes = re.findall(r'ROUTE\(TD_ROUTE_\w+, "(\w+)"\)', (REPO / "http" / "response.h").read_text())
@@ -147,9 +147,9 @@ def is_said(fragment, words, places):
         all(len(p.split()) >= 2 and stand_together(p, words, places) for p in parts))
 
 
-# From and up to these headings and lines, the tables of docs/operations.md quote what the program says.
-QUOTED = [("### It does not start", "From the Hub's clients"), ("From `tensord pull`:", "From clients of registries:"),
-          ("### Tensors that cannot be served", "\n## ")]
+# From and up to these headings and lines, the tables of docs/troubleshooting.md quote what the program says.
+QUOTED = [("## It does not start", "From the Hub's clients"), ("From `tensord pull`:", "From clients of registries:"),
+          ("## Tensors that cannot be served", "\n## ")]
 
 
 @pytest.mark.parametrize("first, end", QUOTED)
@@ -159,7 +159,7 @@ def test_quoted_messages_are_those_of_the_program(first, end):
     places = {}
     for i, word in enumerate(words):
         places.setdefault(word, []).append(i)
-    section = (REPO / "docs" / "operations.md").read_text().partition(first)[2].partition(end)[0]
+    section = (REPO / "docs" / "troubleshooting.md").read_text().partition(first)[2].partition(end)[0]
     cells = [re.split(r"(?<!\\)\|", line)[1].replace("\\|", "|") for line in section.splitlines() if line[:1] == "|"]
     quoted = [q for cell in cells for q in re.findall(r"`([^`]+)`", cell)]
     assert len(quoted) >= 8

@@ -33,7 +33,7 @@ def test_another_user(place):
 
 
 def test_a_state_directory_that_cannot_be_written(place):
-    """The server reads the directory, goes on serving, and logs what docs/operations.md explains."""
+    """The server reads the directory, goes on serving, and logs what docs/files.md explains."""
     write_by_hand(place / "root/m/model.safetensors", [tensor("a", "F32", [4])])
     state = place / "state"
     state.mkdir()

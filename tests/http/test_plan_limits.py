@@ -1,4 +1,4 @@
-"""How large a plan may be: POST /models/{id}/plans at its limits (docs/operations.md). No answer is 503, which
+"""How large a plan may be: POST /models/{id}/plans at its limits (docs/limits.md). No answer is 503, which
 would invite clients to try again."""
 import pytest
 

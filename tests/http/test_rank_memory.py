@@ -27,9 +27,9 @@ KINDS = ["header", "whole", "description", "tensors:read"]
 
 
 def documented_budget():
-    """Return the budget that docs/operations.md promises."""
+    """Return the budget that docs/limits.md promises."""
     row = re.search(r"^\| memory of rank files, slices and their descriptions[^|]*\| (\d+) MiB: ",
-                    (REPO / "docs/operations.md").read_text(), re.MULTILINE)
+                    (REPO / "docs/limits.md").read_text(), re.MULTILINE)
     return int(row.group(1)) << 20
 
 
@@ -253,11 +253,11 @@ def test_what_two_hundred_slow_readers_hold_is_counted(srv, kind):
 
 
 def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
-    """--max-memory counts a constant for each checkpoint file, given in docs/operations.md. A file of one tensor, with
+    """--max-memory counts a constant for each checkpoint file, given in docs/limits.md. A file of one tensor, with
     its model and its folder, takes no more."""
     count = 4000
     counted = re.search(r"`--max-memory` counts ([\d,]+) bytes for each checkpoint file",
-                        (REPO / "docs/operations.md").read_text())
+                        (REPO / "docs/limits.md").read_text())
     per_file = int(counted.group(1).replace(",", ""))
     taken = []
     for name, models in (("empty", 0), ("full", count)):

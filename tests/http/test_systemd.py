@@ -41,7 +41,7 @@ def test_the_exposure_is_small(unit):
     differ a little."""
     found = re.search(r"exposure level for tensord\.service: ([0-9.]+)", analyze("security", "--offline=true", unit))
     assert float(found[1]) <= 2.0, found[0]
-    documented = re.search(r"exposure level of ([0-9.]+)", (REPO / "docs/operations.md").read_text())
+    documented = re.search(r"exposure level of ([0-9.]+)", (REPO / "docs/run.md").read_text())
     assert documented and abs(float(documented[1]) - float(found[1])) <= 0.5, found[0]
 
 

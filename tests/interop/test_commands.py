@@ -466,7 +466,7 @@ def test_verify_says_when_it_had_nothing_to_compare(tmp_path):
 
 def test_exit_codes_are_documented():
     helped = run("help").stdout.decode()
-    text = (REPO / "docs/operations.md").read_text()
+    text = (REPO / "docs/run.md").read_text()
     for code in "0123":
         assert re.search(rf"\b{code} [a-z]", helped.split("exit codes:")[1]), code
         assert f"\n| {code} | " in text

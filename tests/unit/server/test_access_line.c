@@ -32,7 +32,7 @@ static void check_line(struct td_access_lines *lines, const struct td_access_eve
     CHECK(td_text_equals(line, wanted), "got    %.*swanted %s", (int)line.len, line.p, wanted);
 }
 
-/* The first line is the example of docs/operations.md. */
+/* The first line is the example of docs/run.md. */
 static void lines_are_those_of_the_document(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void lines_are_those_of_the_document(void **state)
     td_access_lines_fini(&lines);
 }
 
-/* The second one is the example of docs/operations.md. */
+/* The second one is the example of docs/run.md. */
 static void lines_of_json_have_the_same_members(void **state)
 {
     (void)state;
