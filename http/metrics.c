@@ -92,17 +92,19 @@ static void write_latency(const struct td_metrics *metrics, struct td_buffer *ou
 
 static void write_connections(const struct td_metrics *metrics, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_http_requests_in_flight", "gauge", "Requests being answered now.",
+    td_metrics_number(out, "tensord_http_requests_in_flight", "gauge",
+                      "Requests being answered, including this one, without those of tensord_waiters.",
                       (double)atomic_load(&metrics->in_flight));
     td_metrics_number(out, "tensord_http_connections", "gauge", "Open connections.",
                       (double)atomic_load(&metrics->connections));
-    td_metrics_number(out, "tensord_http_connections_limit", "gauge", "Connections that may be open at once.",
+    td_metrics_number(out, "tensord_http_connections_limit", "gauge", "The value of --max-connections.",
                       (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
-    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a change.",
+    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a change, at most --max-waiters.",
                       (double)atomic_load(&metrics->waiters));
-    td_metrics_count(out, "tensord_http_jobs_total", "Requests that a shared thread handed to one that may wait.",
+    td_metrics_count(out, "tensord_http_jobs_total",
+                     "Requests that a thread of --workers handed to another thread, which may wait.",
                      atomic_load(&metrics->jobs));
     td_metrics_head(out, "tensord_http_connections_refused_total", "counter",
                     "Connections refused, by the limit they exceeded.");
@@ -125,10 +127,10 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
     td_metrics_number(out, "tensord_tokens", "gauge", "Tokens of the file, also expired ones; 0 without --tokens.",
                       (double)atomic_load(&metrics->tokens));
     td_metrics_number(out, "tensord_tokens_file_failed", "gauge",
-                      "1 while the tokens file cannot be read again, and the tokens before stay.",
+                      "1 while the changed tokens file cannot be read, so that the previous tokens stay.",
                       atomic_load(&metrics->tokens_failed) ? 1 : 0);
     td_metrics_count(out, "tensord_access_log_dropped_lines_total",
-                     "Access log lines dropped because its reader was too slow.",
+                     "Lines of the access log that were dropped because its reader was too slow.",
                      atomic_load(&metrics->access_log_dropped));
 }
 

@@ -10,7 +10,7 @@ build_packages="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libcurl4
 test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
     docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd
-    haproxy openssl prometheus systemd golang-github-opencontainers-image-spec-dev
+    haproxy openssl prometheus systemd man-db golang-github-opencontainers-image-spec-dev
     skopeo podman runc containerd docker-registry busybox-static"
 # Some machines have a newer Node.js with its own npm. Debian's npm cannot be installed beside it.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"

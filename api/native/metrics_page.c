@@ -7,14 +7,16 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     td_metrics_number(out, "tensord_models", "gauge", "Models published.", (double)status->model_count);
     td_metrics_number(out, "tensord_tensors", "gauge", "Tensors published.", (double)status->tensor_count);
     td_metrics_number(out, "tensord_files", "gauge", "Files listed.", (double)status->file_count);
-    td_metrics_number(out, "tensord_unreadable_files", "gauge", "Files and sets refused, see the models' errors.",
+    td_metrics_number(out, "tensord_unreadable_files", "gauge",
+                      "Refused files and sets of files, and damaged config.json and model cards.",
                       (double)status->refused_count);
-    td_metrics_number(out, "tensord_unpublished_paths", "gauge", "Paths that could not be published at all.",
+    td_metrics_number(out, "tensord_unpublished_paths", "gauge",
+                      "Paths that belong to no model and could not be published: errors of GET /models.",
                       (double)status->problem_count);
-    td_metrics_number(out, "tensord_unsettled_files", "gauge", "Files changed too recently to be trusted.",
+    td_metrics_number(out, "tensord_unsettled_files", "gauge", "Files that changed less than --settle ago.",
                       (double)status->unsettled_count);
     td_metrics_number(out, "tensord_snapshot_generation", "gauge",
-                      "Number of the published state; increases with every change.", (double)status->generation);
+                      "Number of the published state; every change increases it.", (double)status->generation);
     td_metrics_number(out, "tensord_root_missing", "gauge",
                       "1 while the served directory is missing or suddenly empty.", status->root_missing ? 1 : 0);
     td_metrics_number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
@@ -22,14 +24,17 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
                       "Mapped files held under a read lease, whose answers are sent without another check.",
                       (double)status->maps.leased);
     td_metrics_number(out, "tensord_watched_files", "gauge",
-                      "Mapped files without a lease that are watched for writes.", (double)status->maps.watched);
-    td_metrics_number(out, "tensord_watched_directories", "gauge", "Directories that are watched for changes.",
+                      "Mapped files without a lease that are watched for writes and were not written to.",
+                      (double)status->maps.watched);
+    td_metrics_number(out, "tensord_watched_directories", "gauge",
+                      "Directories that were watched for changes at the end of the last scan.",
                       (double)status->watch.watched);
     td_metrics_number(out, "tensord_unwatched_directories", "gauge",
-                      "Directories whose changes only a scan at --rescan-interval finds.",
+                      "Directories that should be watched and are not; 0 with --watch off.",
                       (double)status->watch.unwatched);
-    td_metrics_count(out, "tensord_watch_events_total", "Changes that the kernel told of.", status->watch.events);
-    td_metrics_count(out, "tensord_watch_overflows_total", "Times that the kernel lost such events; a scan followed.",
+    td_metrics_count(out, "tensord_watch_events_total", "Changes that the kernel reported.", status->watch.events);
+    td_metrics_count(out, "tensord_watch_overflows_total",
+                     "Times that the kernel dropped such reports; a scan of everything followed.",
                      status->watch.overflows);
     td_metrics_count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     td_metrics_count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
@@ -38,19 +43,20 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
                       status->scan_failed ? 1 : 0);
     td_metrics_number(out, "tensord_last_scan_duration_seconds", "gauge", "How long the last scan took.",
                       (double)status->last_scan_ns / 1e9);
-    td_metrics_number(out, "tensord_last_scan_age_seconds", "gauge", "Since the end of the last scan.",
+    td_metrics_number(out, "tensord_last_scan_age_seconds", "gauge", "Time since the end of the last scan.",
                       (double)status->last_scan_age_ns / 1e9);
 }
 
 static void write_decoding(const struct td_decode_counts *counts, struct td_buffer *out)
 {
     td_metrics_number(out, "tensord_decode_cache_bytes", "gauge",
-                      "Memory of parts of tensors that are being unpacked or were lately.", (double)counts->used_bytes);
-    td_metrics_count(out, "tensord_decode_cache_hits_total", "Parts of tensors that were there, unpacked, when needed.",
-                     counts->hits);
-    td_metrics_count(out, "tensord_decode_cache_misses_total",
-                     "Times that a part of a tensor, or all of it, was unpacked.", counts->misses);
-    td_metrics_count(out, "tensord_decode_cache_evictions_total", "Parts that made room for others.",
+                      "Memory of --decode-memory in use, for parts of tensors that are or were unpacked.",
+                      (double)counts->used_bytes);
+    td_metrics_count(out, "tensord_decode_cache_hits_total",
+                     "Parts of tensors that were in memory, unpacked, when needed.", counts->hits);
+    td_metrics_count(out, "tensord_decode_cache_misses_total", "Parts of tensors that had to be unpacked.",
+                     counts->misses);
+    td_metrics_count(out, "tensord_decode_cache_evictions_total", "Unpacked parts of tensors that were evicted.",
                      counts->evictions);
 }
 
@@ -61,28 +67,30 @@ static void write_digests(const struct td_hasher_status *status, struct td_buffe
     td_metrics_number(out, "tensord_hashed_file_bytes", "gauge", "Bytes of the listed files whose SHA-256 is known.",
                       (double)status->known_bytes);
     td_metrics_number(out, "tensord_file_bytes", "gauge", "Bytes of all listed files.", (double)status->file_bytes);
-    td_metrics_count(out, "tensord_hash_read_bytes_total", "Bytes read to be hashed.", status->hashed_bytes);
+    td_metrics_count(out, "tensord_hash_read_bytes_total", "Bytes read for hashing.", status->hashed_bytes);
     td_metrics_count(out, "tensord_hash_failures_total",
                      "Files that could not be read, or changed while they were hashed.", status->failed_count);
-    td_metrics_count(out, "tensord_hash_mismatches_total", "Cache blobs that do not hash to their names.",
-                     status->mismatch_count);
-    td_metrics_number(out, "tensord_digest_store", "gauge", "1 while digests are kept in --state-dir.",
+    td_metrics_count(out, "tensord_hash_mismatches_total",
+                     "Blobs of a Hugging Face cache that do not hash to their names.", status->mismatch_count);
+    td_metrics_number(out, "tensord_digest_store", "gauge", "1 while digests reach --state-dir.",
                       status->stored ? 1 : 0);
 }
 
 static void write_rows(const struct td_row_indexer_status *status, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_row_index_files", "gauge", "Files of datasets that are indexed, or will be.",
+    td_metrics_number(out, "tensord_row_index_files", "gauge",
+                      "Files of datasets that have an index of their rows, or will have one.",
                       (double)status->file_count);
-    td_metrics_number(out, "tensord_row_index_ready_files", "gauge", "Files of datasets whose index is there.",
+    td_metrics_number(out, "tensord_row_index_ready_files", "gauge", "Files of datasets whose index is complete.",
                       (double)status->ready_count);
-    td_metrics_number(out, "tensord_row_index_failed_files", "gauge", "Files of datasets that cannot be indexed.",
+    td_metrics_number(out, "tensord_row_index_failed_files", "gauge",
+                      "Files of datasets that cannot be indexed; GET /datasets/{id} says why.",
                       (double)status->failed_count);
-    td_metrics_number(out, "tensord_row_index_rows", "gauge", "Rows of the files whose index is there.",
+    td_metrics_number(out, "tensord_row_index_rows", "gauge", "Rows of the files whose index is complete.",
                       (double)status->row_count);
-    td_metrics_number(out, "tensord_row_index_bytes", "gauge", "Memory of these indexes.",
-                      (double)status->memory_bytes);
-    td_metrics_count(out, "tensord_row_index_read_bytes_total", "Bytes of files that were read to be indexed.",
+    td_metrics_number(out, "tensord_row_index_bytes", "gauge",
+                      "Memory of indexes of rows, which counts for --max-memory.", (double)status->memory_bytes);
+    td_metrics_count(out, "tensord_row_index_read_bytes_total", "Bytes of files read for indexes of rows.",
                      status->read_bytes);
 }
 
@@ -94,16 +102,16 @@ static void write_layer(const char *name, bool holds, struct td_buffer *out)
 static void write_parsing(const struct td_parse_pool_status *status, struct td_buffer *out)
 {
     td_metrics_head(out, "tensord_sandbox_layer", "gauge",
-                    "1 where this layer of the sandbox holds in the processes that parse files.");
+                    "1 if this layer of the sandbox holds in the processes that parse files.");
     write_layer("seccomp", status->layers.seccomp, out);
     write_layer("landlock", status->layers.landlock, out);
     write_layer("rlimits", status->layers.rlimits, out);
-    td_metrics_number(out, "tensord_parse_workers", "gauge", "Processes that parse files; 0: the server itself does.",
-                      (double)status->worker_count);
-    td_metrics_count(out, "tensord_parse_worker_files_total", "Files that were given to these processes.",
-                     status->file_count);
+    td_metrics_number(out, "tensord_parse_workers", "gauge",
+                      "Processes that parse files; 0 if the server itself parses them.", (double)status->worker_count);
+    td_metrics_count(out, "tensord_parse_worker_files_total",
+                     "Files that were given to the processes that parse files.", status->file_count);
     td_metrics_head(out, "tensord_parse_workers_restarted_total", "counter",
-                    "Processes that were replaced, by reason; used_up is the usual end.");
+                    "Processes that parse files and were replaced, by reason.");
     for (int end = 0; end < TD_PARSE_ENDS; end++)
         td_buffer_printf(out, "tensord_parse_workers_restarted_total{reason=\"%s\"} %llu\n",
                          td_parse_end_name((enum td_parse_end)end), (unsigned long long)status->ends[end]);
@@ -122,9 +130,10 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
     write_rows(&status->indexer, out);
     write_parsing(&status->parsing, out);
     td_metrics_number(out, "tensord_shard_files_bytes", "gauge",
-                      "Memory of rank files, slices and their descriptions, kept or being sent.",
+                      "Memory of rank files, slices and their descriptions, planned, cached or being sent.",
                       (double)rank_file_bytes);
-    td_metrics_number(out, "tensord_lists_bytes", "gauge", "Memory of lists and descriptions that are being sent.",
+    td_metrics_number(out, "tensord_lists_bytes", "gauge",
+                      "Memory of lists of the Hub and of descriptions of models that are being sent.",
                       (double)list_bytes);
 }
 
@@ -136,19 +145,20 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
                                                               [TD_UPSTREAM_FAILED_OTHER] = "other"};
     td_metrics_number(out, "tensord_upstream_fetching_models", "gauge",
                       "Models that are being fetched from --upstream.", (double)status->fetching);
-    td_metrics_number(out, "tensord_upstream_waiting_models", "gauge", "Models that wait to be fetched.",
-                      (double)status->waiting);
-    td_metrics_count(out, "tensord_upstream_begun_total", "Fetches of models that were begun or resumed.",
+    td_metrics_number(out, "tensord_upstream_waiting_models", "gauge",
+                      "Models that wait to be fetched from --upstream.", (double)status->waiting);
+    td_metrics_count(out, "tensord_upstream_begun_total", "Fetches of models that were started or resumed.",
                      status->begun);
-    td_metrics_count(out, "tensord_upstream_published_total", "Models that were fetched and published.",
-                     status->published);
+    td_metrics_count(out, "tensord_upstream_published_total",
+                     "Models that were fetched from the upstream and published.", status->published);
     td_metrics_count(out, "tensord_upstream_absent_total", "Times that the upstream had no such model.",
                      status->absent);
-    td_metrics_count(out, "tensord_upstream_fetched_bytes_total", "Bytes that have come from the upstream.",
+    td_metrics_count(out, "tensord_upstream_fetched_bytes_total", "Bytes that were received from the upstream.",
                      status->fetched_bytes);
     td_metrics_count(out, "tensord_upstream_early_requests_total",
-                     "Requests that were answered from a model on its way.", status->early_requests);
-    td_metrics_count(out, "tensord_upstream_evicted_total", "Models that were removed to make room.", status->evicted);
+                     "Requests that were answered from a model that was still being fetched.", status->early_requests);
+    td_metrics_count(out, "tensord_upstream_evicted_total", "Models that were removed to make room for others.",
+                     status->evicted);
     td_metrics_head(out, "tensord_upstream_failures_total", "counter", "Fetches of models that failed, by reason.");
     for (int i = 0; i < TD_UPSTREAM_FAILURES; i++)
         td_buffer_printf(out, "tensord_upstream_failures_total{reason=\"%s\"} %llu\n", reasons[i],
@@ -156,7 +166,7 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
     td_metrics_number(out, "tensord_upstream_kept_models", "gauge", "Published models that came from the upstream.",
                       (double)status->kept_count);
     td_metrics_number(out, "tensord_upstream_unverified_models", "gauge",
-                      "Published models of which the upstream had no digests for some files.",
+                      "Published models for some of whose files the upstream had no digest.",
                       (double)status->unverified);
     td_metrics_count(out, "tensord_upstream_wrong_models_total",
                      "Models that were fetched without digests, and have others than the upstream has by now.",

@@ -12,6 +12,10 @@ from safetensors.torch import load_file
 
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
 
+sys.path.insert(0, str(REPO / "scripts"))
+import print_man
+import print_tables
+
 DOCS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md")), REPO / "bench" / "README.md"]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -24,6 +28,40 @@ def rows(text, first):
         if cells and re.fullmatch(rf"`(?:{first})`", cells[0]):
             found.append([c.strip("`") for c in cells])
     return found
+
+
+@pytest.mark.parametrize("name", ["options", "metrics"])
+def test_tables_are_as_the_script_prints_them(name):
+    """docs/configuration.md has the tables of the sources: after a change, scripts/print_tables.py --write."""
+    printed = print_tables.TABLES[name]()
+    assert len(printed.splitlines()) > 40
+    assert print_tables.table_in((REPO / "docs" / "configuration.md").read_text(), name) == printed
+
+
+def test_the_printed_metrics_are_those_of_the_server(srv):
+    """The script reads the sources: type and help of each metric are those that the server writes."""
+    types, helps, _ = srv.metrics()
+    with_tls = "tensord_tls_certificate_expiry_timestamp_seconds"
+    printed = {name: row for name, row in print_tables.read_metrics().items() if name != with_tls}
+    assert printed == {name: (types[name], helps[name]) for name in types}
+
+
+def test_the_manual_page_is_as_the_script_prints_it():
+    """docs/tensord.1 has the texts of help: after a change, scripts/print_man.py --write. man reads it, too."""
+    page = REPO / "docs" / "tensord.1"
+    assert page.read_text() == print_man.manual_page(tensord_binary())
+    p = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, check=True,
+                       env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"})
+    assert p.stderr == ""
+    for name in ["--max-connections-per-address N", "--print-config", "--retry-for", "EXIT STATUS", "SIGHUP"]:
+        assert name in p.stdout
+
+
+def test_the_manual_page_is_installed(tmp_path):
+    build = Path(tensord_binary()).parent
+    subprocess.run(["cmake", "--install", build, "--prefix", tmp_path], capture_output=True, check=True)
+    installed = tmp_path / "share/man/man1/tensord.1"
+    assert installed.read_bytes() == (REPO / "docs" / "tensord.1").read_bytes()
 
 
 def test_options_are_those_of_help():
@@ -59,7 +97,7 @@ def test_reasons_and_limits_are_those_of_the_server(srv):
     cuts = {labels["reason"] for name, labels, _ in samples if name == "tensord_http_cut_transfers_total"}
     assert cuts == {r[0] for r in rows(text, "|".join(cuts))}
     limits = {labels["limit"] for name, labels, _ in samples if name == "tensord_http_connections_refused_total"}
-    line = next(line for line in text.splitlines() if line.startswith("| `tensord_http_connections_refused_total`"))
+    line = next(line for line in text.splitlines() if "| `tensord_http_connections_refused_total` | `" in line)
     assert limits <= set(re.findall(r"`(\w+)`", line)), line
 
 
@@ -77,10 +115,10 @@ def test_codes_of_the_registry_are_those_of_the_server():
 
 
 def test_routes_are_those_of_the_server():
-    """The list beside tensord_http_requests_total, against TD_ROUTES of http/response.h."""
+    """The values of the label `route`, against TD_ROUTES of http/response.h."""
     text = (REPO / "docs" / "configuration.md").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("| `tensord_http_requests_total`"))
-    documented = re.findall(r"`(\w+)`", line.partition("Routes: ")[2])
+    line, = (line for line in text.splitlines() if line.startswith("| `route` |"))
+    documented = re.findall(r"`(\w+)`", line.split("|")[3])
     routes = re.findall(r'ROUTE\(TD_ROUTE_\w+, "(\w+)"\)', (REPO / "http" / "response.h").read_text())
     assert len(routes) > 20 and sorted(documented) == sorted(routes)
 
